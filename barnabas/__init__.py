@@ -1,0 +1,1 @@
+"""What users see: the client, the cluster driver and the command line."""

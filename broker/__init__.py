@@ -1,0 +1,1 @@
+"""Serves clients and follows leaders."""

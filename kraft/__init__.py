@@ -1,0 +1,1 @@
+"""Agrees on the metadata log, and decides what goes into it."""

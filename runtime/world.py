@@ -1,0 +1,198 @@
+"""The `World`: the one seam between a node and everything outside it.
+
+A node gets its network, disk, clocks, chance and blocking work from the `World` it is started with, and from
+nowhere else. The real one is made by `runtime.real.real_world`; `runtime.simulated` holds twins of every part that
+behave alike under one seed. Nothing here knows the Kafka protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+Bytes = bytes | bytearray | memoryview
+"""What can be sent or written: anything that is a run of bytes."""
+
+
+class ConnectionLost(Exception):
+    """The peer closed or reset the connection, or `close` was called on it."""
+
+
+class DialFailed(Exception):
+    """No connection could be made: unreachable, unknown name, or timed out. No evidence that the peer is dead."""
+
+
+class DialRefused(DialFailed):
+    """The peer's host answered that nobody listens there (ECONNREFUSED): the process is gone."""
+
+
+class File(Protocol):
+    """An open file. All calls are synchronous and raise OSError as the operating system does."""
+
+    @property
+    def path(self) -> str: ...
+
+    def size(self) -> int:
+        """Bytes in the file now."""
+
+    def pread(self, count: int, offset: int) -> bytes:
+        """Up to `count` bytes from `offset`; fewer only at the end of the file."""
+
+    def pread_into(self, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` from `offset`; gives the bytes read, fewer than asked only at the end of the file."""
+
+    def pwrite(self, data: Bytes, offset: int) -> None:
+        """Write all of `data` at `offset`. After an OSError any prefix of it may have been written."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Make the contents and the size durable (fsync). Slow: call it through `World.run_blocking`."""
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """Files by path. Directory entries (new names, renames, removals) are durable only after `sync_directory`."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; `create` makes an empty file where there is none."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+
+    def make_directories(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic; replaces `target`."""
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def space_bytes(self, path: str) -> tuple[int, int]:
+        """(total, usable) bytes of the volume that holds `path`."""
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """Take the exclusive lock file `path` and give its release; BlockingIOError if another process holds it."""
+
+
+class Connection(Protocol):
+    """A stream of bytes to one peer. Every call after `close`, or after the peer went, raises `ConnectionLost`."""
+
+    @property
+    def peer_host(self) -> str: ...
+
+    @property
+    def peer_port(self) -> int: ...
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        """Wait for bytes; gives how many were put into `buffer` (at least 1). The end raises `ConnectionLost`."""
+
+    def send_now(self, views: Sequence[Bytes]) -> int:
+        """Send what fits into the socket now; gives the number of bytes taken, which may be 0."""
+
+    def send_file_now(self, file: File, offset: int, count: int) -> int:
+        """Send up to `count` bytes of `file` from `offset` now; gives the number of bytes taken, which may be 0.
+
+        Raises EOFError if the file ends before `offset + 1`.
+        """
+
+    async def wait_writable(self) -> None: ...
+
+    def close(self) -> None:
+        """Close at once; whoever waits on the connection wakes with `ConnectionLost`."""
+
+
+class Listener(Protocol):
+    """A listening port."""
+
+    @property
+    def port(self) -> int: ...
+
+    async def accept(self) -> Connection: ...
+
+    def close(self) -> None: ...
+
+
+class Network(Protocol):
+    """Outgoing and incoming connections."""
+
+    async def dial(self, host: str, port: int) -> Connection:
+        """Connect; raises `DialRefused` or `DialFailed`. The caller bounds the time."""
+
+    async def listen(self, host: str, port: int) -> Listener:
+        """Listen; port 0 picks a free one. Raises OSError (EADDRINUSE, EADDRNOTAVAIL, EACCES)."""
+
+
+class Clock(Protocol):
+    """A clock in whole milliseconds: since the Unix epoch (wall) or since some fixed point (monotonic)."""
+
+    def now_ms(self) -> int: ...
+
+
+class Chance(Protocol):
+    """The part of `random.Random` that nodes may use."""
+
+    def random(self) -> float: ...
+
+    def randrange(self, start: int, stop: int) -> int:
+        """start <= n < stop"""
+
+    def randbytes(self, n: int) -> bytes: ...
+
+
+class RunBlocking(Protocol):
+    """Runs slow synchronous work (fsync, recovery) away from the event loop."""
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
+
+
+def no_fault(name: str) -> None:
+    """The fault point of the real world: nothing happens."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All that a node may touch."""
+
+    network: Network
+    disk: Disk
+    wall_clock: Clock
+    monotonic: Clock
+    chance: Chance
+    run_blocking: RunBlocking
+    fault_point: Callable[[str], None] = no_fault
+    """Called with a name (`log.append.written`) at places where a crash is interesting; a simulation may kill the
+    node there by raising."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRegion:
+    """Bytes of a file that go to a socket without passing through this process. `len()` gives their number."""
+
+    file: File
+    offset: int
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+
+Chunk = Bytes | FileRegion
+"""One piece of an outgoing frame."""

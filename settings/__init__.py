@@ -1,0 +1,1 @@
+"""Settings of nodes and topics under Apache Kafka's own names; does no I/O."""
