@@ -1,0 +1,206 @@
+"""What holds for one topic: its own overrides over the broker's values over Kafka's defaults.
+
+`TopicConfig` is what the log, the replicas and the cleaner read. This module knows no file, no pydantic and
+no broker beyond a map of raw strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
+
+from settings.definitions import KeyDefinition, closest_key, definitions
+from settings.errors import SettingsError
+
+_MINUTE_MS = 60 * 1000
+_HOUR_MS = 60 * _MINUTE_MS
+
+BROKER_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
+    "segment.bytes": (("log.segment.bytes", 1),),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
+    "flush.messages": (("log.flush.interval.messages", 1),),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
+    ),
+    "max.message.bytes": (("message.max.bytes", 1),),
+    "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
+    "cleanup.policy": (("log.cleanup.policy", 1),),
+    "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
+    "min.insync.replicas": (("min.insync.replicas", 1),),
+    "compression.type": (("compression.type", 1),),
+    "compression.gzip.level": (("compression.gzip.level", 1),),
+    "compression.lz4.level": (("compression.lz4.level", 1),),
+    "compression.zstd.level": (("compression.zstd.level", 1),),
+    "preallocate": (("log.preallocate", 1),),
+    "message.timestamp.type": (("log.message.timestamp.type", 1),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
+    "local.retention.ms": (("log.local.retention.ms", 1),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
+}
+"""Topic key to the broker keys that give its default, the first one set wins, each with the factor to its
+unit.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The resolved values of a topic; defaults are those of Kafka 4.3. -1 means no limit in the retention
+    fields.
+    """
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * _HOUR_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    retention_ms: int = 7 * 24 * _HOUR_MS
+    retention_bytes: int = -1
+    max_message_bytes: int = 1048588
+    flush_messages: int = (1 << 63) - 1
+    flush_ms: int = (1 << 63) - 1
+    cleanup_policy: frozenset[str] = frozenset(["delete"])
+    """Any of `delete` and `compact`; neither keeps everything. Ask `deletes` and `compacts`."""
+    min_insync_replicas: int = 1
+    unclean_leader_election_enable: bool = False
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = (1 << 63) - 1
+    message_timestamp_after_max_ms: int = _HOUR_MS
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    file_delete_delay_ms: int = _MINUTE_MS
+    delete_retention_ms: int = 24 * _HOUR_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = (1 << 63) - 1
+    min_cleanable_dirty_ratio: float = 0.5
+    preallocate: bool = False
+    leader_replication_throttled_replicas: tuple[str, ...] = ()
+    follower_replication_throttled_replicas: tuple[str, ...] = ()
+    remote_storage_enable: bool = False
+    remote_log_copy_disable: bool = False
+    remote_log_delete_on_disable: bool = False
+    local_retention_ms: int = -2
+    local_retention_bytes: int = -2
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @property
+    def compacts(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @classmethod
+    def resolve(cls, overrides: Mapping[str, str], broker: Mapping[str, str] | None = None) -> TopicConfig:
+        """Overrides win over the broker's raw values, those over Kafka's defaults.
+
+        `broker` is what the broker's file and its dynamic configs set, under broker keys
+        (`log.segment.bytes`). Unknown names are passed over: a newer controller may have let them in. Raises
+        `SettingsError` for a value that cannot be read.
+        """
+        values: dict[str, Any] = {}
+        for name, text in overrides.items():
+            definition = definitions("topic").get(name)
+            if definition is not None:
+                values[definition.attribute] = _field_value(name, definition.parse(text))
+        for name, definition in _keys_with_synonyms() if broker else ():
+            if definition.attribute not in values:
+                found = broker_default(name, broker or {})
+                if found is not None:
+                    values[definition.attribute] = _field_value(name, found)
+        internal_segment_bytes = values.pop("internal_segment_bytes", None)
+        if internal_segment_bytes is not None:
+            values["segment_bytes"] = internal_segment_bytes
+        return cls(**values)
+
+
+@cache
+def _keys_with_synonyms() -> tuple[tuple[str, KeyDefinition], ...]:
+    return tuple((name, definitions("topic")[name]) for name in BROKER_SYNONYMS)
+
+
+def _field_value(name: str, value: Any) -> Any:
+    """Lists become values that can be hashed; the cleanup policy has no order."""
+    if isinstance(value, list):
+        return frozenset(value) if name == "cleanup.policy" else tuple(value)
+    return value
+
+
+def broker_default(topic_key: str, broker: Mapping[str, str]) -> bool | int | float | str | list[str] | None:
+    """The typed value that the broker's raw values give a topic key, in the topic key's unit; None if they
+    don't.
+    """
+    for name, factor in BROKER_SYNONYMS.get(topic_key, ()):
+        text = broker.get(name)
+        if text is not None:
+            value = definitions("broker")[name].parse(text)
+            # -1 hours of retention mean no limit, as -1 ms do.
+            return value * factor if factor != 1 and isinstance(value, int) and value > 0 else value
+    return None
+
+
+def validate_topic_config(name: str, value: str) -> None:
+    """Raises `SettingsError` unless `name` is a topic's key and takes `value`."""
+    definition = definitions("topic").get(name)
+    if definition is None:
+        near = closest_key(name, "topic")
+        raise SettingsError("no such topic config" + (f"; did you mean {near}?" if near else ""), name)
+    definition.parse(value)
+
+
+def validate_topic_configs(
+    overrides: Mapping[str, str], broker: Mapping[str, str] | None = None
+) -> TopicConfig:
+    """Checks each override and how all values go together; gives what they resolve to. Raises
+    `SettingsError`.
+    """
+    for name, value in overrides.items():
+        validate_topic_config(name, value)
+    config = TopicConfig.resolve(overrides, broker)
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise SettingsError(
+            "must not be above max.compaction.lag.ms",
+            "min.compaction.lag.ms",
+            str(config.min_compaction_lag_ms),
+            f"0 to {config.max_compaction_lag_ms}",
+        )
+    if config.remote_storage_enable:
+        _check_tiering(config)
+    return config
+
+
+def _check_tiering(config: TopicConfig) -> None:
+    """Rules of tiered topics (KIP-405): never compacted, and local data is a part of all data."""
+    if config.compacts:
+        raise SettingsError("a compacted topic cannot be tiered", "remote.storage.enable", "true", "false")
+    for local_key, whole_key in (
+        ("local_retention_ms", "retention_ms"),
+        ("local_retention_bytes", "retention_bytes"),
+    ):
+        local, whole = cast(int, getattr(config, local_key)), cast(int, getattr(config, whole_key))
+        if whole != -1 and (local == -1 or local > whole):
+            raise SettingsError(
+                f"must not be above {whole_key.replace('_', '.')}",
+                local_key.replace("_", "."),
+                str(local),
+                f"-2 or 0 to {whole}",
+            )
