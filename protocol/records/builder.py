@@ -1,0 +1,189 @@
+"""Builds record batches of format v2: the bytes that disk, replicas and consumers will see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypedDict, Unpack
+
+from crc32c import crc32c
+
+from protocol.records.batch import (
+    ATTRIBUTES_POSITION,
+    BATCH_HEADER_BYTES,
+    CONTROL_BIT,
+    CRC_POSITION,
+    DELETE_HORIZON_BIT,
+    HEADER_STRUCT,
+    LOG_APPEND_TIME_BIT,
+    MAX_INT32,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    OFFSET_AND_SIZE_BYTES,
+    TRANSACTIONAL_BIT,
+)
+from protocol.records.record import Headers
+from protocol.records.varint import encode_varint, varint_size
+
+_SMALL = tuple(encode_varint(value) for value in range(2048))
+"""The varints of lengths, counts and deltas as they mostly are."""
+
+
+class RecordLike(Protocol):
+    """What can be put into a batch: a `Record`, or anything with its fields."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+
+
+class BatchOptions(TypedDict, total=False):
+    """What a batch says besides its records."""
+
+    base_offset: int
+    """0 unless given, as producers send it."""
+    keep_offsets: bool
+    """Take each record's own `offset`, as compaction must; else they count up one by one."""
+    last_offset: int
+    """The offset the batch ends with, where its last records are gone (compaction keeps the range)."""
+    compression: int
+    compression_level: int | None
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    leader_epoch: int
+    transactional: bool
+    control: bool
+    log_append_time: int | None
+    """Milliseconds: every record gets this timestamp, and the batch says that the broker gave it."""
+    delete_horizon_ms: int | None
+    """KIP-534; takes the place of the base timestamp."""
+
+
+def build_batch(records: Sequence[RecordLike], **options: Unpack[BatchOptions]) -> bytes:
+    """One batch with `records`; without any, the empty shell that compaction leaves (give it `last_offset`).
+
+    ValueError or struct.error if an offset, a length or a timestamp does not fit: a mistake of the caller.
+    """
+    base_offset = options.get("base_offset", 0)
+    compression = options.get("compression", 0)
+    log_append_time = options.get("log_append_time")
+    delete_horizon_ms = options.get("delete_horizon_ms")
+    attributes = compression
+    if options.get("transactional"):
+        attributes |= TRANSACTIONAL_BIT
+    if options.get("control"):
+        attributes |= CONTROL_BIT
+    base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON_BIT
+        base_timestamp = delete_horizon_ms
+    max_timestamp = NO_TIMESTAMP
+    if log_append_time is not None:
+        attributes |= LOG_APPEND_TIME_BIT
+        max_timestamp = log_append_time
+        if delete_horizon_ms is None:
+            base_timestamp = log_append_time
+    elif records:
+        max_timestamp = max([record.timestamp for record in records])
+
+    first_offset = base_offset if options.get("keep_offsets") else None
+    payload, last_offset_delta = _encode_records(records, base_timestamp, first_offset, log_append_time)
+    last_offset = options.get("last_offset")
+    if last_offset is not None:
+        if last_offset < base_offset + last_offset_delta:
+            raise ValueError(f"records reach beyond the last offset {last_offset}")
+        last_offset_delta = last_offset - base_offset
+    if compression:
+        from protocol.records.compression import compress
+
+        payload = compress(compression, payload, options.get("compression_level"))
+    head = HEADER_STRUCT.pack(
+        base_offset,
+        BATCH_HEADER_BYTES - OFFSET_AND_SIZE_BYTES + len(payload),
+        options.get("leader_epoch", NO_LEADER_EPOCH),
+        2,
+        0,
+        attributes,
+        max(last_offset_delta, 0),
+        base_timestamp,
+        max_timestamp,
+        options.get("producer_id", NO_PRODUCER_ID),
+        options.get("producer_epoch", NO_PRODUCER_EPOCH),
+        options.get("base_sequence", NO_SEQUENCE),
+        len(records),
+    )
+    crc = crc32c(payload, crc32c(head[ATTRIBUTES_POSITION:]))
+    return b"".join((head[:CRC_POSITION], crc.to_bytes(4, "big"), head[ATTRIBUTES_POSITION:], payload))
+
+
+def _encode_records(
+    records: Sequence[RecordLike], base_timestamp: int, first_offset: int | None, append_time: int | None
+) -> tuple[bytes, int]:
+    """(the records one after another, the offset delta of the last one or -1).
+
+    With `first_offset` the deltas are those of the records' own offsets.
+    """
+    small, encode, limit = _SMALL, encode_varint, len(_SMALL)
+    parts: list[bytes] = []
+    append = parts.append
+    offset_delta = -1
+    for record in records:
+        if first_offset is None:
+            offset_delta += 1
+        else:
+            previous, offset_delta = offset_delta, record.offset - first_offset
+            if not previous < offset_delta <= MAX_INT32:
+                raise ValueError(f"offset {record.offset} cannot follow in a batch from {first_offset}")
+        timestamp_delta = (record.timestamp if append_time is None else append_time) - base_timestamp
+        key, value, headers = record.key, record.value, record.headers
+        timestamp_part = small[timestamp_delta] if 0 <= timestamp_delta < limit else encode(timestamp_delta)
+        offset_part = small[offset_delta] if offset_delta < limit else encode(offset_delta)
+        if key is None:
+            key_part, key = b"\x01", b""
+        else:
+            length = len(key)
+            key_part = small[length] if length < limit else encode(length)
+        if value is None:
+            value_part, value = b"\x01", b""
+        else:
+            length = len(value)
+            value_part = small[length] if length < limit else encode(length)
+        headers_part = _encode_headers(headers) if headers else b"\x00"
+        body = b"".join(
+            (b"\x00", timestamp_part, offset_part, key_part, key, value_part, value, headers_part)
+        )
+        length = len(body)
+        append(small[length] if length < limit else encode(length))
+        append(body)
+    return b"".join(parts), offset_delta
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    parts = [encode_varint(len(headers))]
+    for key, value in headers:
+        name = key.encode("utf-8", "surrogateescape")
+        parts += (encode_varint(len(name)), name)
+        if value is None:
+            parts.append(b"\x01")
+        else:
+            parts += (encode_varint(len(value)), value)
+    return b"".join(parts)
+
+
+def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
+    """An upper bound of what a record adds to a batch that is not compressed."""
+    size = 21 + len(key or b"") + len(value or b"")
+    size += varint_size(len(key or b"")) + varint_size(len(value or b"")) + varint_size(len(headers))
+    for name, content in headers:
+        size += 10 + 3 * len(name) + len(content or b"")
+    return size
