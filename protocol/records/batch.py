@@ -1,7 +1,7 @@
 """The head of a record batch: the 61 bytes that a broker looks at, and the few of them it writes.
 
-Message format v2 (KIP-98). Heads of the older message sets (magic 0 and 1) are read into the same shape, so that
-a log that holds all three can be walked. Nothing here looks at a record, and nothing here decompresses.
+Message format v2 (KIP-98). Heads of the older message sets (magic 0 and 1) are read into the same shape, so
+that a log that holds all three can be walked. Nothing here looks at a record, and nothing here decompresses.
 """
 
 from __future__ import annotations

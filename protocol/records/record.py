@@ -33,7 +33,7 @@ class Record(NamedTuple):
     key: bytes | None = None
     value: bytes | None = None
     headers: Headers = ()
-    """Order and repeated keys are kept. A key that is no UTF-8 comes with lone surrogates, and goes back so."""
+    """Order and repeated keys are kept. A key that is no UTF-8 comes with lone surrogates."""
 
 
 _new_record: Any = tuple.__new__
@@ -88,9 +88,14 @@ def _decode_payload(data: bytes, header: BatchHeader) -> list[Record]:
     position = 0
     for _ in range(count):
         byte = data[position]
+        if byte & 1:
+            raise CorruptBatch(f"a record of negative length in the batch at offset {base_offset}")
         if byte < 0x80:
-            end = position + 1 + ((byte >> 1) ^ -(byte & 1))
+            end = position + 1 + (byte >> 1)
             position += 2
+        elif (second := data[position + 1]) < 0x80:
+            end = position + 2 + (second << 6) + (byte >> 1) - 0x40
+            position += 3
         else:
             length, position = read_varint(data, position)
             end = position + length
@@ -101,8 +106,8 @@ def _decode_payload(data: bytes, header: BatchHeader) -> list[Record]:
         if byte < 0x80:
             timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
             position += 1
-        elif data[position + 1] < 0x80:
-            byte += (data[position + 1] << 7) - 0x80
+        elif (second := data[position + 1]) < 0x80:
+            byte += (second << 7) - 0x80
             timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
             position += 2
         else:
@@ -114,8 +119,8 @@ def _decode_payload(data: bytes, header: BatchHeader) -> list[Record]:
         if byte < 0x80:
             offset = base_offset + ((byte >> 1) ^ -(byte & 1))
             position += 1
-        elif data[position + 1] < 0x80:
-            byte += (data[position + 1] << 7) - 0x80
+        elif (second := data[position + 1]) < 0x80:
+            byte += (second << 7) - 0x80
             offset = base_offset + ((byte >> 1) ^ -(byte & 1))
             position += 2
         else:
@@ -145,8 +150,8 @@ def _decode_payload(data: bytes, header: BatchHeader) -> list[Record]:
             if byte < 0x80 and not byte & 1:
                 length = byte >> 1
                 position += 1
-            elif not byte & 1 and data[position + 1] < 0x80:
-                length = ((data[position + 1] << 7) + byte - 0x80) >> 1
+            elif not byte & 1 and (second := data[position + 1]) < 0x80:
+                length = (second << 6) + (byte >> 1) - 0x40
                 position += 2
             else:
                 length, position = _read_length(data, position)
