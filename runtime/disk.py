@@ -1,0 +1,137 @@
+"""The machine's disk. Every call goes straight to the operating system and raises its OSError.
+
+Caches nothing. Knows paths and bytes; what the files mean is `storage`'s.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+
+from runtime.world import Bytes
+
+_sync_data = getattr(os, "fdatasync", os.fsync)
+"""fdatasync also makes a changed size durable and spares the journal a commit for the times of the file."""
+
+
+class RealFile:
+    """One open file descriptor."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        """The descriptor, for sendfile; raises OSError (EBADF) once closed."""
+        if self._descriptor < 0:
+            raise OSError(errno.EBADF, "the file is closed", self.path)
+        return self._descriptor
+
+    def size(self) -> int:
+        return os.fstat(self.fileno()).st_size
+
+    def pread(self, count: int, offset: int) -> bytes:
+        descriptor = self.fileno()
+        data = os.pread(descriptor, count, offset)
+        if len(data) == count or not data:
+            return data
+        pieces = [data]
+        taken = len(data)
+        while taken < count and (data := os.pread(descriptor, count - taken, offset + taken)):
+            pieces.append(data)
+            taken += len(data)
+        return b"".join(pieces)
+
+    def pread_into(self, buffer: memoryview, offset: int) -> int:
+        descriptor = self.fileno()
+        taken = 0
+        while taken < len(buffer):
+            count = os.preadv(descriptor, [buffer[taken:]], offset + taken)
+            if count == 0:
+                break
+            taken += count
+        return taken
+
+    def pwrite(self, data: Bytes, offset: int) -> None:
+        descriptor = self.fileno()
+        total = len(data)
+        written = os.pwrite(descriptor, data, offset)
+        while written < total:
+            written += os.pwrite(descriptor, memoryview(data)[written:], offset + written)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fileno(), size)
+
+    def sync(self) -> None:
+        _sync_data(self.fileno())
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class RealDisk:
+    """The file system as it is mounted."""
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(path, os.open(path, flags, 0o644))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_directories(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def space_bytes(self, path: str) -> tuple[int, int]:
+        volume = os.statvfs(path)
+        return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
+    def lock(self, path: str) -> Callable[[], None]:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # flock belongs to this open file, so two nodes in one process exclude each other as well.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        file = RealFile(path, descriptor)
+        return file.close

@@ -1,0 +1,224 @@
+"""The machine's network: TCP on plain nonblocking sockets, waiting with trio. Knows nothing of frames.
+
+Two promises the users build on: `receive_into` fills the buffer in the receiver's own turn, right before it
+returns (so idle connections may share one buffer), and every connection yields to other tasks at least once
+in `EAGER_RECEIVES` receives, however fast the peer sends.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import trio
+
+from runtime.disk import RealFile
+from runtime.world import Bytes, Connection, ConnectionLost, DialFailed, DialRefused, File, Listener
+
+EAGER_RECEIVES = 16
+BACKLOG = 1024
+ADDRESS_PATIENCE_SECONDS = 3.0
+"""How long one address of a name may stay silent while there is another to try."""
+
+_VIEWS_AT_ONCE = min(os.sysconf("SC_IOV_MAX"), 1024)
+_NOT_OUR_FAMILY = {errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+"""This machine has no way into that address family: no news about the peer."""
+
+
+class SocketConnection:
+    """One connected TCP socket."""
+
+    __slots__ = ("_descriptor", "_eager", "_socket", "peer_host", "peer_port")
+
+    def __init__(self, connected: socket.socket, address: tuple[Any, ...]) -> None:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket = connected
+        self._descriptor = connected.fileno()
+        self._eager = 0
+        self.peer_host = str(address[0]).removeprefix("::ffff:")
+        self.peer_port = int(address[1])
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        assert len(buffer) > 0
+        self._eager += 1
+        if self._eager >= EAGER_RECEIVES:
+            self._eager = 0
+            await trio.lowlevel.checkpoint()
+        while True:
+            if self._descriptor < 0:
+                raise ConnectionLost("closed here")
+            try:
+                count = self._socket.recv_into(buffer)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                raise ConnectionLost(str(error)) from error
+            else:
+                if count == 0:
+                    raise ConnectionLost("closed by the peer")
+                return count
+            self._eager = 0
+            try:
+                await trio.lowlevel.wait_readable(self._descriptor)
+            except trio.ClosedResourceError as error:
+                raise ConnectionLost("closed here") from error
+
+    def send_now(self, views: Sequence[Bytes]) -> int:
+        if self._descriptor < 0:
+            raise ConnectionLost("closed here")
+        try:
+            if len(views) == 1:
+                return self._socket.send(views[0])
+            return self._socket.sendmsg(views[:_VIEWS_AT_ONCE])
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise ConnectionLost(str(error)) from error
+
+    def send_file_now(self, file: File, offset: int, count: int) -> int:
+        if self._descriptor < 0:
+            raise ConnectionLost("closed here")
+        if count == 0:
+            return 0
+        assert isinstance(file, RealFile), "a real connection sends real files only"
+        source = file.fileno()
+        try:
+            sent = os.sendfile(self._descriptor, source, offset, count)
+        except BlockingIOError:
+            return 0
+        except ConnectionError as error:
+            raise ConnectionLost(str(error)) from error
+        if sent == 0:
+            raise EOFError(f"{file.path} ends before byte {offset + 1}")
+        return sent
+
+    async def wait_writable(self) -> None:
+        if self._descriptor < 0:
+            raise ConnectionLost("closed here")
+        try:
+            await trio.lowlevel.wait_writable(self._descriptor)
+        except trio.ClosedResourceError as error:
+            raise ConnectionLost("closed here") from error
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            trio.lowlevel.notify_closing(descriptor)
+            self._socket.close()
+
+
+class SocketListener:
+    """One listening TCP socket."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._socket = listening
+        self._closed = False
+        self.port: int = listening.getsockname()[1]
+
+    async def accept(self) -> Connection:
+        """The next connection; ConnectionLost once closed, OSError if the machine has no sockets left."""
+        while not self._closed:
+            try:
+                accepted, address = self._socket.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                pass
+            else:
+                accepted.setblocking(False)
+                try:
+                    return SocketConnection(accepted, address)
+                except OSError:  # reset before we looked at it
+                    accepted.close()
+                    continue
+            try:
+                await trio.lowlevel.wait_readable(self._socket)
+            except trio.ClosedResourceError:
+                break
+        raise ConnectionLost("the listener is closed")
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+
+class RealNetwork:
+    """The machine's TCP/IP."""
+
+    async def dial(self, host: str, port: int) -> Connection:
+        try:
+            found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise DialFailed(f"{host}: {error}") from error
+        failures: list[OSError] = []
+        for index, (family, _, _, _, address) in enumerate(found):
+            last = index == len(found) - 1
+            with trio.move_on_after(float("inf") if last else ADDRESS_PATIENCE_SECONDS):
+                try:
+                    return await _connect(family, address)
+                except OSError as error:
+                    failures.append(error)
+                    continue
+            failures.append(TimeoutError(errno.ETIMEDOUT, "no answer"))
+        told = [failure for failure in failures if failure.errno not in _NOT_OUR_FAMILY]
+        text = f"{host}:{port}: " + ("; ".join(map(str, failures)) or "no address")
+        if told and all(isinstance(failure, ConnectionRefusedError) for failure in told):
+            raise DialRefused(text)
+        raise DialFailed(text)
+
+    async def listen(self, host: str, port: int) -> Listener:
+        """Listen on `host`; the empty name means all interfaces, IPv6 and IPv4."""
+        if not host:
+            return SocketListener(_listen_everywhere(port))
+        found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # A name with addresses of both families listens on its first IPv4 one, as Java's default is.
+        family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        return SocketListener(_bind(family, address))
+
+
+async def _connect(family: int, address: tuple[Any, ...]) -> SocketConnection:
+    dialling = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        dialling.setblocking(False)
+        code = dialling.connect_ex(address)
+        if code == errno.EINPROGRESS:
+            await trio.lowlevel.wait_writable(dialling)
+            code = dialling.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code == 0 and dialling.getsockname() == dialling.getpeername():
+            # A dial to a port of the ephemeral range where nobody listens can meet itself.
+            code = errno.ECONNREFUSED
+        if code != 0:
+            raise OSError(code, os.strerror(code))
+        return SocketConnection(dialling, address)
+    except BaseException:
+        dialling.close()
+        raise
+
+
+def _bind(family: int, address: tuple[Any, ...], *, both_families: bool = False) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both_families else 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def _listen_everywhere(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        try:
+            return _bind(socket.AF_INET6, ("::", port), both_families=True)
+        except OSError as error:
+            if error.errno not in _NOT_OUR_FAMILY:
+                raise
+    return _bind(socket.AF_INET, ("0.0.0.0", port))

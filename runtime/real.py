@@ -1,0 +1,41 @@
+"""The real `World`: this machine's network, disk, clocks and threads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+import trio
+
+from runtime.clocks import MonotonicClock, WallClock
+from runtime.disk import RealDisk
+from runtime.network import RealNetwork
+from runtime.world import World
+
+T = TypeVar("T")
+
+BLOCKING_THREADS = 8
+"""Threads for fsync and recovery; more would only queue up at the same disk."""
+
+
+class _Threads:
+    """Runs work in a thread; a cancelled caller still waits for the work to end, so its files stay valid."""
+
+    def __init__(self) -> None:
+        self._limiter = trio.CapacityLimiter(BLOCKING_THREADS)
+
+    async def __call__(self, work: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(work, limiter=self._limiter)
+
+
+def real_world(seed: int | None = None) -> World:
+    """The world as it is; `seed` fixes only its chance."""
+    return World(
+        network=RealNetwork(),
+        disk=RealDisk(),
+        wall_clock=WallClock(),
+        monotonic=MonotonicClock(),
+        chance=random.Random(seed),
+        run_blocking=_Threads(),
+    )
