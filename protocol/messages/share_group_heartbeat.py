@@ -1,0 +1,37 @@
+"""ShareGroupHeartbeat (API key 76)."""
+
+from __future__ import annotations
+
+from protocol.primitives import ZERO_UUID
+from protocol.schema import INT16, INT32, STRING, UUID, Message, Struct, array, field, struct
+
+
+class ShareGroupHeartbeatRequest(Message, api_key=76, versions="1", flexible="0+"):
+    """Share group heartbeat (KIP-932). Version 1; flexible."""
+
+    group_id: str = field(STRING, "0+", default="")
+    member_id: str = field(STRING, "0+", default="")
+    member_epoch: int = field(INT32, "0+", default=0)
+    rack_id: str | None = field(STRING, "0+", default=None, nullable="0+")
+    subscribed_topic_names: list[str] | None = field(array(STRING), "0+", default=None, nullable="0+")
+
+
+class TopicPartitions(Struct):
+    topic_id: bytes = field(UUID, "0+", default=ZERO_UUID)
+    partitions: list[int] = field(array(INT32), "0+", factory=list)
+
+
+class Assignment(Struct):
+    topic_partitions: list[TopicPartitions] = field(array(TopicPartitions), "0+", factory=list)
+
+
+class ShareGroupHeartbeatResponse(Message, api_key=76, versions="1", flexible="0+"):
+    """The answer to `ShareGroupHeartbeatRequest`. Version 1; flexible."""
+
+    throttle_time_ms: int = field(INT32, "0+", default=0)
+    error_code: int = field(INT16, "0+", default=0)
+    error_message: str | None = field(STRING, "0+", default=None, nullable="0+")
+    member_id: str | None = field(STRING, "0+", default=None, nullable="0+")
+    member_epoch: int = field(INT32, "0+", default=0)
+    heartbeat_interval_ms: int = field(INT32, "0+", default=0)
+    assignment: Assignment | None = field(struct(Assignment), "0+", default=None, nullable="0+")
