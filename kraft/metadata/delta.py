@@ -1,0 +1,72 @@
+"""`MetadataDelta`: what a run of metadata records changed, for those who act on changes (brokers, above all).
+
+Every collection is a dict in the order in which things were first touched, so acting on one replays alike in
+a simulation. Knows nothing of records: `replay.py` fills it in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kraft.metadata.image import (
+    BrokerImage,
+    ConfigResource,
+    ControllerImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+
+
+@dataclass(slots=True)
+class TopicDelta:
+    """A topic that is new or has changed partitions."""
+
+    id: bytes
+    name: str
+    before: TopicImage | None
+    """None for a new topic."""
+    after: TopicImage
+    changed_partitions: dict[int, PartitionImage] = field(default_factory=dict)
+    """The new state of each partition that was created or changed."""
+
+    def previous(self, partition_id: int) -> PartitionImage | None:
+        """The partition as it was, None if it is new."""
+        return None if self.before is None else self.before.partitions.get(partition_id)
+
+
+@dataclass(slots=True)
+class MetadataDelta:
+    """The way from `before` to `after`."""
+
+    before: MetadataImage
+    after: MetadataImage
+    changed_topics: dict[bytes, TopicDelta] = field(default_factory=dict)
+    """New and changed topics of `after` by id. A topic deleted and created again is here under its new id
+    only."""
+    deleted_topics: dict[bytes, TopicImage] = field(default_factory=dict)
+    """Topics of `before` that are gone, by id, as they were."""
+    changed_brokers: dict[int, BrokerImage | None] = field(default_factory=dict)
+    """Registered, changed, or (None) unregistered."""
+    changed_controllers: dict[int, ControllerImage] = field(default_factory=dict)
+    changed_configs: dict[ConfigResource, dict[str, str | None]] = field(default_factory=dict)
+    """The keys that were written and their new values, None where the override is gone."""
+    changed_features: dict[str, int] = field(default_factory=dict)
+    """Features with a new level, metadata.version among them."""
+    producer_ids_changed: bool = False
+    others_changed: bool = False
+    """Something among ACLs, SCRAM credentials, quotas or delegation tokens is different."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing but the offset moved on."""
+        return not (
+            self.changed_topics
+            or self.deleted_topics
+            or self.changed_brokers
+            or self.changed_controllers
+            or self.changed_configs
+            or self.changed_features
+            or self.producer_ids_changed
+            or self.others_changed
+        )

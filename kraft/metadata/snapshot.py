@@ -1,0 +1,210 @@
+"""An image as a list of records and back (KIP-630), and the difference between any two images.
+
+The list is canonical: equal images give equal lists, hence equal bytes, whatever order their history had.
+Knows nothing of files or of the snapshot's header and footer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kraft.metadata.delta import MetadataDelta, TopicDelta
+from kraft.metadata.features import METADATA_VERSION
+from kraft.metadata.image import (
+    EMPTY_IMAGE,
+    BrokerImage,
+    ClusterImage,
+    ControllerImage,
+    Endpoint,
+    FeatureRange,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+    TopicsImage,
+)
+from protocol.messages.metadata_log import (
+    BrokerEndpoint,
+    BrokerFeature,
+    ConfigRecord,
+    ControllerEndpoint,
+    ControllerFeature,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    TopicRecord,
+)
+from protocol.schema import Message
+
+
+def image_to_records(image: MetadataImage) -> list[Message]:
+    """Records that rebuild `image` from nothing, features first, so that a reader knows the level of the
+    rest."""
+    records: list[Message] = [
+        FeatureLevelRecord(name=METADATA_VERSION, feature_level=image.features.metadata_version)
+    ]
+    for name, level in sorted(image.features.finalized.items()):
+        records.append(FeatureLevelRecord(name=name, feature_level=level))
+    records.extend(broker_record(broker) for _, broker in sorted(image.cluster.brokers.items()))
+    records.extend(
+        _controller_record(controller) for _, controller in sorted(image.cluster.controllers.items())
+    )
+    for _, topic in sorted(image.topics.by_name.items()):
+        records.append(TopicRecord(name=topic.name, topic_id=topic.id))
+        for partition_id, partition in sorted(topic.partitions.items()):
+            records.append(partition_record(topic.id, partition_id, partition))
+    for (resource_type, resource_name), overrides in sorted(image.configs.items()):
+        for key, value in sorted(overrides.items()):
+            records.append(
+                ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value)
+            )
+    others = image.others
+    for _, quota in sorted(others.quotas.items(), key=lambda item: repr(item[0])):
+        records.append(quota)
+    if image.producer_ids.next_producer_id > 0:
+        records.append(ProducerIdsRecord(broker_id=-1, next_producer_id=image.producer_ids.next_producer_id))
+    records.extend(acl for _, acl in sorted(others.acls.items()))
+    records.extend(credential for _, credential in sorted(others.scram.items()))
+    records.extend(token for _, token in sorted(others.delegation_tokens.items()))
+    return records
+
+
+def image_from_records(
+    records: Iterable[object], offset: int, epoch: int, timestamp_ms: int
+) -> MetadataImage:
+    """The image that `records` of a snapshot add up to. Raises `ReplayError` if they contradict each
+    other."""
+    return EMPTY_IMAGE.apply(records, offset, epoch, timestamp_ms)
+
+
+def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
+    """The record that registers `broker` just as it is."""
+    return RegisterBrokerRecord(
+        broker_id=broker.id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=[
+            BrokerEndpoint(name=name, host=it.host, port=it.port, security_protocol=it.security_protocol)
+            for name, it in _sorted_listeners(broker.listeners)
+        ],
+        features=[
+            BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+            for name, (lowest, highest) in _sorted_features(broker.features)
+        ],
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=list(broker.log_directories),
+        cordoned_log_dirs=list(broker.cordoned_log_directories) or None,
+    )
+
+
+def _controller_record(controller: ControllerImage) -> RegisterControllerRecord:
+    return RegisterControllerRecord(
+        controller_id=controller.id,
+        incarnation_id=controller.incarnation_id,
+        zk_migration_ready=False,
+        end_points=[
+            ControllerEndpoint(name=name, host=it.host, port=it.port, security_protocol=it.security_protocol)
+            for name, it in _sorted_listeners(controller.listeners)
+        ],
+        features=[
+            ControllerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+            for name, (lowest, highest) in _sorted_features(controller.features)
+        ],
+    )
+
+
+def partition_record(topic_id: bytes, partition_id: int, partition: PartitionImage) -> PartitionRecord:
+    """The record that tells `partition` whole."""
+    return PartitionRecord(
+        partition_id=partition_id,
+        topic_id=topic_id,
+        replicas=list(partition.replicas),
+        isr=list(partition.isr),
+        removing_replicas=list(partition.removing_replicas),
+        adding_replicas=list(partition.adding_replicas),
+        leader=partition.leader,
+        leader_recovery_state=partition.leader_recovery_state,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        directories=list(partition.directories),
+        eligible_leader_replicas=list(partition.elr) or None,
+        last_known_elr=list(partition.last_known_elr) or None,
+    )
+
+
+def _sorted_listeners(listeners: dict[str, Endpoint]) -> list[tuple[str, Endpoint]]:
+    return sorted(listeners.items(), key=lambda item: item[0])
+
+
+def _sorted_features(features: dict[str, FeatureRange]) -> list[tuple[str, FeatureRange]]:
+    return sorted(features.items())
+
+
+def difference(before: MetadataImage, loaded: MetadataImage) -> MetadataDelta:
+    """What leads from `before` to `loaded`, an image that was built on its own.
+
+    The `after` of the delta is `loaded` with the topics that are equal taken from `before`.
+    """
+    delta = MetadataDelta(before=before, after=loaded)
+    topics = _difference_of_topics(before.topics, loaded.topics, delta)
+    brokers_before, brokers_after = before.cluster.brokers, loaded.cluster.brokers
+    for broker_id in brokers_before:
+        if broker_id not in brokers_after:
+            delta.changed_brokers[broker_id] = None
+    for broker_id, broker in brokers_after.items():
+        if brokers_before.get(broker_id) != broker:
+            delta.changed_brokers[broker_id] = broker
+    for controller_id, controller in loaded.cluster.controllers.items():
+        if before.cluster.controllers.get(controller_id) != controller:
+            delta.changed_controllers[controller_id] = controller
+    for resource in dict.fromkeys([*before.configs, *loaded.configs]):
+        old, new = before.configs.get(resource, {}), loaded.configs.get(resource, {})
+        if old != new:
+            delta.changed_configs[resource] = {
+                key: new.get(key) for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key)
+            }
+    if before.features.metadata_version != loaded.features.metadata_version:
+        delta.changed_features[METADATA_VERSION] = loaded.features.metadata_version
+    for name in dict.fromkeys([*before.features.finalized, *loaded.features.finalized]):
+        if before.features.level(name) != loaded.features.level(name):
+            delta.changed_features[name] = loaded.features.level(name)
+    delta.producer_ids_changed = before.producer_ids != loaded.producer_ids
+    delta.others_changed = before.others != loaded.others
+    delta.after = MetadataImage(
+        offset=loaded.offset,
+        epoch=loaded.epoch,
+        timestamp_ms=loaded.timestamp_ms,
+        features=loaded.features,
+        cluster=ClusterImage(brokers_after, loaded.cluster.controllers),
+        topics=topics,
+        configs=loaded.configs,
+        producer_ids=loaded.producer_ids,
+        others=loaded.others,
+    )
+    return delta
+
+
+def _difference_of_topics(before: TopicsImage, loaded: TopicsImage, delta: MetadataDelta) -> TopicsImage:
+    by_name: dict[str, TopicImage] = {}
+    by_id: dict[bytes, TopicImage] = {}
+    for topic_id, topic in before.by_id.items():
+        if topic_id not in loaded.by_id:
+            delta.deleted_topics[topic_id] = topic
+    for topic_id, topic in loaded.by_id.items():
+        old = before.by_id.get(topic_id)
+        kept = topic
+        if old is not None and old == topic:
+            kept = old
+        else:
+            known = {} if old is None else old.partitions
+            changed = {
+                partition_id: partition
+                for partition_id, partition in topic.partitions.items()
+                if known.get(partition_id) != partition
+            }
+            delta.changed_topics[topic_id] = TopicDelta(topic_id, topic.name, old, topic, changed)
+        by_name[kept.name] = by_id[topic_id] = kept
+    return TopicsImage(by_name, by_id)
