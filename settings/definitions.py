@@ -70,7 +70,7 @@ class KeyDefinition:
         except ValueError as error:
             raise self.refusal(text, str(error)) from None
         if self.allowed and not self._allows(value):
-            raise self.refusal(text, "not allowed")
+            raise self.refusal(text, "out of range" if isinstance(value, int | float) else "not one of these")
         return value
 
     def refusal(self, text: str, problem: str) -> SettingsError:

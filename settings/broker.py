@@ -1,0 +1,150 @@
+"""The settings of a broker. What they share with a controller's is in `node.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from settings.errors import SettingsError
+from settings.loading import Source, load_node
+from settings.node import NodeSettings
+
+_LONG_MAX = (1 << 63) - 1
+_INT_MAX = (1 << 31) - 1
+_DAY_MS = 24 * 3600 * 1000
+
+
+class BrokerSettings(NodeSettings):
+    """Every key a broker acts on; topic defaults (`log.…`) are read through `topic_defaults`."""
+
+    broker_rack: str | None = None
+    inter_broker_listener_name: str = "PLAINTEXT"
+    initial_broker_registration_timeout_ms: int = 60000
+    controlled_shutdown_enable: bool = True
+    auto_create_topics_enable: bool = True
+    message_max_bytes: int = 1048588
+    compression_type: str = "producer"
+    telemetry_max_bytes: int = 1048576
+
+    replica_lag_time_max_ms: int = 30000
+    replica_fetch_wait_max_ms: int = 500
+    replica_fetch_min_bytes: int = 1
+    replica_fetch_max_bytes: int = 1048576
+    replica_fetch_response_max_bytes: int = 10485760
+    replica_fetch_backoff_ms: int = 1000
+    replica_socket_timeout_ms: int = 30000
+    replica_high_watermark_checkpoint_interval_ms: int = 5000
+    replica_selector_class: str | None = None
+    num_replica_fetchers: int = 1
+    fetch_max_bytes: int = 57671680
+    max_incremental_fetch_session_cache_slots: int = 1000
+
+    log_initial_task_delay_ms: int = 30000
+    log_retention_check_interval_ms: int = 300000
+    log_flush_scheduler_interval_ms: int = _LONG_MAX
+    log_flush_offset_checkpoint_interval_ms: int = 60000
+    log_flush_start_offset_checkpoint_interval_ms: int = 60000
+    log_dir_failure_timeout_ms: int = 30000
+    num_recovery_threads_per_data_dir: int = 2
+    log_cleaner_enable: bool = True
+    log_cleaner_threads: int = 1
+    log_cleaner_backoff_ms: int = 15000
+    log_cleaner_dedupe_buffer_size: int = 134217728
+    log_cleaner_io_buffer_size: int = 524288
+    log_cleaner_io_buffer_load_factor: float = 0.9
+    log_cleaner_io_max_bytes_per_second: float = 1.7976931348623157e308
+    producer_id_expiration_ms: int = _DAY_MS
+    producer_id_expiration_check_interval_ms: int = 600000
+
+    replication_quota_window_num: int = 11
+    replication_quota_window_size_seconds: int = 1
+
+    offset_metadata_max_bytes: int = 4096
+    offsets_commit_timeout_ms: int = 5000
+    offsets_load_buffer_size: int = 5242880
+    offsets_retention_check_interval_ms: int = 600000
+    offsets_retention_minutes: int = 10080
+    offsets_topic_compression_codec: int = 0
+    offsets_topic_num_partitions: int = 50
+    offsets_topic_replication_factor: int = 3
+    offsets_topic_segment_bytes: int = 104857600
+    group_coordinator_append_linger_ms: int = -1
+    group_coordinator_rebalance_protocols: list[str] = Field(default=["classic", "consumer", "streams"])
+    group_initial_rebalance_delay_ms: int = 3000
+    group_max_session_timeout_ms: int = 1800000
+    group_min_session_timeout_ms: int = 6000
+    group_max_size: int = _INT_MAX
+    group_consumer_assignment_interval_ms: int = 1000
+    group_consumer_min_assignment_interval_ms: int = 0
+    group_consumer_max_assignment_interval_ms: int = 15000
+    group_consumer_assignors: list[str] = Field(default=["uniform", "range"])
+    group_consumer_heartbeat_interval_ms: int = 5000
+    group_consumer_min_heartbeat_interval_ms: int = 5000
+    group_consumer_max_heartbeat_interval_ms: int = 15000
+    group_consumer_session_timeout_ms: int = 45000
+    group_consumer_min_session_timeout_ms: int = 45000
+    group_consumer_max_session_timeout_ms: int = 60000
+    group_consumer_max_size: int = _INT_MAX
+    group_consumer_migration_policy: str = "bidirectional"
+    group_consumer_regex_refresh_interval_ms: int = 600000
+
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10000
+    transaction_max_timeout_ms: int = 900000
+    transaction_partition_verification_enable: bool = True
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = 3600000
+    transaction_state_log_load_buffer_size: int = 5242880
+    transaction_state_log_min_isr: int = 2
+    transaction_state_log_num_partitions: int = 50
+    transaction_state_log_replication_factor: int = 3
+    transaction_state_log_segment_bytes: int = 104857600
+    transaction_two_phase_commit_enable: bool = False
+    transactional_id_expiration_ms: int = 7 * _DAY_MS
+    add_partitions_to_txn_retry_backoff_ms: int = 20
+    add_partitions_to_txn_retry_backoff_max_ms: int = 100
+
+    def check(self) -> list[str]:
+        """Rules between keys. Gives warnings; raises `SettingsError` (without a place) for what cannot
+        work.
+        """
+        warnings = super().check()
+        if self.node_id in [voter.id for voter in self.controller_quorum_voters]:
+            raise SettingsError("a broker cannot vote; its id is a voter's", "node.id", str(self.node_id))
+        names = [listener.name for listener in self.advertised_listeners]
+        if self.inter_broker_listener_name not in names:
+            raise SettingsError(
+                "brokers need a listener for each other",
+                "inter.broker.listener.name",
+                self.inter_broker_listener_name,
+                " or ".join(names),
+            )
+        for listener in self.listeners:
+            if listener.name in self.controller_listener_names:
+                raise SettingsError(
+                    f"{listener.name} is a controller's listener (controller.listener.names)",
+                    "listeners",
+                    str(listener),
+                )
+        for key, most in (
+            ("replica.socket.timeout.ms", self.replica_socket_timeout_ms),
+            ("replica.lag.time.max.ms", self.replica_lag_time_max_ms),
+        ):
+            if self.replica_fetch_wait_max_ms > most:
+                raise SettingsError(
+                    f"must not be above {key}",
+                    "replica.fetch.wait.max.ms",
+                    str(self.replica_fetch_wait_max_ms),
+                    f"0 to {most}",
+                )
+        return warnings
+
+
+def load_broker_settings(
+    text: str, name: str, overrides: Mapping[str, str] | None = None, *, hostname: str = "localhost"
+) -> tuple[BrokerSettings, list[str]]:
+    """Settings and warnings from the text of a `.properties` file called `name`.
+
+    `overrides` win over the file. `hostname` is what is advertised where a listener names no host. Raises
+    `SettingsError`, one line, for the first value that cannot be used.
+    """
+    return load_node(BrokerSettings, "broker", Source(text, name, overrides or {}, hostname))

@@ -1,0 +1,54 @@
+"""The settings of a controller. What they share with a broker's is in `node.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from settings.errors import SettingsError
+from settings.loading import Source, load_node
+from settings.node import NodeSettings
+
+
+class ControllerSettings(NodeSettings):
+    """Every key a controller acts on."""
+
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 300
+    unclean_leader_election_interval_ms: int = 300000
+    controller_performance_always_log_threshold_ms: int = 2000
+    controller_performance_sample_period_ms: int = 60000
+    controller_quorum_auto_join_enable: bool = False
+    controller_quota_window_num: int = 11
+    controller_quota_window_size_seconds: int = 1
+
+    def check(self) -> list[str]:
+        """Rules between keys. Gives warnings; raises `SettingsError` (without a place) for what cannot
+        work.
+        """
+        warnings = super().check()
+        voters = [voter.id for voter in self.controller_quorum_voters]
+        if voters and self.node_id not in voters:
+            raise SettingsError(
+                "this controller is no voter in controller.quorum.voters",
+                "node.id",
+                str(self.node_id),
+                ", ".join(str(voter) for voter in voters),
+            )
+        for listener in self.listeners:
+            if listener.name not in self.controller_listener_names:
+                raise SettingsError(
+                    "a controller listens only on controller.listener.names",
+                    "listeners",
+                    str(listener),
+                    ", ".join(self.controller_listener_names),
+                )
+        return warnings
+
+
+def load_controller_settings(
+    text: str, name: str, overrides: Mapping[str, str] | None = None, *, hostname: str = "localhost"
+) -> tuple[ControllerSettings, list[str]]:
+    """Settings and warnings from the text of a `.properties` file called `name`; see
+    `load_broker_settings`.
+    """
+    return load_node(ControllerSettings, "controller", Source(text, name, overrides or {}, hostname))

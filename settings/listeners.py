@@ -1,0 +1,145 @@
+"""Where nodes listen and where the voters are: the addresses inside configuration values.
+
+Takes strings, gives values; resolves no name and opens no socket. Raises `SettingsError` without a place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from settings.errors import SettingsError
+
+_LISTENER = re.compile(
+    r"(?P<name>[A-Za-z0-9_\-]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^\[\]:/]*):(?P<port>\d{1,5})"
+)
+_ENDPOINT = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[^\[\]:/@]+):(?P<port>\d{1,5})")
+_VOTER = re.compile(r"(?P<id>\d{1,10})@(?P<rest>.+)")
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_SERVED_PROTOCOLS = ("PLAINTEXT",)
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A name and an address; an empty host means all interfaces, port 0 any free port."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+    def __str__(self) -> str:
+        return f"{self.name}://{_bracketed(self.host)}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """A controller that votes, and where it listens."""
+
+    id: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.id}@{_bracketed(self.host)}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A controller that is known by its address alone."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{_bracketed(self.host)}:{self.port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def parse_listeners(key: str, texts: Sequence[str], protocols: Mapping[str, str]) -> list[Listener]:
+    """`NAME://host:port` each; names and ports are unique, and `protocols` (by name) says how each speaks."""
+    listeners: list[Listener] = []
+    for text in texts:
+        found = _LISTENER.fullmatch(text)
+        if found is None or int(found["port"]) > 65535:
+            raise SettingsError("not an address to listen on", key, text, "NAME://host:port")
+        name = found["name"].upper()
+        if name not in protocols:
+            raise SettingsError(
+                f"listener {name} has no protocol; give it one in listener.security.protocol.map",
+                key,
+                text,
+            )
+        if protocols[name] not in _SERVED_PROTOCOLS:
+            raise SettingsError(
+                f"listener {name} speaks {protocols[name]}, which is not served yet",
+                key,
+                text,
+                "listeners of protocol " + ", ".join(_SERVED_PROTOCOLS),
+            )
+        listeners.append(
+            Listener(name, found["host"].strip("[]"), int(found["port"]), protocols[name]),
+        )
+    _refuse_twice(key, [listener.name for listener in listeners], "listener name")
+    return listeners
+
+
+def refuse_shared_ports(key: str, listeners: Sequence[Listener]) -> None:
+    """Two listeners of a node cannot share a port (0 is a free one each)."""
+    _refuse_twice(key, [str(listener.port) for listener in listeners if listener.port], "port")
+
+
+def _refuse_twice(key: str, names: Sequence[str], what: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise SettingsError(f"{what} {name} is there twice", key)
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """`NAME:PROTOCOL,…` by upper-case name."""
+    key = "listener.security.protocol.map"
+    protocols: dict[str, str] = {}
+    for pair in filter(None, (each.strip() for each in text.split(","))):
+        name, colon, protocol = (each.strip().upper() for each in pair.partition(":"))
+        if not colon or not name or protocol not in SECURITY_PROTOCOLS:
+            raise SettingsError(
+                "not a listener and its protocol", key, pair, "NAME:" + "|".join(SECURITY_PROTOCOLS)
+            )
+        if name in protocols:
+            raise SettingsError(f"listener name {name} is there twice", key)
+        protocols[name] = protocol
+    return protocols
+
+
+def parse_voters(texts: Sequence[str]) -> list[Voter]:
+    """`101@host:port` each, ids unique."""
+    key = "controller.quorum.voters"
+    voters: list[Voter] = []
+    for text in texts:
+        found = _VOTER.fullmatch(text)
+        endpoint = _ENDPOINT.fullmatch(found["rest"]) if found else None
+        if (
+            found is None
+            or endpoint is None
+            or not 0 < int(endpoint["port"]) < 65536
+            or int(found["id"]) >= 1 << 31
+        ):
+            raise SettingsError("not a voter", key, text, "id@host:port, for example 101@127.0.0.1:9192")
+        voters.append(Voter(int(found["id"]), endpoint["host"].strip("[]"), int(endpoint["port"])))
+    _refuse_twice(key, [str(voter.id) for voter in voters], "voter")
+    return voters
+
+
+def parse_endpoints(key: str, texts: Sequence[str]) -> list[Endpoint]:
+    """`host:port` each."""
+    endpoints: list[Endpoint] = []
+    for text in texts:
+        found = _ENDPOINT.fullmatch(text)
+        if found is None or not 0 < int(found["port"]) < 65536:
+            raise SettingsError("not an address", key, text, "host:port")
+        endpoints.append(Endpoint(found["host"].strip("[]"), int(found["port"])))
+    return endpoints

@@ -1,0 +1,239 @@
+"""From the text of a properties file to a node's model: every key known or told, every value typed or
+refused.
+
+Knows the steps, not the rules: values are checked by `definitions.py`, addresses by `listeners.py`, rules
+between keys by the models' `check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from settings.definitions import closest_key, find_broker_key, is_plugin_key
+from settings.errors import SettingsError
+from settings.listeners import (
+    parse_endpoints,
+    parse_listeners,
+    parse_protocol_map,
+    parse_voters,
+    refuse_shared_ports,
+)
+from settings.node import NodeSettings, acts_on
+from settings.properties import parse_properties
+
+Node = TypeVar("Node", bound=NodeSettings)
+
+OVERRIDE = "--set"
+"""Where an override comes from, as errors tell it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file's text, what errors call it, what wins over it, and the host a listener without one is known
+    by.
+    """
+
+    text: str
+    name: str
+    overrides: Mapping[str, str]
+    hostname: str
+
+
+@dataclass(slots=True)
+class _Keys:
+    """The typed keys of one source and where each stood."""
+
+    source: Source
+    raw: dict[str, str] = field(default_factory=dict)
+    places: dict[str, tuple[str, int]] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.values.get(key, default)
+
+    def placed(self, error: SettingsError) -> SettingsError:
+        """The error with the file and line of its key."""
+        return error.at(*self.places.get(error.key, (self.source.name, 0)))
+
+
+def load_node(model: type[Node], role: str, source: Source) -> tuple[Node, list[str]]:
+    """The model of a node in `role`, and warnings. Raises `SettingsError`, told with its place."""
+    keys = _read(source)
+    try:
+        fields = _fields(model, keys, role)
+        node = model(**fields)
+        return node, keys.warnings + node.check()
+    except ValidationError as error:
+        raise keys.placed(_first_of(error)) from None
+    except SettingsError as error:
+        raise keys.placed(error) from None
+
+
+def _read(source: Source) -> _Keys:
+    keys = _Keys(source)
+    for key, (text, line) in parse_properties(source.text, source.name).items():
+        keys.raw[key], keys.places[key] = text, (source.name, line)
+    for key, text in source.overrides.items():
+        keys.raw[key], keys.places[key] = text, (OVERRIDE, 0)
+    for key, text in keys.raw.items():
+        definition = find_broker_key(key)
+        if definition is None:
+            if not is_plugin_key(key):
+                keys.warnings.append(_unknown(key, keys.places[key]))
+            continue
+        try:
+            keys.values[key] = definition.parse(text)
+        except SettingsError as error:
+            error.key = key
+            raise keys.placed(error) from None
+    return keys
+
+
+def _unknown(key: str, place: tuple[str, int]) -> str:
+    near = closest_key(key)
+    source, line = place
+    where = f"{source} line {line}" if line else source
+    return f"{where}: {key}: not a key of Kafka 4.3" + (f"; did you mean {near}?" if near else "")
+
+
+def _first_of(error: ValidationError) -> SettingsError:
+    """pydantic's first finding as ours; only rules on single fields of the models come this way."""
+    first = error.errors(include_url=False)[0]
+    key = str(first["loc"][0]).replace("_", ".") if first["loc"] else ""
+    if first["type"] == "missing":
+        return SettingsError("must be set", key)
+    return SettingsError(first["msg"], key, str(first["input"]))
+
+
+def _fields(model: type[NodeSettings], keys: _Keys, role: str) -> dict[str, Any]:
+    """The model's arguments: plain values as they are, addresses and lists that depend on each other by
+    hand.
+    """
+    fields = {
+        key.replace(".", "_"): value
+        for key, value in keys.values.items()
+        if key.replace(".", "_") in model.model_fields and value is not None
+    }
+    fields["raw"] = dict(keys.raw)
+    fields["not_acted_on"] = sorted(key for key in keys.values if not acts_on(model, key))
+    fields["node_id"] = _node_id(keys)
+    fields["process_roles"] = _roles(keys, role)
+    fields["log_dirs"] = _log_dirs(keys)
+    _refuse_unguarded(keys)
+    fields |= _listener_fields(keys, role)
+    if role == "broker":
+        fields["inter_broker_listener_name"] = _inter_broker_listener(keys, fields)
+    fields["controller_quorum_voters"] = parse_voters(keys.get("controller.quorum.voters", []))
+    fields["controller_quorum_bootstrap_servers"] = parse_endpoints(
+        "controller.quorum.bootstrap.servers", keys.get("controller.quorum.bootstrap.servers", [])
+    )
+    fields["max_connections_per_ip_overrides"] = _connection_overrides(keys)
+    return fields
+
+
+def _node_id(keys: _Keys) -> int:
+    node_id, broker_id = keys.get("node.id"), keys.get("broker.id", -1)
+    if node_id is None and broker_id < 0:
+        raise SettingsError("must be set", "node.id", allowed="0 or more")
+    if node_id is not None and broker_id not in (-1, node_id):
+        raise SettingsError("differs from node.id", "broker.id", str(broker_id), str(node_id))
+    return int(broker_id if node_id is None else node_id)
+
+
+def _roles(keys: _Keys, role: str) -> list[str]:
+    roles = keys.get("process.roles")
+    if roles is None:
+        raise SettingsError("must be set", "process.roles", allowed=role)
+    if len(roles) > 1:
+        raise SettingsError("a node is one or the other; run two", "process.roles", ",".join(roles), role)
+    if roles != [role]:
+        raise SettingsError(f"this is not a {role}'s file", "process.roles", ",".join(roles), role)
+    return list(roles)
+
+
+def _log_dirs(keys: _Keys) -> list[str]:
+    key = "log.dirs" if keys.get("log.dirs") else "log.dir"
+    directories: list[str] = keys.get(key) or ["/tmp/kafka-logs"]
+    for directory in directories:
+        if not directory or directories.count(directory) > 1:
+            raise SettingsError(
+                "empty or twice" if directory else "empty", key, ",".join(directories), "directories"
+            )
+    return directories
+
+
+def _refuse_unguarded(keys: _Keys) -> None:
+    """Starting open to all where the file asks for a guard would be worse than not starting."""
+    if keys.get("authorizer.class.name"):
+        raise SettingsError(
+            "there is no authorizer yet, everybody could do everything",
+            "authorizer.class.name",
+            keys.raw["authorizer.class.name"],
+        )
+
+
+def _listener_fields(keys: _Keys, role: str) -> dict[str, Any]:
+    controller_names = [name.upper() for name in keys.get("controller.listener.names") or []]
+    if not controller_names:
+        raise SettingsError(
+            "must be set",
+            "controller.listener.names",
+            allowed="the name of a listener, CONTROLLER for example",
+        )
+    protocols = parse_protocol_map(
+        keys.get("listener.security.protocol.map")
+        or ",".join(f"{each}:{each}" for each in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"))
+    )
+    if "listener.security.protocol.map" not in keys.raw:
+        # As in Kafka: without a map, controllers' listeners of any name are plain.
+        for name in controller_names:
+            protocols.setdefault(name, "PLAINTEXT")
+    texts = keys.get("listeners") or (["PLAINTEXT://:9092"] if role == "broker" else [])
+    if not texts:
+        raise SettingsError("must be set", "listeners", allowed=f"{controller_names[0]}://host:port")
+    listeners = parse_listeners("listeners", texts, protocols)
+    refuse_shared_ports("listeners", listeners)
+    advertised = parse_listeners("advertised.listeners", keys.get("advertised.listeners") or texts, protocols)
+    for listener in advertised:
+        if listener.name not in [each.name for each in listeners]:
+            raise SettingsError(
+                f"{listener.name} is no listener (listeners)", "advertised.listeners", str(listener)
+            )
+    return {
+        "listeners": listeners,
+        "advertised_listeners": [
+            type(each)(each.name, each.host or keys.source.hostname, each.port, each.security_protocol)
+            for each in advertised
+        ],
+        "listener_security_protocol_map": protocols,
+        "controller_listener_names": controller_names,
+    }
+
+
+def _inter_broker_listener(keys: _Keys, fields: Mapping[str, Any]) -> str:
+    """The named one, else the one whose name is the security protocol between brokers."""
+    name = keys.get("inter.broker.listener.name")
+    if name and keys.get("security.inter.broker.protocol"):
+        raise SettingsError(
+            "set this or inter.broker.listener.name, not both",
+            "security.inter.broker.protocol",
+            keys.get("security.inter.broker.protocol"),
+        )
+    return str(name or keys.get("security.inter.broker.protocol") or "PLAINTEXT").upper()
+
+
+def _connection_overrides(keys: _Keys) -> dict[str, int]:
+    """`host:count,…`"""
+    key = "max.connections.per.ip.overrides"
+    limits: dict[str, int] = {}
+    for pair in filter(None, (each.strip() for each in (keys.get(key) or "").split(","))):
+        host, colon, count = pair.rpartition(":")
+        if not colon or not host or not count.isascii() or not count.isdigit():
+            raise SettingsError("not an address and its limit", key, pair, "host:count")
+        limits[host.strip("[]")] = int(count)
+    return limits

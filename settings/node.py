@@ -1,0 +1,146 @@
+"""What brokers and controllers have in common: who they are, where they listen, where the voters are.
+
+The attribute of a key is its name with underscores for dots, the value its type. A key is a field here, in
+`broker.py` or in `controller.py` exactly if the code acts on it (or gives a topic's default, see `topic.py`);
+defaults are Kafka's. Reads no file; `loading.py` fills these models.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from settings.errors import SettingsError
+from settings.listeners import Endpoint, Listener, Voter
+from settings.topic import BROKER_SYNONYMS, TopicConfig
+
+_LONG_MAX = (1 << 63) - 1
+_INT_MAX = (1 << 31) - 1
+_HOUR_MS = 3600 * 1000
+
+
+class NodeSettings(BaseModel):
+    """A node's settings; frozen. Times are milliseconds and sizes bytes unless the name says otherwise."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    raw: dict[str, str] = Field(default_factory=dict)
+    """What the file and the overrides set, as text: DescribeConfigs tells it from defaults by this."""
+    not_acted_on: list[str] = Field(default_factory=list)
+    """Kafka's keys that were set but change nothing here; told once when the node starts."""
+
+    node_id: int = Field(ge=0)
+    process_roles: list[str]
+    log_dirs: list[str] = ["/tmp/kafka-logs"]
+    """`log.dirs`, else `log.dir`."""
+    metadata_log_dir: str | None = None
+    """Ask `metadata_directory`."""
+
+    listeners: list[Listener]
+    advertised_listeners: list[Listener] = []
+    """What others are told to dial; the listeners themselves unless set."""
+    listener_security_protocol_map: dict[str, str] = {}
+    controller_listener_names: list[str]
+    socket_listen_backlog_size: int = 50
+    socket_request_max_bytes: int = 104857600
+    socket_connection_setup_timeout_ms: int = 10000
+    max_connections: int = _INT_MAX
+    max_connections_per_ip: int = _INT_MAX
+    max_connections_per_ip_overrides: dict[str, int] = {}
+    max_connection_creation_rate: int = _INT_MAX
+    connections_max_idle_ms: int = 600000
+    queued_max_requests: int = 500
+    queued_max_request_bytes: int = -1
+    request_timeout_ms: int = 30000
+    server_max_startup_time_ms: int = _LONG_MAX
+
+    controller_quorum_voters: list[Voter] = []
+    controller_quorum_bootstrap_servers: list[Endpoint] = []
+    controller_quorum_append_linger_ms: int = 25
+    controller_quorum_election_backoff_max_ms: int = 1000
+    controller_quorum_election_timeout_ms: int = 1000
+    controller_quorum_fetch_max_bytes: int = 1048576
+    controller_quorum_fetch_snapshot_max_bytes: int = 1048576
+    controller_quorum_fetch_timeout_ms: int = 2000
+    controller_quorum_request_timeout_ms: int = 2000
+    controller_quorum_retry_backoff_ms: int = 20
+    controller_socket_timeout_ms: int = 30000
+
+    metadata_log_max_record_bytes_between_snapshots: int = 20971520
+    metadata_log_max_snapshot_interval_ms: int = _HOUR_MS
+    metadata_log_segment_bytes: int = 1 << 30
+    metadata_log_segment_ms: int = 7 * 24 * _HOUR_MS
+    internal_metadata_log_segment_bytes: int | None = None
+    internal_metadata_max_batch_size_in_bytes: int = 8388608
+    internal_metadata_delete_delay_millis: int = 60000
+    metadata_max_retention_bytes: int = 104857600
+    metadata_max_retention_ms: int = 7 * 24 * _HOUR_MS
+    metadata_max_idle_interval_ms: int = 500
+
+    broker_session_timeout_ms: int = 9000
+    broker_heartbeat_interval_ms: int = 2000
+    default_replication_factor: int = 1
+    num_partitions: int = 1
+    min_insync_replicas: int = 1
+    unclean_leader_election_enable: bool = False
+    delete_topic_enable: bool = True
+    max_request_partition_size_limit: int = 2000
+    quota_window_num: int = 11
+    quota_window_size_seconds: int = 1
+    unstable_api_versions_enable: bool = False
+    unstable_feature_versions_enable: bool = False
+
+    @property
+    def metadata_directory(self) -> str:
+        """The log directory that holds `__cluster_metadata-0`."""
+        return self.metadata_log_dir or self.log_dirs[0]
+
+    @cached_property
+    def topic_defaults(self) -> TopicConfig:
+        """What a topic without overrides has on this node (dynamic configs aside)."""
+        return TopicConfig.resolve({}, self.raw)
+
+    @property
+    def all_log_dirs(self) -> list[str]:
+        """Log directories and, where it is none of them, the metadata directory."""
+        return self.log_dirs + [each for each in [self.metadata_directory] if each not in self.log_dirs]
+
+    def check(self) -> list[str]:
+        """Rules between keys. Gives warnings; raises `SettingsError` (without a place) for what cannot
+        work.
+        """
+        if not self.controller_quorum_voters and not self.controller_quorum_bootstrap_servers:
+            raise SettingsError(
+                "must be set: where the controllers are", "controller.quorum.voters", "", "id@host:port,…"
+            )
+        for listener in self.advertised_listeners:
+            if listener.host in ("0.0.0.0", "::"):
+                raise SettingsError(
+                    "no client can dial that; set advertised.listeners to an address that they can reach",
+                    "advertised.listeners" if "advertised.listeners" in self.raw else "listeners",
+                    str(listener),
+                )
+        if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise SettingsError(
+                "one request may be bigger than all that may wait",
+                "queued.max.request.bytes",
+                str(self.queued_max_request_bytes),
+                f"-1 or {self.socket_request_max_bytes} (socket.request.max.bytes) or more",
+            )
+        if self.broker_heartbeat_interval_ms * 2 > self.broker_session_timeout_ms:
+            return [
+                "broker.heartbeat.interval.ms is above half of broker.session.timeout.ms: one loss fences"
+            ]
+        return []
+
+
+def acts_on(model: type[NodeSettings], key: str) -> bool:
+    """Whether a key changes anything in a node of this kind."""
+    return key.replace(".", "_") in model.model_fields or key in _READ_IN_OTHER_WAYS or key in _TOPIC_DEFAULTS
+
+
+_READ_IN_OTHER_WAYS = frozenset(
+    ["broker.id", "log.dir", "security.inter.broker.protocol", "authorizer.class.name"]
+)
+_TOPIC_DEFAULTS = frozenset(name for synonyms in BROKER_SYNONYMS.values() for name, _factor in synonyms)

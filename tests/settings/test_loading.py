@@ -1,0 +1,179 @@
+"""A node's file becomes its settings, or one line that says what to mend."""
+
+import pytest
+
+from settings.broker import load_broker_settings
+from settings.controller import load_controller_settings
+from settings.errors import SettingsError
+from settings.listeners import Endpoint, Listener, Voter
+
+BROKER = """\
+# a broker
+process.roles=broker
+node.id=1
+controller.listener.names=CONTROLLER
+controller.quorum.voters=101@127.0.0.1:9192,102@127.0.0.1:9193
+listeners=PLAINTEXT://127.0.0.1:9092
+broker.session.timeout.ms=6000
+log.dirs=/data/a,/data/b
+"""
+
+CONTROLLER = """\
+process.roles=controller
+node.id=101
+controller.listener.names=CONTROLLER
+controller.quorum.voters=101@127.0.0.1:9192
+listeners=CONTROLLER://127.0.0.1:9192
+"""
+
+
+@pytest.mark.feature("OP-02")
+def test_a_brokers_file() -> None:
+    settings, warnings = load_broker_settings(BROKER, "broker-1.properties")
+    assert warnings == []
+    assert settings.node_id == 1
+    assert settings.broker_session_timeout_ms == 6000
+    assert settings.log_dirs == ["/data/a", "/data/b"]
+    assert settings.metadata_directory == "/data/a"
+    assert settings.listeners == settings.advertised_listeners == [Listener("PLAINTEXT", "127.0.0.1", 9092)]
+    assert settings.controller_quorum_voters == [Voter(101, "127.0.0.1", 9192), Voter(102, "127.0.0.1", 9193)]
+    assert settings.raw["broker.session.timeout.ms"] == "6000"
+    assert "replica.lag.time.max.ms" not in settings.raw
+    assert settings.replica_lag_time_max_ms == 30000
+
+
+@pytest.mark.feature("OP-02")
+def test_a_controllers_file() -> None:
+    settings, warnings = load_controller_settings(CONTROLLER, "controller-101.properties")
+    assert warnings == []
+    assert settings.controller_listener_names == ["CONTROLLER"]
+    assert settings.listeners == [Listener("CONTROLLER", "127.0.0.1", 9192)]
+
+
+@pytest.mark.feature("OP-02")
+def test_an_unknown_key_is_warned_of_with_the_nearest_name() -> None:
+    _settings, warnings = load_broker_settings(BROKER + "brokr.rack=r1\n", "broker-1.properties")
+    assert warnings == [
+        "broker-1.properties line 9: brokr.rack: not a key of Kafka 4.3; did you mean broker.rack?"
+    ]
+
+
+def test_keys_that_change_nothing_here_are_listed() -> None:
+    settings, _ = load_broker_settings(BROKER + "num.io.threads=3\nlog.retention.hours=2\n", "b")
+    assert settings.not_acted_on == ["num.io.threads"]
+    assert settings.topic_defaults.retention_ms == 2 * 3600 * 1000
+
+
+def test_overrides_win_and_are_told_as_such() -> None:
+    settings, _ = load_broker_settings(
+        BROKER, "b", {"broker.session.timeout.ms": "7000", "broker.rack": "r1"}
+    )
+    assert (settings.broker_session_timeout_ms, settings.broker_rack) == (7000, "r1")
+    with pytest.raises(SettingsError, match=r"^--set: num\.partitions=0: out of range; allowed: 1 or more$"):
+        load_broker_settings(BROKER, "b", {"num.partitions": "0"})
+
+
+def test_several_listeners_with_protocols_of_their_own() -> None:
+    settings, _ = load_broker_settings(
+        BROKER,
+        "b",
+        {
+            "listeners": "INTERNAL://:9092, HOST://[::]:19092",
+            "advertised.listeners": "INTERNAL://broker-1:9092,HOST://127.0.0.1:29092",
+            "listener.security.protocol.map": "INTERNAL:PLAINTEXT,HOST:plaintext,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "INTERNAL",
+        },
+    )
+    assert [str(each) for each in settings.listeners] == ["INTERNAL://:9092", "HOST://[::]:19092"]
+    assert settings.advertised_listeners[1] == Listener("HOST", "127.0.0.1", 29092)
+    assert settings.inter_broker_listener_name == "INTERNAL"
+
+
+def test_a_listener_without_a_host_is_known_by_the_machines_name() -> None:
+    settings, _ = load_broker_settings(BROKER, "b", {"listeners": "PLAINTEXT://:9092"}, hostname="machine")
+    assert settings.listeners[0].host == ""
+    assert settings.advertised_listeners[0].host == "machine"
+
+
+def test_controllers_may_be_given_by_address_alone() -> None:
+    text = BROKER.replace("controller.quorum.voters=101@127.0.0.1:9192,102@127.0.0.1:9193", "")
+    settings, _ = load_broker_settings(text, "b", {"controller.quorum.bootstrap.servers": "a:1,[::1]:2"})
+    assert settings.controller_quorum_bootstrap_servers == [Endpoint("a", 1), Endpoint("::1", 2)]
+
+
+def test_broker_id_is_the_older_name_of_node_id() -> None:
+    settings, _ = load_broker_settings(BROKER.replace("node.id", "broker.id"), "b")
+    assert settings.node_id == 1
+    with pytest.raises(SettingsError, match=r"broker\.id=2: differs from node\.id; allowed: 1"):
+        load_broker_settings(BROKER, "b", {"broker.id": "2"})
+
+
+def test_a_heartbeat_too_rare_for_the_session_is_warned_of() -> None:
+    _, warnings = load_broker_settings(BROKER, "b", {"broker.heartbeat.interval.ms": "5000"})
+    assert len(warnings) == 1 and "broker.session.timeout.ms" in warnings[0]
+
+
+@pytest.mark.feature("OP-02")
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ({"process.roles": "broker,controller"}, "a node is one or the other; run two; allowed: broker"),
+        ({"process.roles": "controller"}, "this is not a broker's file; allowed: broker"),
+        ({"node.id": "101"}, "a broker cannot vote; its id is a voter's"),
+        (
+            {"listeners": "SSL://:9093"},
+            "listener SSL speaks SSL, which is not served yet; allowed: listeners of",
+        ),
+        ({"listeners": "OTHER://:9093"}, "listener OTHER has no protocol; give it one in listener.security"),
+        ({"listeners": "localhost:9093"}, "not an address to listen on; allowed: NAME://host:port"),
+        ({"listeners": "PLAINTEXT://h:99999"}, "not an address to listen on; allowed: NAME://host:port"),
+        ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "listener name PLAINTEXT is there twice"),
+        ({"listeners": "PLAINTEXT://h:1,CONTROLLER://h:2"}, "CONTROLLER is a controller's listener"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "no client can dial that"),
+        ({"advertised.listeners": "CONTROLLER://h:9092"}, "CONTROLLER is no listener"),
+        (
+            {"inter.broker.listener.name": "INTERNAL"},
+            "brokers need a listener for each other; allowed: PLAINTEXT",
+        ),
+        ({"listener.security.protocol.map": "PLAINTEXT"}, "not a listener and its protocol"),
+        ({"controller.quorum.voters": "127.0.0.1:9192"}, "not a voter; allowed: id@host:port"),
+        ({"controller.quorum.voters": "7@a:1,7@b:1"}, "voter 7 is there twice"),
+        ({"controller.listener.names": ""}, "controller.listener.names: must be set"),
+        ({"controller.quorum.voters": ""}, "must be set: where the controllers are"),
+        (
+            {"replica.fetch.wait.max.ms": "31000"},
+            "must not be above replica.socket.timeout.ms; allowed: 0 to 30000",
+        ),
+        ({"queued.max.request.bytes": "5"}, "one request may be bigger than all that may wait"),
+        ({"max.connections.per.ip.overrides": "host"}, "not an address and its limit; allowed: host:count"),
+        ({"authorizer.class.name": "x.Authorizer"}, "there is no authorizer yet"),
+        ({"log.dirs": "/a,/a"}, "twice"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_in_one_line(overrides: dict[str, str], told: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_broker_settings(BROKER, "b.properties", overrides)
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_errors_point_at_the_line() -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_broker_settings(BROKER.replace("6000", "abc"), "broker-1.properties")
+    assert str(refused.value) == (
+        "broker-1.properties line 7: broker.session.timeout.ms=abc: not a whole number; allowed: 1 or more"
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ({"node.id": "104"}, "this controller is no voter in controller.quorum.voters; allowed: 101"),
+        ({"listeners": "PLAINTEXT://h:9092"}, "a controller listens only on controller.listener.names"),
+        ({"listeners": ""}, "listeners: must be set; allowed: CONTROLLER://host:port"),
+    ],
+)
+def test_what_a_controller_cannot_be(overrides: dict[str, str], told: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_controller_settings(CONTROLLER, "c.properties", overrides)
+    assert told in str(refused.value)

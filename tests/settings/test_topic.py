@@ -1,0 +1,80 @@
+"""A topic's configuration: overrides over the broker's values over Kafka's defaults."""
+
+import pytest
+
+from settings.definitions import definitions
+from settings.errors import SettingsError
+from settings.topic import TopicConfig, validate_topic_config, validate_topic_configs
+
+
+def test_without_any_setting_a_topic_has_kafkas_defaults() -> None:
+    config = TopicConfig.resolve({})
+    for name, definition in definitions("topic").items():
+        if name == "internal.segment.bytes":
+            continue
+        default = definition.default_value
+        if isinstance(default, list):
+            default = frozenset(default) if name == "cleanup.policy" else tuple(default)
+        assert getattr(config, definition.attribute) == default, name
+
+
+def test_the_topic_wins_over_the_broker_and_the_broker_over_kafka() -> None:
+    broker = {"log.segment.bytes": "2097152", "log.retention.ms": "60000"}
+    config = TopicConfig.resolve({"segment.bytes": "1048576"}, broker)
+    assert (config.segment_bytes, config.retention_ms, config.segment_ms) == (1048576, 60000, 604800000)
+
+
+@pytest.mark.parametrize(
+    ("broker", "retention_ms"),
+    [
+        ({"log.retention.hours": "1"}, 3600000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "2"}, 120000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "2", "log.retention.ms": "3"}, 3),
+        ({"log.retention.hours": "-1"}, -1),
+    ],
+)
+def test_the_finer_unit_of_the_broker_counts(broker: dict[str, str], retention_ms: int) -> None:
+    assert TopicConfig.resolve({}, broker).retention_ms == retention_ms
+
+
+def test_cleanup_policy_is_any_of_both_or_neither() -> None:
+    both = TopicConfig.resolve({"cleanup.policy": "compact,delete"})
+    assert both.compacts and both.deletes
+    neither = TopicConfig.resolve({"cleanup.policy": ""})
+    assert not neither.compacts and not neither.deletes
+
+
+def test_tests_and_tools_may_make_segments_smaller_than_users() -> None:
+    assert TopicConfig.resolve({"internal.segment.bytes": "1000"}).segment_bytes == 1000
+    with pytest.raises(SettingsError, match="allowed: 1048576 or more"):
+        validate_topic_config("segment.bytes", "1000")
+
+
+def test_a_name_from_a_newer_controller_is_passed_over() -> None:
+    assert TopicConfig.resolve({"from.the.future": "1"}) == TopicConfig()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ({"retention.mss": "1"}, "retention.mss: no such topic config; did you mean retention.ms?"),
+        ({"retention.ms": "week"}, "retention.ms=week: not a whole number; allowed: -1 or more"),
+        (
+            {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "5"},
+            "min.compaction.lag.ms=9: must not be above max.compaction.lag.ms; allowed: 0 to 5",
+        ),
+        (
+            {"remote.storage.enable": "true", "retention.ms": "5", "local.retention.ms": "6"},
+            "local.retention.ms=6: must not be above retention.ms; allowed: -2 or 0 to 5",
+        ),
+        (
+            {"leader.replication.throttled.replicas": "0:1,1"},
+            "leader.replication.throttled.replicas=0:1,1: not one of these; "
+            "allowed: a list of pairs partition:broker, or *",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused(overrides: dict[str, str], told: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        validate_topic_configs(overrides)
+    assert str(refused.value) == told
