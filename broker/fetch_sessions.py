@@ -1,0 +1,320 @@
+"""Core: incremental fetch sessions (KIP-227), the leader's memory of who fetches what.
+
+A follower or consumer says once which partitions it wants and from where; after that it only sends what
+changed, and gets only partitions that have news. Session and epoch number its requests, so that a lost or
+repeated one is noticed.
+
+Knows neither logs nor sockets: `open` gives a context with the partitions to read, `finish` turns what was
+read into what is sent. One thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
+
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from runtime.world import Chance
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+"""A full request that wants a session."""
+FINAL_EPOCH = -1
+"""A full request that wants none, and closes the one it names."""
+LAST_EPOCH = 0x7FFFFFFF
+TOPIC_IDS_FROM_VERSION = 13
+
+TopicKey = bytes | str
+"""A topic's id from Fetch v13 on, before that its name."""
+PartitionKey = tuple[TopicKey, int]
+Wanted = tuple[TopicKey, FetchPartition]
+Answer = tuple[TopicKey, PartitionData]
+
+
+def next_epoch(epoch: int) -> int:
+    """After the last epoch comes 1: 0 would ask for a new session."""
+    return 1 if epoch == LAST_EPOCH else epoch + 1
+
+
+class _CachedPartition:
+    """One partition of a session: what was last asked for, and what the fetcher was last told."""
+
+    __slots__ = ("high_watermark", "log_start_offset", "topic", "wanted")
+
+    def __init__(self, topic: TopicKey, wanted: FetchPartition) -> None:
+        self.topic = topic
+        self.wanted = wanted
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def is_news(self, data: PartitionData) -> bool:
+        """Whether the fetcher has to hear of `data`."""
+        return bool(
+            data.records
+            or data.high_watermark != self.high_watermark
+            or data.log_start_offset != self.log_start_offset
+            or data.error_code != 0
+            or data.preferred_read_replica >= 0
+            or data.diverging_epoch.epoch >= 0
+        )
+
+    def told(self, data: PartitionData) -> None:
+        # After an error nothing counts as known: when it goes away, the partition is news again.
+        self.high_watermark = data.high_watermark if data.error_code == 0 else -1
+        self.log_start_offset = data.log_start_offset
+
+
+# (a follower's, partitions, id): a session is given up for one that is at least as valuable in this order.
+_Value = tuple[bool, int, int]
+
+
+class _Session:
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "evictable",
+        "id",
+        "last_used_ms",
+        "partitions",
+        "privileged",
+        "uses_topic_ids",
+    )
+
+    def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
+        self.id = session_id
+        self.privileged = privileged
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        # In the order in which they are read: one that had data goes to the end, so that none starves
+        # (RP-05).
+        self.partitions: dict[PartitionKey, _CachedPartition] = {}
+        self.evictable: _Value | None = None
+
+    @property
+    def value(self) -> _Value:
+        return (self.privileged, len(self.partitions), self.id)
+
+    def update(self, request: FetchRequest) -> None:
+        partitions = self.partitions
+        for key, wanted in _wanted(request, self.uses_topic_ids):
+            cached = partitions.get((key, wanted.partition))
+            if cached is None:
+                partitions[key, wanted.partition] = _CachedPartition(key, wanted)
+            else:
+                cached.wanted = wanted
+        for topic in request.forgotten_topics_data:
+            forgotten = topic.topic_id if self.uses_topic_ids else topic.topic
+            for partition in topic.partitions:
+                partitions.pop((forgotten, partition), None)
+
+
+def _wanted(request: FetchRequest, uses_topic_ids: bool) -> Iterator[Wanted]:
+    for topic in request.topics:
+        key = topic.topic_id if uses_topic_ids else topic.topic
+        for partition in topic.partitions:
+            yield key, partition
+
+
+class FetchContext:
+    """One fetch request: a full one without a session, unless a subclass says otherwise."""
+
+    error = ErrorCode.NONE
+    """If set, the whole answer is this error."""
+    session_id = NO_SESSION
+    """What to answer with after `finish`."""
+
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
+        self.wanted = wanted
+        """The partitions to read, in this order."""
+
+    def finish(self, answers: Sequence[Answer], now_ms: int) -> Sequence[Answer]:
+        """What was read in, what has to be sent out. Call once, with an answer for each of `wanted`."""
+        return answers
+
+    def has_news(self, answer: Answer) -> bool:
+        """Whether `finish` would send this answer. Changes nothing."""
+        return True
+
+
+class _ErrorContext(FetchContext):
+    def __init__(self, error: ErrorCode) -> None:
+        super().__init__(())
+        self.error = error
+
+
+class _FullContext(FetchContext):
+    """Makes a session at the end, if there is room."""
+
+    def __init__(
+        self, sessions: FetchSessions, wanted: Sequence[Wanted], uses_topic_ids: bool, from_follower: bool
+    ) -> None:
+        super().__init__(wanted)
+        self._sessions = sessions
+        self._uses_topic_ids = uses_topic_ids
+        self._from_follower = from_follower
+
+    def finish(self, answers: Sequence[Answer], now_ms: int) -> Sequence[Answer]:
+        sessions = self._sessions
+        partitions: dict[PartitionKey, _CachedPartition] = {}
+        for key, wanted in self.wanted:
+            partitions[key, wanted.partition] = _CachedPartition(key, wanted)
+        session = sessions._create(self._from_follower, self._uses_topic_ids, len(partitions), now_ms)
+        if session is not None:
+            for key, data in answers:
+                cached = partitions.get((key, data.partition_index))
+                if cached is not None:
+                    cached.told(data)
+            session.partitions = partitions
+            sessions._touch(session, now_ms)
+            self.session_id = session.id
+        return answers
+
+
+class _IncrementalContext(FetchContext):
+    """Reads what the session remembers and sends what is news."""
+
+    def __init__(self, session: _Session) -> None:
+        super().__init__([(cached.topic, cached.wanted) for cached in session.partitions.values()])
+        self._session = session
+        self._epoch = session.epoch
+        self.session_id = session.id
+
+    def finish(self, answers: Sequence[Answer], now_ms: int) -> Sequence[Answer]:
+        session = self._session
+        if session.epoch != self._epoch:
+            # While this one waited, another request went on with the session: this one is a duplicate.
+            self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            return ()
+        partitions = session.partitions
+        news = []
+        for answer in answers:
+            key = (answer[0], answer[1].partition_index)
+            cached = partitions.get(key)
+            if cached is None or not cached.is_news(answer[1]):
+                continue
+            cached.told(answer[1])
+            news.append(answer)
+            if answer[1].records:
+                del partitions[key]
+                partitions[key] = cached
+        return news
+
+    def has_news(self, answer: Answer) -> bool:
+        cached = self._session.partitions.get((answer[0], answer[1].partition_index))
+        return cached is not None and cached.is_news(answer[1])
+
+
+class FetchSessions:
+    """All sessions of a broker."""
+
+    def __init__(self, chance: Chance, *, max_sessions: int = 1000, eviction_ms: int = 120_000) -> None:
+        self._chance = chance
+        self._max_sessions = max_sessions
+        self._eviction_ms = eviction_ms
+        # Least recently used first.
+        self._sessions: dict[int, _Session] = {}
+        # Sorted by value: what any newcomer may push out, and what only a follower's may.
+        self._evictable_by_all: list[_Value] = []
+        self._evictable_by_followers: list[_Value] = []
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def cached_partitions(self) -> int:
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def open(self, request: FetchRequest, version: int, *, from_follower: bool, now_ms: int) -> FetchContext:
+        """The context of a request. Errors (70, 71, 106) are in the context, not raised."""
+        uses_topic_ids = version >= TOPIC_IDS_FROM_VERSION
+        session = self._sessions.get(request.session_id)
+        epoch = request.session_epoch
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            # A full request closes the session it names.
+            if session is not None:
+                self._remove(session)
+            wanted = list(_wanted(request, uses_topic_ids))
+            if epoch == FINAL_EPOCH:
+                return FetchContext(wanted)
+            return _FullContext(self, wanted, uses_topic_ids, from_follower)
+        if session is None:
+            return _ErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            return _ErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            return _ErrorContext(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.update(request)
+        if not session.partitions:
+            self._remove(session)
+            return FetchContext(())
+        self._touch(session, now_ms)
+        session.epoch = next_epoch(session.epoch)
+        return _IncrementalContext(session)
+
+    def _create(self, privileged: bool, uses_topic_ids: bool, size: int, now_ms: int) -> _Session | None:
+        """None if every session there is worth more, or if there is nothing to remember."""
+        if size == 0 or self._max_sessions == 0:
+            return None
+        if len(self._sessions) >= self._max_sessions and not self._evict_for((privileged, size, 0), now_ms):
+            return None
+        while True:
+            session_id = self._chance.randrange(1, LAST_EPOCH)
+            if session_id not in self._sessions:
+                break
+        session = _Session(session_id, privileged, uses_topic_ids, now_ms)
+        self._sessions[session_id] = session
+        return session
+
+    def _evict_for(self, newcomer: _Value, now_ms: int) -> bool:
+        """Push out a session that was idle for too long; else the least valuable one that may be, if it is
+        worth less."""
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms <= self._eviction_ms:
+            evictable = self._evictable_by_followers if newcomer[0] else self._evictable_by_all
+            if not evictable or newcomer < evictable[0]:
+                return False
+            oldest = self._sessions[evictable[0][2]]
+        self._remove(oldest)
+        self.evictions += 1
+        return True
+
+    def _remove(self, session: _Session) -> None:
+        del self._sessions[session.id]
+        self._unlist(session)
+
+    def _touch(self, session: _Session, now_ms: int) -> None:
+        session.last_used_ms = now_ms
+        del self._sessions[session.id]
+        self._sessions[session.id] = session
+        self._unlist(session)
+        # Consumers' sessions give way to followers' at once; all others only when they are no longer young.
+        value = session.evictable = session.value
+        old = now_ms - session.created_ms > self._eviction_ms
+        if old or not session.privileged:
+            insort(self._evictable_by_followers, value)
+        if old:
+            insort(self._evictable_by_all, value)
+
+    def _unlist(self, session: _Session) -> None:
+        if session.evictable is not None:
+            _discard(self._evictable_by_followers, session.evictable)
+            _discard(self._evictable_by_all, session.evictable)
+            session.evictable = None
+
+
+def _discard(values: list[_Value], value: _Value) -> None:
+    position = bisect_left(values, value)
+    if position < len(values) and values[position] == value:
+        del values[position]
+
+
+def by_topic(answers: Iterable[Answer]) -> dict[TopicKey, list[PartitionData]]:
+    """Answers as a response has them: grouped by topic, in the order in which topics first occur."""
+    topics: dict[TopicKey, list[PartitionData]] = {}
+    for key, data in answers:
+        topics.setdefault(key, []).append(data)
+    return topics
