@@ -1,0 +1,220 @@
+"""Tells what holds for a topic or a broker and where each value comes from; says which changes are allowed.
+
+The layers of a broker, strongest first (KIP-226): set for this broker while it runs, set for all brokers
+while they run, its file, Kafka's default. Knows no wire format beyond the numbers that DescribeConfigs gives
+sources and types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from settings.definitions import (
+    KeyDefinition,
+    Scope,
+    Value,
+    closest_key,
+    definitions,
+    find_broker_key,
+)
+from settings.errors import SettingsError
+from settings.topic import BROKER_SYNONYMS, broker_default
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, as DescribeConfigs numbers it."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+TYPE_NUMBERS = {
+    "boolean": 1,
+    "string": 2,
+    "int": 3,
+    "short": 4,
+    "long": 5,
+    "double": 6,
+    "list": 7,
+    "class": 8,
+    "password": 9,
+}
+"""The types of keys as DescribeConfigs numbers them (v3 and later)."""
+
+_FINER_UNITS = [
+    [name for name, _factor in synonyms] for synonyms in BROKER_SYNONYMS.values() if len(synonyms) > 1
+]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLayers:
+    """The raw values of a broker by where they were set."""
+
+    static: Mapping[str, str] = field(default_factory=dict)
+    """`NodeSettings.raw`"""
+    cluster_default: Mapping[str, str] = field(default_factory=dict)
+    per_broker: Mapping[str, str] = field(default_factory=dict)
+
+    def merged(self) -> dict[str, str]:
+        """What counts: the `broker` argument of `TopicConfig.resolve`."""
+        return {**self.static, **self.cluster_default, **self.per_broker}
+
+    def by_source(self) -> Iterator[tuple[ConfigSource, Mapping[str, str]]]:
+        """Strongest first, without the defaults."""
+        yield ConfigSource.DYNAMIC_BROKER, self.per_broker
+        yield ConfigSource.DYNAMIC_DEFAULT_BROKER, self.cluster_default
+        yield ConfigSource.STATIC_BROKER, self.static
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """A value under any of the names that can set a key, and where that was done."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One line of DescribeConfigs."""
+
+    name: str
+    value: str | None
+    """None also where the value is a secret."""
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    type_number: int
+    synonyms: tuple[ConfigSynonym, ...]
+    """Strongest first; the first is what counts."""
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == ConfigSource.DEFAULT
+
+
+def describe_topic_configs(overrides: Mapping[str, str], layers: BrokerLayers) -> list[ConfigEntry]:
+    """Every key of a topic by name; internal ones only where they are set."""
+    broker = layers.merged()
+    entries = []
+    for name, definition in definitions("topic").items():
+        if definition.internal and name not in overrides:
+            continue
+        names = [synonym for synonym, _factor in BROKER_SYNONYMS.get(name, ())]
+        synonyms = _broker_synonyms(names, layers)
+        if name in overrides:
+            value: Value = definition.parse(overrides[name])
+            synonyms.insert(0, ConfigSynonym(name, to_text(value), ConfigSource.TOPIC))
+        else:
+            value = broker_default(name, broker)
+            value = definition.default_value if value is None else value
+        entries.append(_entry(definition, name, to_text(value), synonyms, read_only=False))
+    return entries
+
+
+def describe_broker_configs(layers: BrokerLayers) -> list[ConfigEntry]:
+    """Every key of a running broker by name, and whatever else was set on it."""
+    known = {**definitions("broker"), **definitions("dynamic")}
+    set_beyond = [name for name in sorted(layers.merged()) if name not in known]
+    return [_broker_entry(name, layers) for name in [*known, *set_beyond] if _is_shown(name, layers)]
+
+
+def describe_cluster_defaults(layers: BrokerLayers) -> list[ConfigEntry]:
+    """The keys set for all brokers while they run (the broker resource without a name)."""
+    only_defaults = BrokerLayers(cluster_default=layers.cluster_default)
+    return [_broker_entry(name, only_defaults) for name in sorted(layers.cluster_default)]
+
+
+def _is_shown(name: str, layers: BrokerLayers) -> bool:
+    definition = _find(name)
+    return definition is None or not definition.internal or name in layers.merged()
+
+
+def _broker_entry(name: str, layers: BrokerLayers) -> ConfigEntry:
+    definition = _find(name)
+    names = next((finer for finer in _FINER_UNITS if name in finer), [name])
+    synonyms = _broker_synonyms(names, layers)
+    text = layers.merged().get(name, definition.default if definition else None)
+    if definition is None:
+        # A name that means nothing to us may be a password of somebody's plug-in.
+        unknown = KeyDefinition("broker", name, "password", None, False, "", "read-only", False)
+        return _entry(unknown, name, None, synonyms, read_only=True)
+    value = to_text(definition.parse(text)) if text is not None else None
+    return _entry(definition, name, value, synonyms, read_only=definition.update == "read-only")
+
+
+def _broker_synonyms(names: list[str], layers: BrokerLayers) -> list[ConfigSynonym]:
+    found = [
+        ConfigSynonym(name, None if _is_secret(name) else values[name], source)
+        for source, values in layers.by_source()
+        for name in names
+        if name in values
+    ]
+    for name in names:
+        definition = _find(name)
+        if definition is not None and definition.default is not None:
+            found.append(ConfigSynonym(name, definition.default, ConfigSource.DEFAULT))
+    return found
+
+
+def _entry(
+    definition: KeyDefinition, name: str, value: str | None, synonyms: list[ConfigSynonym], *, read_only: bool
+) -> ConfigEntry:
+    return ConfigEntry(
+        name,
+        None if definition.sensitive else value,
+        synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+        read_only,
+        definition.sensitive,
+        TYPE_NUMBERS[definition.type],
+        tuple(synonyms),
+    )
+
+
+def _find(name: str) -> KeyDefinition | None:
+    return find_broker_key(name) or definitions("dynamic").get(name)
+
+
+def _is_secret(name: str) -> bool:
+    definition = _find(name)
+    return definition is None or definition.sensitive
+
+
+def to_text(value: Value) -> str | None:
+    """A typed value as Kafka's tools print it."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(value)
+    return repr(value).replace("e+", "E") if isinstance(value, float) else str(value)
+
+
+def validate_broker_config(name: str, value: str, *, for_all: bool) -> None:
+    """Raises `SettingsError` unless running brokers take `value` for `name`: one broker, or all with
+    `for_all`.
+    """
+    definition = _find(name)
+    if definition is None:
+        near = closest_key(name) or _closest_dynamic(name)
+        raise SettingsError("no such broker config" + (f"; did you mean {near}?" if near else ""), name)
+    if definition.update == "read-only":
+        raise SettingsError("stands in the broker's file and is read when it starts; cannot be altered", name)
+    if for_all and definition.update == "per-broker":
+        raise SettingsError("can be altered for one broker at a time, not for all", name)
+    definition.parse(value)
+
+
+def _closest_dynamic(name: str) -> str | None:
+    scope: Scope = "dynamic"
+    return closest_key(name, scope)

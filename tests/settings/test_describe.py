@@ -1,0 +1,107 @@
+"""Where a value comes from, and what may be altered while brokers run."""
+
+import pytest
+
+from settings.describe import (
+    BrokerLayers,
+    ConfigEntry,
+    ConfigSource,
+    describe_broker_configs,
+    describe_cluster_defaults,
+    describe_topic_configs,
+    to_text,
+    validate_broker_config,
+)
+from settings.errors import SettingsError
+
+
+def by_name(entries: list[ConfigEntry]) -> dict[str, ConfigEntry]:
+    return {entry.name: entry for entry in entries}
+
+
+@pytest.mark.feature("MB-20")
+def test_each_layer_hides_the_one_below_it() -> None:
+    key = "log.retention.ms"
+    static, default, own = {key: "1000"}, {key: "2000"}, {key: "3000"}
+    for layers, source, value in (
+        (BrokerLayers(), ConfigSource.DEFAULT, "604800000"),
+        (BrokerLayers(static), ConfigSource.STATIC_BROKER, "1000"),
+        (BrokerLayers(static, default), ConfigSource.DYNAMIC_DEFAULT_BROKER, "2000"),
+        (BrokerLayers(static, default, own), ConfigSource.DYNAMIC_BROKER, "3000"),
+    ):
+        entry = by_name(describe_topic_configs({}, layers))["retention.ms"]
+        assert (entry.source, entry.value) == (source, value)
+    entry = by_name(describe_topic_configs({"retention.ms": "4000"}, layers))["retention.ms"]
+    assert (entry.source, entry.value) == (ConfigSource.TOPIC, "4000")
+    assert [synonym.value for synonym in entry.synonyms[:4]] == ["4000", "3000", "2000", "1000"]
+
+
+@pytest.mark.feature("AD-02")
+def test_a_topic_shows_its_keys_with_types_and_internal_ones_only_when_set() -> None:
+    entries = by_name(describe_topic_configs({}, BrokerLayers()))
+    assert len(entries) == 33
+    assert "internal.segment.bytes" not in entries
+    assert entries["segment.bytes"].type_number == 3
+    assert entries["preallocate"].value == "false"
+    assert entries["cleanup.policy"].value == "delete"
+    assert not entries["segment.bytes"].read_only
+    shown = by_name(describe_topic_configs({"internal.segment.bytes": "9"}, BrokerLayers()))
+    assert shown["internal.segment.bytes"].value == "9"
+
+
+@pytest.mark.feature("AD-02")
+def test_a_broker_shows_every_key_and_hides_secrets() -> None:
+    layers = BrokerLayers({"node.id": "1", "ssl.key.password": "hush", "my.plugin.token": "hush too"})
+    entries = by_name(describe_broker_configs(layers))
+    assert entries["node.id"].read_only and entries["node.id"].source == ConfigSource.STATIC_BROKER
+    assert not entries["log.retention.ms"].read_only
+    assert entries["num.partitions"].is_default
+    for name in ("ssl.key.password", "my.plugin.token"):
+        assert entries[name].sensitive and entries[name].value is None
+    assert "hush" not in repr(entries)
+
+
+def test_the_cluster_defaults_show_only_what_was_set_for_all() -> None:
+    layers = BrokerLayers({"num.partitions": "3"}, {"max.connections": "9"}, {"log.roll.ms": "5"})
+    [entry] = describe_cluster_defaults(layers)
+    assert (entry.name, entry.value, entry.source) == (
+        "max.connections",
+        "9",
+        ConfigSource.DYNAMIC_DEFAULT_BROKER,
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (True, "true"),
+        (5, "5"),
+        (0.5, "0.5"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+        (["a", "b"], "a,b"),
+    ],
+)
+def test_values_print_as_in_kafkas_tools(value: bool | int | float | list[str], text: str) -> None:
+    assert to_text(value) == text
+
+
+@pytest.mark.feature("AD-02")
+@pytest.mark.parametrize(
+    ("name", "value", "for_all", "told"),
+    [
+        ("log.retention.ms", "5", True, None),
+        ("leader.replication.throttled.rate", "1000", False, None),
+        ("listeners", "PLAINTEXT://:1", False, None),
+        ("listeners", "PLAINTEXT://:1", True, "one broker at a time"),
+        ("node.id", "5", False, "read when it starts"),
+        ("log.retention.ms", "x", True, "log.retention.ms=x: not a whole number"),
+        ("log.retention.mss", "5", True, "did you mean log.retention.ms?"),
+    ],
+)
+def test_which_changes_running_brokers_take(name: str, value: str, for_all: bool, told: str | None) -> None:
+    if told is None:
+        validate_broker_config(name, value, for_all=for_all)
+        return
+    with pytest.raises(SettingsError) as refused:
+        validate_broker_config(name, value, for_all=for_all)
+    assert told in str(refused.value)
