@@ -186,7 +186,7 @@ def _decode_headers(data: bytes, position: int) -> tuple[Headers, int]:
     count, position = _read_length(data, position)
     if count > len(data) - position:
         raise CorruptBatch(f"{count} headers in {len(data) - position} bytes")
-    headers = []
+    headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         length, position = _read_length(data, position)
         key = data[position : position + length].decode("utf-8", "surrogateescape")

@@ -1,0 +1,107 @@
+"""What a broker checks of the records in a produce request before it takes them.
+
+By the head of the batch alone: what is wrong inside hurts nobody but the readers of this topic, and walking
+the records costs too much. Only a compacted topic, where each needs a key, makes a broker walk. Codes are
+Kafka's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import (
+    CONTROL_BIT,
+    LOG_APPEND_TIME_BIT,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    CorruptBatch,
+    crc_is_valid,
+    iterate_batches,
+)
+from protocol.records.compression import Compression
+from protocol.records.record import decode_records
+
+FIRST_PRODUCE_VERSION_WITH_ZSTD = 7
+LATEST_PRODUCE_VERSION = 13
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceLimits:
+    """What the configuration of a topic asks of its batches."""
+
+    max_message_bytes: int = 1048588
+    log_append_time: bool = False
+    """The broker stamps the batch, so the producer's timestamps do not matter."""
+    timestamp_before_max_ms: int = 2**63 - 1
+    timestamp_after_max_ms: int = 3600000
+    keys_required: bool = False
+    """The topic is compacted."""
+
+
+def validate_produce(
+    buffer: memoryview, limits: ProduceLimits, now_ms: int, produce_version: int = LATEST_PRODUCE_VERSION
+) -> list[tuple[int, BatchHeader]]:
+    """(position, head) of the one batch in `buffer`, ready for an append; for Produce version 3 and later.
+
+    `KafkaError` with the code to answer: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE,
+    INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    batches = list(iterate_batches(buffer))
+    if not batches:
+        raise _invalid("a produce request must have one record batch per partition")
+    position, header = batches[0]
+    if header.magic != 2:
+        raise _invalid(f"magic {header.magic} in a produce request; it must be 2")
+    if header.compression == Compression.ZSTD and produce_version < FIRST_PRODUCE_VERSION_WITH_ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version 7, not {produce_version}"
+        )
+    if len(batches) > 1:
+        raise _invalid(f"{len(batches)} record batches for one partition; there must be one")
+    if header.size_bytes != len(buffer):
+        raise CorruptBatch(f"{len(buffer) - header.size_bytes} bytes after the record batch")
+    if header.base_offset != 0:
+        raise _invalid(f"the base offset of a produced batch is {header.base_offset}; it must be 0")
+    if header.size_bytes > limits.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {header.size_bytes} bytes; max.message.bytes is {limits.max_message_bytes}",
+        )
+    if not crc_is_valid(buffer, position, header):
+        raise CorruptBatch("the CRC of the batch does not match")
+    _validate_header(header)
+    _validate_timestamps(header, limits, now_ms)
+    if limits.keys_required and any(record.key is None for record in decode_records(buffer, position)):
+        raise _invalid("a compacted topic takes no record without a key")
+    return batches
+
+
+def _validate_header(header: BatchHeader) -> None:
+    if header.compression > Compression.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression {header.compression}")
+    if header.records_count <= 0 or header.records_count != header.last_offset_delta + 1:
+        raise _invalid(f"{header.records_count} records, but last offset delta {header.last_offset_delta}")
+    if header.attributes & CONTROL_BIT:
+        raise _invalid("clients may not write control records")
+    if header.has_producer_id and header.base_sequence <= NO_SEQUENCE:
+        raise _invalid(f"base sequence {header.base_sequence} with producer id {header.producer_id}")
+
+
+def _validate_timestamps(header: BatchHeader, limits: ProduceLimits, now_ms: int) -> None:
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "producers may not set the log append time bit")
+    if limits.log_append_time:
+        return
+    earliest = now_ms - limits.timestamp_before_max_ms
+    latest = now_ms + limits.timestamp_after_max_ms
+    for timestamp in (header.base_timestamp, header.max_timestamp):
+        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp} is not within [{earliest}, {latest}]"
+            )
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, message)
