@@ -1,8 +1,8 @@
 """How a message says what it looks like on the wire, and the doors to encode and decode it.
 
 A message is a class whose annotated fields carry a `field(...)`: wire type, versions, default, and whether it
-may be null, is tagged, or may be dropped in silence when a version lacks it. The classes are the only source of
-the protocol; the reader and the writer of one (message, version) are compiled when they are first needed
+may be null, is tagged, or may be dropped in silence when a version lacks it. The classes are the only source
+of the protocol; the reader and the writer of one (message, version) are compiled when they are first needed
 (`protocol.codec`).
 Nothing here knows what any message means.
 
@@ -12,7 +12,16 @@ Source: the message format of Kafka; tagged fields and compact types are KIP-482
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import error as struct_error
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, dataclass_transform, overload
+
+from protocol.errors import EncodeError, MalformedMessage
+
+Reader = Callable[[Any, int], tuple[Any, int]]
+"""(buffer, position) → (message, position after it)."""
+Writer = Callable[[Any, bytearray, int, list[tuple[int, Any]]], int]
+"""(message, buffer, position, cuts) → position after it; a cut says which records follow which position."""
+Buffer = bytes | bytearray | memoryview
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Struct")
@@ -80,7 +89,7 @@ STRING: WireType[str] = WireType("string")
 UUID: WireType[bytes] = WireType("uuid")
 BYTES: WireType[bytes] = WireType("bytes")
 RECORDS: WireType[Any] = WireType("records")
-"""Record batches. Decoded as a view into the frame; any sized piece of a frame is encoded by passing it on."""
+"""Record batches. Decoded as a view into the frame; any sized piece of a frame is encoded as it is."""
 
 
 def struct(kind: type[S]) -> WireType[S]:
@@ -208,6 +217,8 @@ class StructType(type):
             flexible = parse_versions(options.get("flexible", "none"))
             namespace["FLEXIBLE_FROM"] = None if flexible == NO_VERSIONS else flexible.lowest
             namespace["API_KEY"] = options.get("api_key", -1)
+            namespace["READERS"] = {}
+            namespace["WRITERS"] = {}
         return super().__new__(mcs, name, bases, namespace)
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> None:
@@ -224,7 +235,7 @@ class Struct(metaclass=StructType):
 
     if TYPE_CHECKING:
         unknown_tagged_fields: ClassVar[dict[int, bytes] | None]
-        """Tagged fields from the wire that are not known here, by tag, or None. Encoding writes them again."""
+        """Tagged fields that are not known here, by tag, or None. Encoding writes them again."""
     else:
 
         def __init__(self, *values: Any, **named: Any) -> None:
@@ -256,9 +267,130 @@ class Message(Struct):
     """The versions this class can encode and decode; what a node serves is in `protocol.api_keys`."""
     FLEXIBLE_FROM: ClassVar[int | None] = None
     """The first version with compact types and tagged fields, or None."""
+    READERS: ClassVar[dict[int, Reader]] = {}
+    WRITERS: ClassVar[dict[int, SizedWriter]] = {}
 
 
 M = TypeVar("M", bound=Message)
+
+
+class SizedWriter:
+    """A compiled writer, and how large a buffer the next message will probably need."""
+
+    __slots__ = ("size_bytes", "write")
+
+    def __init__(self, write: Writer) -> None:
+        self.write = write
+        self.size_bytes = 256
+
+
+def decode(cls: type[M], buffer: Buffer, version: int) -> M:
+    """The message that fills `buffer`. Records are views into it.
+
+    Raises `MalformedMessage` on anything that is not such a message, also if bytes are left over.
+    """
+    message, position = decode_prefix(cls, buffer, 0, version)
+    if position != len(buffer):
+        raise MalformedMessage(f"{cls.__name__}: {len(buffer) - position} bytes are left over")
+    return message
+
+
+def decode_prefix(cls: type[M], buffer: Buffer, position: int, version: int) -> tuple[M, int]:
+    """The message that starts at `position`, and the position after it. Raises `MalformedMessage`."""
+    read = cls.READERS.get(version)
+    if read is None:
+        read = _reader(cls, version)
+    try:
+        return read(buffer, position)
+    except MalformedMessage as error:
+        raise MalformedMessage(f"{cls.__name__} version {version}: {error}") from None
+    except (struct_error, IndexError):
+        raise MalformedMessage(f"{cls.__name__} version {version} ends too early") from None
+    except UnicodeDecodeError as error:
+        raise MalformedMessage(f"{cls.__name__} version {version}: {error}") from None
+
+
+def encode(message: Message, version: int) -> bytes:
+    """The bytes of a message. Records in it must be bytes-like.
+
+    Raises `EncodeError` for a value that cannot be encoded, `UnsupportedFieldError` for one that this version
+    cannot carry.
+    """
+    buffer, position, cuts = _write(message, version, b"")
+    if not cuts:
+        return bytes(memoryview(buffer)[:position])
+    return b"".join(_cut(buffer, position, cuts))
+
+
+def encode_chunks(message: Message, version: int, prefix: Buffer = b"") -> list[Any]:
+    """Like `encode`, with `prefix` before it and the records not copied: each is a chunk of its own.
+
+    Records may be anything with a length, such as a region of a file.
+    """
+    buffer, position, cuts = _write(message, version, prefix)
+    if not cuts:
+        del buffer[position:]
+        return [buffer]
+    return _cut(buffer, position, cuts)
+
+
+def _write(message: Message, version: int, prefix: Buffer) -> tuple[bytearray, int, list[tuple[int, Any]]]:
+    """Run the writer, in a larger buffer if the first was too small."""
+    writer = message.WRITERS.get(version)
+    if writer is None:
+        writer = _writer(type(message), version)
+    start = len(prefix)
+    size_bytes = writer.size_bytes + start
+    while True:
+        buffer = bytearray(size_bytes)
+        if start:
+            buffer[:start] = prefix
+        cuts: list[tuple[int, Any]] = []
+        try:
+            position = writer.write(message, buffer, start, cuts)
+        except (struct_error, IndexError) as error:
+            # Both also tell that the buffer was too small; only then is another try of use.
+            if isinstance(error, struct_error) and "requires a buffer" not in str(error):
+                raise EncodeError(f"{type(message).__name__} version {version}: {error}") from error
+            size_bytes *= 4
+        except (TypeError, AttributeError, UnicodeEncodeError) as error:
+            raise EncodeError(f"{type(message).__name__} version {version}: {error}") from error
+        else:
+            writer.size_bytes = position + (position >> 2) + 32
+            return buffer, position, cuts
+
+
+def _cut(buffer: bytearray, position: int, cuts: list[tuple[int, Any]]) -> list[Any]:
+    """The bytes between the records, and the records."""
+    chunks: list[Any] = []
+    start = 0
+    for end, records in cuts:
+        chunks.append(buffer[start:end])
+        chunks.append(records)
+        start = end
+    if start < position:
+        chunks.append(buffer[start:position])
+    return chunks
+
+
+def _reader(cls: type[Message], version: int) -> Reader:
+    """Compile on first use."""
+    if version not in cls.VERSIONS:
+        raise MalformedMessage(f"{cls.__name__} has versions {cls.VERSIONS}, not {version}")
+    from protocol.codec import compile_reader
+
+    reader = cls.READERS[version] = compile_reader(cls, version)
+    return reader
+
+
+def _writer(cls: type[Message], version: int) -> SizedWriter:
+    """Compile on first use."""
+    if version not in cls.VERSIONS:
+        raise EncodeError(f"{cls.__name__} has versions {cls.VERSIONS}, not {version}")
+    from protocol.codec import compile_writer
+
+    writer = cls.WRITERS[version] = SizedWriter(compile_writer(cls, version))
+    return writer
 
 
 def compile_constructor(cls: type[Struct]) -> None:
