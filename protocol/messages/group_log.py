@@ -150,7 +150,7 @@ class ConsumerGroupMemberMetadataValue(Message, api_key=5, versions="0", flexibl
     rebalance_timeout_ms: int = field(INT32, "0+", default=-1)
     server_assignor: str | None = field(STRING, "0+", default="", nullable="0+")
     classic_member_metadata: ClassicMemberMetadata | None = field(
-        struct(ClassicMemberMetadata), "0+", default=None, nullable="0+", tag=0
+        struct(ClassicMemberMetadata), "0+", factory=ClassicMemberMetadata, nullable="0+", tag=0
     )
 
 
@@ -195,7 +195,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message, api_key=8, versions="0"):
 class ConsumerGroupCurrentMemberAssignmentTopicPartitions(Struct):
     topic_id: bytes = field(UUID, "0+", default=ZERO_UUID)
     partitions: list[int] = field(array(INT32), "0+", factory=list)
-    assignment_epochs: list[int] | None = field(array(INT32), "0+", default=None, nullable="0+", tag=0)
+    assignment_epochs: list[int] | None = field(array(INT32), "0+", factory=list, nullable="0+", tag=0)
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message, api_key=8, versions="0", flexible="0+"):
@@ -352,7 +352,7 @@ class StreamsGroupMetadataValue(Message, api_key=17, versions="0", flexible="0+"
     metadata_hash: int = field(INT64, "0+", default=0)
     validated_topology_epoch: int = field(INT32, "0+", default=-1, tag=0)
     last_assignment_configs: list[LastAssignmentConfig] | None = field(
-        array(LastAssignmentConfig), "0+", default=None, nullable="0+", tag=1
+        array(LastAssignmentConfig), "0+", factory=list, nullable="0+", tag=1
     )
 
 
@@ -436,7 +436,7 @@ class StreamsGroupCurrentMemberAssignmentKey(Message, api_key=22, versions="0"):
 class StreamsGroupCurrentMemberAssignmentTaskIds(Struct):
     subtopology_id: str = field(STRING, "0+", default="")
     partitions: list[int] = field(array(INT32), "0+", factory=list)
-    assignment_epochs: list[int] | None = field(array(INT32), "0+", default=None, nullable="0+", tag=0)
+    assignment_epochs: list[int] | None = field(array(INT32), "0+", factory=list, nullable="0+", tag=0)
 
 
 class StreamsGroupCurrentMemberAssignmentValue(Message, api_key=22, versions="0", flexible="0+"):
