@@ -1,0 +1,1 @@
+"""The Raft of the metadata log: pure values and decisions, no bytes, no clocks, no sockets."""

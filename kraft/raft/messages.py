@@ -1,0 +1,120 @@
+"""What replicas of the metadata log say to each other, as values: the five APIs of KIP-595, 630 and 996.
+
+Records do not travel in these: a fetch answer says which offsets it carries, and the shell holds their bytes.
+The wire form, the topic's name and the cluster id are the shell's business too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kraft.raft.history import OffsetAndEpoch
+from kraft.raft.voters import ReplicaKey
+from protocol.errors import ErrorCode
+
+NONE = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    voter: ReplicaKey | None
+    """Whom the candidate means to ask; None from one too old to tell."""
+    candidate: ReplicaKey
+    epoch: int
+    """The epoch to be elected for; in a pre-vote the candidate's own epoch, which it has not bumped."""
+    log_end: OffsetAndEpoch
+    pre_vote: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteAnswer:
+    error: ErrorCode = NONE
+    leader_id: int | None = None
+    epoch: int = -1
+    granted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginQuorumEpoch:
+    voter: ReplicaKey | None
+    leader_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndQuorumEpoch:
+    leader_id: int
+    epoch: int
+    preferred_candidates: tuple[ReplicaKey, ...]
+    """Most complete log first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumEpochAnswer:
+    """The answer to both BeginQuorumEpoch and EndQuorumEpoch."""
+
+    error: ErrorCode = NONE
+    leader_id: int | None = None
+    epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    replica: ReplicaKey
+    epoch: int
+    fetch_offset: int
+    """The end of the replica's log: everything before it is on its disk (voters sync before they fetch
+    on)."""
+    last_fetched_epoch: int
+    high_watermark: int | None = None
+    """What the replica knows to be committed (KIP-1166); None from one too old to tell."""
+    max_wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedSpan:
+    """Consecutive records of one epoch in a fetch answer."""
+
+    epoch: int
+    first_offset: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchAnswer:
+    error: ErrorCode = NONE
+    leader_id: int | None = None
+    epoch: int = -1
+    high_watermark: int | None = None
+    log_start_offset: int = -1
+    diverging: OffsetAndEpoch | None = None
+    snapshot: OffsetAndEpoch | None = None
+    readable: tuple[int, int] | None = None
+    """Outgoing: the offsets [first, end) that records may be read from."""
+    spans: tuple[FetchedSpan, ...] = ()
+    """Incoming: what the records in the answer are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSnapshot:
+    replica: ReplicaKey
+    epoch: int
+    snapshot: OffsetAndEpoch
+    position: int
+    max_bytes: int = 0x7FFFFFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSnapshotAnswer:
+    error: ErrorCode = NONE
+    leader_id: int | None = None
+    epoch: int = -1
+    snapshot: OffsetAndEpoch | None = None
+    size_bytes: int = 0
+    position: int = 0
+    count: int = 0
+    """How many bytes of the file from `position` the answer carries."""
+
+
+Request = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot
+Answer = VoteAnswer | QuorumEpochAnswer | FetchAnswer | FetchSnapshotAnswer

@@ -1,0 +1,116 @@
+"""What a leader knows of the replicas that fetch from it: how far each one is, and whether a majority still
+comes.
+
+A replica's end offset is the offset it last fetched from; its own end offset counts only as far as it is
+synced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kraft.raft.quorum import majority, majority_offset
+from kraft.raft.voters import ReplicaKey, VoterSet
+
+OBSERVER_SESSION_TIMEOUT_MS = 300_000
+MAX_OBSERVERS = 10_000
+"""More than any cluster has; beyond it a stranger's fetches are answered but not remembered."""
+
+
+@dataclass(slots=True)
+class ReplicaProgress:
+    """One replica as its leader sees it; times are the leader's `now_ms`, None before the first fetch."""
+
+    key: ReplicaKey
+    end_offset: int | None = None
+    last_fetch_ms: int | None = None
+    last_caught_up_ms: int | None = None
+    leader_end_at_last_fetch: int = -1
+
+    def fetched(self, fetch_offset: int, leader_end_offset: int, now_ms: int) -> None:
+        """Caught up is whoever has now all that the leader had at this or at its previous fetch."""
+        if fetch_offset >= leader_end_offset:
+            self.last_caught_up_ms = now_ms
+        elif 0 < self.leader_end_at_last_fetch <= fetch_offset:
+            self.last_caught_up_ms = self.last_fetch_ms
+        self.leader_end_at_last_fetch = leader_end_offset
+        self.last_fetch_ms = now_ms
+        self.end_offset = fetch_offset
+
+
+class Progress:
+    """Mutable; made when a replica becomes leader, dropped when it stops."""
+
+    def __init__(self, local_id: int, voters: VoterSet, check_quorum_timeout_ms: int, now_ms: int) -> None:
+        self._local_id = local_id
+        self._check_quorum_timeout_ms = check_quorum_timeout_ms
+        self.voters = {key.id: ReplicaProgress(key) for key in voters.keys}
+        self.observers: dict[ReplicaKey, ReplicaProgress] = {}
+        self._came: dict[int, bool] = {}
+        self._last_majority_ms = now_ms
+
+    def local_synced(self, end_offset: int) -> None:
+        self.voters[self._local_id].end_offset = end_offset
+
+    def fetched(self, replica: ReplicaKey, fetch_offset: int, leader_end_offset: int, now_ms: int) -> None:
+        self._of(replica, now_ms).fetched(fetch_offset, leader_end_offset, now_ms)
+        self.heard(replica, now_ms)
+
+    def heard(self, replica: ReplicaKey, now_ms: int) -> None:
+        """A replica fetched (a snapshot, perhaps): it takes this node for the leader."""
+        voter = self.voters.get(replica.id)
+        if voter is None or not voter.key.matches(replica):
+            return
+        self._came[replica.id] = True
+        if len(self._came) + 1 >= majority(len(self.voters)):
+            self._came.clear()
+            self._last_majority_ms = now_ms
+
+    def check_quorum_deadline_ms(self) -> int | None:
+        """When the leader has to resign unless more voters come (KAFKA-15489); None for an only voter."""
+        if len(self.voters) == 1:
+            return None
+        return self._last_majority_ms + self._check_quorum_timeout_ms
+
+    def majority_offset(self) -> int | None:
+        return majority_offset([voter.end_offset for voter in self.voters.values()])
+
+    def successors(self) -> tuple[ReplicaKey, ...]:
+        """The other voters, most complete log first."""
+        others = [voter for voter in self.voters.values() if voter.key.id != self._local_id]
+        others.sort(key=lambda voter: (-(-1 if voter.end_offset is None else voter.end_offset), voter.key.id))
+        return tuple(voter.key for voter in others)
+
+    def silent_voters(self, since_ms: int) -> tuple[int, ...]:
+        """Other voters that have not fetched since then."""
+        return tuple(
+            voter.key.id
+            for voter in self.voters.values()
+            if voter.key.id != self._local_id
+            and (voter.last_fetch_ms is None or voter.last_fetch_ms < since_ms)
+        )
+
+    def active_observers(self, now_ms: int) -> tuple[ReplicaProgress, ...]:
+        self._forget_observers(now_ms)
+        return tuple(self.observers.values())
+
+    def _of(self, replica: ReplicaKey, now_ms: int) -> ReplicaProgress:
+        voter = self.voters.get(replica.id)
+        if voter is not None and voter.key.matches(replica):
+            return voter
+        if replica in self.observers:
+            return self.observers[replica]
+        self._forget_observers(now_ms)
+        observer = ReplicaProgress(replica)
+        if len(self.observers) < MAX_OBSERVERS:
+            self.observers[replica] = observer
+        return observer
+
+    def _forget_observers(self, now_ms: int) -> None:
+        for key in [
+            key
+            for key, replica in self.observers.items()
+            if replica.last_fetch_ms is not None
+            and now_ms - replica.last_fetch_ms >= OBSERVER_SESSION_TIMEOUT_MS
+        ]:
+            del self.observers[key]

@@ -1,0 +1,58 @@
+"""One request in flight to each peer, and how long to leave a peer alone after a failure.
+
+An answer counts only if it is to the request in flight: `reset`, done on every change of role, makes all
+earlier ones strangers.
+"""
+
+from __future__ import annotations
+
+
+class Requests:
+    """Mutable; owned by `Raft`. All times are its `now_ms`."""
+
+    def __init__(self, retry_backoff_ms: int, request_timeout_ms: int) -> None:
+        self._retry_backoff_ms = retry_backoff_ms
+        self._request_timeout_ms = request_timeout_ms
+        self._last_id = 0
+        self._in_flight: dict[int, tuple[int, int]] = {}  # peer -> (request id, when it counts as lost)
+        self._resting_until_ms: dict[int, int] = {}
+
+    def is_free(self, peer_id: int, now_ms: int) -> bool:
+        """Nothing is under way to the peer and it is not resting."""
+        return self.free_at_ms(peer_id, now_ms) <= now_ms
+
+    def free_at_ms(self, peer_id: int, now_ms: int) -> int:
+        """When `is_free` will be true at the latest."""
+        if peer_id in self._in_flight:
+            return max(self._in_flight[peer_id][1], now_ms)
+        return max(self._resting_until_ms.get(peer_id, now_ms), now_ms)
+
+    def sent(self, peer_id: int, now_ms: int) -> int:
+        """Note a new request to the peer; gives its id."""
+        self._last_id += 1
+        self._in_flight[peer_id] = (self._last_id, now_ms + self._request_timeout_ms)
+        return self._last_id
+
+    def settle(self, peer_id: int, request_id: int) -> bool:
+        """An outcome arrived; False if nobody waits for it any more."""
+        if self._in_flight.get(peer_id, (0, 0))[0] != request_id:
+            return False
+        del self._in_flight[peer_id]
+        self._resting_until_ms.pop(peer_id, None)
+        return True
+
+    def rest(self, peer_id: int, now_ms: int) -> None:
+        """Leave the peer alone for the retry backoff."""
+        self._resting_until_ms[peer_id] = now_ms + self._retry_backoff_ms
+
+    def expire(self, now_ms: int) -> None:
+        """Give up requests that were not answered in time."""
+        for peer_id in [peer for peer, (_, lost_ms) in self._in_flight.items() if lost_ms <= now_ms]:
+            del self._in_flight[peer_id]
+
+    def any_in_flight(self) -> bool:
+        return bool(self._in_flight)
+
+    def reset(self) -> None:
+        self._in_flight.clear()
+        self._resting_until_ms.clear()
