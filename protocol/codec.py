@@ -16,7 +16,16 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from protocol.errors import MalformedMessage, UnsupportedFieldError
-from protocol.schema import FieldSpec, Message, Reader, Struct, WireType, Writer, parse_versions
+from protocol.schema import (
+    FieldSpec,
+    Message,
+    Reader,
+    Struct,
+    WireType,
+    Writer,
+    default_lines,
+    parse_versions,
+)
 
 # code and size of each type of fixed size
 FIXED = {
@@ -263,25 +272,8 @@ class ReaderSource(Source):
         self.line(f"{target}.unknown_tagged_fields = None")
         for spec in cls.FIELDS:
             if not self.carries(spec) or self.is_tagged(spec):
-                self.default(spec, f"{target}.{spec.name}")
-
-    def default(self, spec: FieldSpec, target: str) -> None:
-        if spec.factory is None:
-            value = spec.default
-            text = (
-                repr(value) if value is None or type(value) in {int, bool, str} else self.constant("d", value)
-            )
-            self.line(f"{target} = {text}")
-        elif spec.factory is list:
-            self.line(f"{target} = []")
-        else:
-            assert spec.type.struct is not None
-            whole = self.name("o")
-            self.scope["new"] = object.__new__
-            self.line(f"{whole} = {target} = new({self.constant('class', spec.type.struct)})")
-            self.line(f"{whole}.unknown_tagged_fields = None")
-            for inner in spec.type.struct.FIELDS:
-                self.default(inner, f"{whole}.{inner.name}")
+                for line in default_lines(spec, f"{target}.{spec.name}", self.scope):
+                    self.line(line)
 
     def struct(self, cls: type[Struct], target: str) -> None:
         """Create `target` and read its fields."""
@@ -309,6 +301,19 @@ class ReaderSource(Source):
             self.line(f"{target}.unknown_tagged_fields, p = {helper}(b, p, e, t)")
             self.shallower()
             return
+        # One tagged field of fixed size gets its own line: a follower sends its high watermark with each partition.
+        word = "if"
+        for spec in known:
+            if spec.type.name in FIXED:
+                code, size = FIXED[spec.type.name]
+                unpack = self.codec("unpack", struct.Struct(">" + code).unpack_from)
+                self.line(f"{word} t == 1 and b[p] == {spec.tag} and b[p + 1] == {size}:")
+                self.line(f"    ({target}.{spec.name},) = {unpack}(b, p + 2)")
+                self.line(f"    p += {size + 2}")
+                word = "elif"
+        if word == "elif":
+            self.line("else:")
+            self.deeper()
         last, end = self.name("last"), self.name("end")
         self.line("if t > 127:")
         self.line(f"    t, p = {self.helper(long_varint)}(b, p, t)")
@@ -337,6 +342,8 @@ class ReaderSource(Source):
         self.line(f"    {self.helper(tag_size_differs)}()")
         self.shallower()
         self.shallower()
+        if any(spec.type.name in FIXED for spec in known):
+            self.shallower()
 
     def value(self, wire_type: WireType[Any], target: str, *, nullable: bool, compact: bool) -> None:
         """Read one value into `target`."""
@@ -572,6 +579,22 @@ class WriterSource(Source):
         self.line(f"if {' or '.join([*tests, f'{owner}.unknown_tagged_fields'])}:")
         self.deeper()
         run = list(self.run)
+        word = "if"
+        for spec, test in zip(known, tests, strict=True):
+            if spec.type.name in FIXED and spec.type.name != "uuid":
+                others = [other for other in tests if other is not test]
+                self.line(f"{word} not ({' or '.join([*others, f'{owner}.unknown_tagged_fields'])}):")
+                self.deeper()
+                code, size = FIXED[spec.type.name]
+                head = [("B", 1, "1"), ("B", 1, str(spec.tag)), ("B", 1, str(size))]
+                self.run = [*run, *head, (code, size, f"{owner}.{spec.name}")]
+                self.flush()
+                self.shallower()
+                word = "elif"
+        if word == "elif":
+            self.line("else:")
+            self.deeper()
+        self.run = list(run)
         self.flush()
         tagged, start = self.name("tagged"), self.name("start")
         self.line(f"{tagged} = []")
@@ -590,6 +613,8 @@ class WriterSource(Source):
             self.line(f"p = {start}")
             self.shallower()
         self.line(f"p = {self.helper(put_tags)}(c, p, {tagged}, {owner}.unknown_tagged_fields)")
+        if word == "elif":
+            self.shallower()
         self.shallower()
         self.line("else:")
         self.deeper()
