@@ -1,0 +1,533 @@
+"""Core: one replica of one partition, as leader, as follower or offline.
+
+The leader learns from its followers' fetches how far each of them has come. The high watermark is the least
+log end offset of the ISR; what lies below it is committed. The ISR itself belongs to the controller: the
+leader only proposes (AlterPartition, KIP-497), and until the answer it counts by the *maximal* ISR, the
+larger of what is committed and what is proposed. So a refused change can never have acknowledged too much.
+
+Speaks of offsets, epochs and broker ids. Knows no records, no log, no network: inputs are method calls,
+effects come back as a tuple for `partitions.py` to carry out. Milliseconds are those of the node's monotonic
+clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kraft.metadata.image import LEADER_RECOVERED, NO_LEADER, BrokerImage, PartitionImage
+from protocol.errors import ErrorCode
+
+UNKNOWN_OFFSET = -1
+UNKNOWN_EPOCH = -1
+NEVER_MS = -(1 << 62)
+REFUSED_PAUSE_MS = 100
+"""How long a replica that the controller would not have in the ISR is not proposed again."""
+
+
+class HighWatermarkAdvanced(NamedTuple):
+    """Everything below `offset` is committed. (A tuple, not a dataclass: this one is made for every
+    batch.)"""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChangeWanted:
+    """Ask the controller for this ISR; give its answer to `isr_change_answered` together with this very
+    value."""
+
+    isr: tuple[tuple[int, int], ...]
+    """(broker id, broker epoch), by id. An epoch of -1 is not checked (KIP-903)."""
+    leader_epoch: int
+    partition_epoch: int
+    """The controller compares and sets it: of two changes on top of the same state, one is refused."""
+    leader_recovery_state: int = LEADER_RECOVERED
+
+    @property
+    def members(self) -> frozenset[int]:
+        return frozenset(broker_id for broker_id, _ in self.isr)
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipTaken:
+    """This replica leads. Write (leader_epoch, start_offset) into the leader-epoch cache before anything is
+    served: followers with a longer log from an older epoch find their truncation point by it (KIP-101).
+    """
+
+    leader_epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipLost:
+    """Whoever waits for the high watermark here is answered with `error`."""
+
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Fetch from `leader_id` (nobody: NO_LEADER) in this epoch."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+Effect = HighWatermarkAdvanced | IsrChangeWanted | LeadershipTaken | LeadershipLost | Follow
+Effects = tuple[Effect, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedIsr:
+    """What the controller answers to an accepted change."""
+
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+
+
+class FollowerFetch(NamedTuple):
+    """What a follower says of itself by fetching."""
+
+    node_id: int
+    broker_epoch: int
+    fetch_offset: int
+    """Its log end offset: it has everything below."""
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSettings:
+    """What the rules depend on."""
+
+    replica_lag_time_max_ms: int = 30_000
+    min_insync_replicas: int = 1
+    """Of the topic; never more than the replication factor counts."""
+    hold_below_min_isr: bool = True
+    """KIP-966 (eligible.leader.replicas.version 1): the high watermark rests while the ISR is too small."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """What the leader knows of one follower in this leader epoch. Nothing is carried over from an epoch
+    before: the follower may have been truncated by another leader meanwhile.
+    """
+
+    log_end_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
+    broker_epoch: int | None = None
+    """From its last fetch."""
+    last_fetch_ms: int = NEVER_MS
+    leader_log_end_offset: int = UNKNOWN_OFFSET
+    """Ours, when it fetched last."""
+    last_caught_up_ms: int = NEVER_MS
+    """The latest time at which it had all that we had then. A follower is lagging when that is too long
+    ago."""
+    not_before_ms: int = NEVER_MS
+    """It is not proposed for the ISR before this time."""
+
+
+@dataclass(slots=True)
+class Leading:
+    """Invariants: isr ⊆ maximal_isr ⊆ followers ∪ {self}; isr is what the controller committed last."""
+
+    epoch_start_offset: int
+    isr: frozenset[int]
+    maximal_isr: frozenset[int]
+    followers: dict[int, Progress]
+    pending: IsrChangeWanted | None = None
+
+
+@dataclass(slots=True)
+class Following:
+    leader_id: int = NO_LEADER
+
+
+@dataclass(slots=True)
+class Offline:
+    """The log cannot be used: its disk failed."""
+
+
+# The controller did not do it and said so about the current state: back to what is committed.
+_REFUSED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+# Our picture is old, or the change was done without our hearing of it: the metadata log will tell.
+_STALE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    }
+)
+
+
+@dataclass(slots=True)
+class Replica:
+    """The machine. `high_watermark` never moves back while the log is not truncated."""
+
+    node_id: int
+    brokers: Callable[[int], BrokerImage | None]
+    """A broker's registration in the newest metadata."""
+    settings: ReplicaSettings
+    log_end_offset: int
+    high_watermark: int
+    """Invariant: high_watermark <= log_end_offset."""
+    role: Leading | Following | Offline = field(default_factory=Following)
+    leader_epoch: int = UNKNOWN_EPOCH
+    partition_epoch: int = UNKNOWN_EPOCH
+    replicas: tuple[int, ...] = ()
+
+    # -- what may be done here
+
+    @property
+    def is_leader(self) -> bool:
+        return isinstance(self.role, Leading)
+
+    @property
+    def leader_id(self) -> int:
+        if isinstance(self.role, Following):
+            return self.role.leader_id
+        return self.node_id if isinstance(self.role, Leading) else NO_LEADER
+
+    @property
+    def isr(self) -> frozenset[int]:
+        """The committed ISR, empty where this replica does not lead."""
+        return self.role.isr if isinstance(self.role, Leading) else frozenset()
+
+    @property
+    def min_isr(self) -> int:
+        return min(self.settings.min_insync_replicas, max(1, len(self.replicas)))
+
+    @property
+    def high_watermark_is_current(self) -> bool:
+        """False while a new leader does not yet know that all it inherited is committed (KIP-207)."""
+        return isinstance(self.role, Leading) and self.high_watermark >= self.role.epoch_start_offset
+
+    def replica_error(self, current_leader_epoch: int) -> ErrorCode | None:
+        """Why a reader that knows `current_leader_epoch` (-1: says none) is not served here (KIP-320)."""
+        if current_leader_epoch not in (UNKNOWN_EPOCH, self.leader_epoch):
+            if current_leader_epoch < self.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        return ErrorCode.KAFKA_STORAGE_ERROR if isinstance(self.role, Offline) else None
+
+    def leader_error(self, current_leader_epoch: int = UNKNOWN_EPOCH) -> ErrorCode | None:
+        """The same for who wants the leader."""
+        error = self.replica_error(current_leader_epoch)
+        if error is None and not isinstance(self.role, Leading):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return error
+
+    def follower_error(self, node_id: int, broker_epoch: int, current_leader_epoch: int) -> ErrorCode | None:
+        """Why a fetch of another replica is refused. Ask before the log is read."""
+        error = self.leader_error(current_leader_epoch)
+        if error is not None:
+            return error
+        assert isinstance(self.role, Leading)
+        if node_id not in self.role.followers:
+            # It may know of an assignment that we have not heard of yet: it shall try again.
+            if current_leader_epoch != UNKNOWN_EPOCH:
+                return ErrorCode.UNKNOWN_LEADER_EPOCH
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self._is_stale(node_id, broker_epoch):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return None
+
+    def append_error(self, acks: int) -> ErrorCode | None:
+        """Why a produce is refused before it is appended."""
+        role = self.role
+        if not isinstance(role, Leading):
+            return self.leader_error()
+        if acks == -1 and len(role.isr) < self.min_isr:
+            return ErrorCode.NOT_ENOUGH_REPLICAS
+        return None
+
+    def enough_replicas(self, required_offset: int) -> tuple[bool, ErrorCode | None]:
+        """Whether an acks=all produce that ends at `required_offset` can be answered, and with which
+        error."""
+        if not isinstance(self.role, Leading):
+            return True, self.leader_error()
+        if self.high_watermark < required_offset:
+            return False, None
+        return True, self.ack_error()
+
+    def ack_error(self) -> ErrorCode | None:
+        """The error for a produce that the high watermark has reached."""
+        role = self.role
+        if isinstance(role, Leading) and len(role.maximal_isr) < self.min_isr:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return None
+
+    def low_watermark(self, log_start_offset: int) -> int:
+        """The least log start offset of the live replicas; ours is `log_start_offset`. Leader only."""
+        if isinstance(self.role, Leading):
+            for node_id, progress in self.role.followers.items():
+                broker = self.brokers(node_id)
+                if broker is not None and not broker.fenced:
+                    log_start_offset = min(log_start_offset, progress.log_start_offset)
+        return log_start_offset
+
+    # -- what the metadata log says
+
+    def partition_changed(self, image: PartitionImage, log_end_offset: int, now_ms: int) -> Effects:
+        """A new state of the partition, in the order of the metadata log. One that is older than what a
+        controller's answer has told already is ignored.
+        """
+        if image.partition_epoch < self.partition_epoch or image.leader_epoch < self.leader_epoch:
+            return ()
+        if isinstance(self.role, Offline):
+            self._note(image)
+            return ()
+        if image.leader == self.node_id:
+            return self._become_leader(image, log_end_offset, now_ms)
+        return self._become_follower(image, log_end_offset)
+
+    def _note(self, image: PartitionImage) -> None:
+        self.leader_epoch = image.leader_epoch
+        self.partition_epoch = image.partition_epoch
+        self.replicas = image.replicas
+
+    def _become_leader(self, image: PartitionImage, log_end_offset: int, now_ms: int) -> Effects:
+        role = self.role
+        isr = frozenset(image.isr)
+        if isinstance(role, Leading) and image.leader_epoch == self.leader_epoch:
+            if image.partition_epoch == self.partition_epoch:
+                # Known from the controller's answer. A change proposed since is still under way, and still
+                # counts.
+                return ()
+            # A pending change is in this state or was refused: it named the epoch before.
+            followers = {
+                node_id: role.followers.get(node_id) or Progress()
+                for node_id in image.replicas
+                if node_id != self.node_id
+            }
+            self.role = Leading(role.epoch_start_offset, isr, isr, followers)
+            self._note(image)
+            return self._advance(now_ms)
+        self._note(image)
+        self.log_end_offset = log_end_offset
+        # A member of the ISR has the whole lag time to report; nobody else counts before it has fetched.
+        followers = {
+            node_id: Progress(last_caught_up_ms=now_ms if node_id in isr else NEVER_MS)
+            for node_id in image.replicas
+            if node_id != self.node_id
+        }
+        self.role = Leading(log_end_offset, isr, isr, followers)
+        return (LeadershipTaken(image.leader_epoch, log_end_offset), *self._advance(now_ms))
+
+    def _become_follower(self, image: PartitionImage, log_end_offset: int) -> Effects:
+        role = self.role
+        lost: Effects = (
+            (LeadershipLost(ErrorCode.NOT_LEADER_OR_FOLLOWER),) if isinstance(role, Leading) else ()
+        )
+        same = (
+            isinstance(role, Following)
+            and role.leader_id == image.leader
+            and image.leader_epoch == self.leader_epoch
+        )
+        self._note(image)
+        if same:
+            return ()
+        self.role = Following(image.leader)
+        self.log_end_offset = log_end_offset
+        self.high_watermark = min(self.high_watermark, log_end_offset)
+        return (*lost, Follow(image.leader, image.leader_epoch))
+
+    def go_offline(self) -> Effects:
+        """The log failed. There is no way back but a restart of the broker."""
+        role = self.role
+        self.role = Offline()
+        if isinstance(role, Leading):
+            return (LeadershipLost(ErrorCode.KAFKA_STORAGE_ERROR),)
+        return (Follow(NO_LEADER, self.leader_epoch),) if isinstance(role, Following) else ()
+
+    # -- leading
+
+    def appended(self, log_end_offset: int, now_ms: int) -> Effects:
+        """Our own log has grown."""
+        self.log_end_offset = log_end_offset
+        return self._advance(now_ms)
+
+    def follower_fetched(self, fetch: FollowerFetch, leader_log_end_offset: int, now_ms: int) -> Effects:
+        """A follower's fetch was served. `leader_log_end_offset` is ours before the read, so that what was
+        appended since does not make it look late. Not to be called for a fetch that was answered with a
+        diverging epoch.
+        """
+        role = self.role
+        node_id, broker_epoch, fetch_offset, log_start_offset = fetch
+        if not isinstance(role, Leading):
+            return ()
+        progress = role.followers.get(node_id)
+        if progress is None or self._is_stale(node_id, broker_epoch):
+            return ()
+        if fetch_offset >= leader_log_end_offset:
+            progress.last_caught_up_ms = max(progress.last_caught_up_ms, now_ms)
+        elif fetch_offset >= progress.leader_log_end_offset:
+            # Under steady load it never reaches our end, but here has all that we had when it fetched last.
+            progress.last_caught_up_ms = max(progress.last_caught_up_ms, progress.last_fetch_ms)
+        moved = fetch_offset != progress.log_end_offset
+        progress.log_end_offset = fetch_offset
+        progress.log_start_offset = log_start_offset
+        progress.broker_epoch = broker_epoch
+        progress.last_fetch_ms = now_ms
+        progress.leader_log_end_offset = max(progress.leader_log_end_offset, leader_log_end_offset)
+        if node_id in role.maximal_isr:
+            return self._advance(now_ms) if moved else ()
+        effects = self._expand(role, node_id, progress, now_ms)
+        return effects + self._advance(now_ms) if moved else effects
+
+    def tick(self, now_ms: int) -> Effects:
+        """Call every half of replica.lag.time.max.ms, and when brokers were fenced: proposes to drop who
+        lags."""
+        role = self.role
+        if not isinstance(role, Leading):
+            return ()
+        effects: Effects = ()
+        if role.pending is None:
+            lagging = {
+                node_id
+                for node_id, progress in role.followers.items()
+                if node_id in role.isr and not self._is_caught_up(progress, now_ms)
+            }
+            if lagging:
+                # Those who shall go still count until the controller has agreed: maximal_isr stays.
+                effects = (self._propose(role, role.isr - lagging),)
+        # A replica outside of the ISR that we waited for may have become too late to wait for.
+        return effects + self._advance(now_ms)
+
+    def isr_change_answered(
+        self, proposal: IsrChangeWanted, answer: CommittedIsr | ErrorCode, now_ms: int
+    ) -> Effects:
+        """The controller's answer. An error that says nothing about the change gives the proposal back: send
+        it again after a while (the caller knows about its way to the controller).
+        """
+        role = self.role
+        if not isinstance(role, Leading) or role.pending != proposal:
+            # The metadata log was faster.
+            return ()
+        if isinstance(answer, CommittedIsr):
+            if answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch:
+                return ()
+            self.partition_epoch = answer.partition_epoch
+            role.isr = role.maximal_isr = frozenset(answer.isr)
+            role.pending = None
+            return self._advance(now_ms)
+        if answer in _REFUSED:
+            role.pending = None
+            role.maximal_isr = role.isr
+            for node_id in proposal.members - role.isr:
+                if node_id in role.followers:
+                    role.followers[node_id].not_before_ms = now_ms + REFUSED_PAUSE_MS
+            return self._advance(now_ms)
+        return () if answer in _STALE else (proposal,)
+
+    def _is_stale(self, node_id: int, broker_epoch: int) -> bool:
+        """Whether a fetch comes from before the broker's last start (KIP-903)."""
+        broker = self.brokers(node_id)
+        return broker is not None and -1 < broker_epoch < broker.epoch
+
+    def _may_join(self, node_id: int, progress: Progress) -> bool:
+        broker = self.brokers(node_id)
+        return (
+            broker is not None
+            and broker.active
+            and progress.broker_epoch is not None
+            and progress.broker_epoch in (-1, broker.epoch)
+        )
+
+    def _is_caught_up(self, progress: Progress, now_ms: int) -> bool:
+        return (
+            progress.log_end_offset == self.log_end_offset
+            or now_ms - progress.last_caught_up_ms <= self.settings.replica_lag_time_max_ms
+        )
+
+    def _expand(self, role: Leading, node_id: int, progress: Progress, now_ms: int) -> Effects:
+        if (
+            role.pending is not None
+            or now_ms < progress.not_before_ms
+            or progress.log_end_offset < self.high_watermark
+            # Between a new leader's high watermark and its epoch's start there may be committed records: who
+            # lacks them must not become leader.
+            or progress.log_end_offset < role.epoch_start_offset
+            or not self._may_join(node_id, progress)
+        ):
+            return ()
+        role.maximal_isr = role.isr | {node_id}
+        return (self._propose(role, role.maximal_isr),)
+
+    def _propose(self, role: Leading, members: frozenset[int]) -> IsrChangeWanted:
+        isr = []
+        for node_id in sorted(members):
+            if node_id == self.node_id:
+                own = self.brokers(node_id)
+                epoch = -1 if own is None else own.epoch
+            else:
+                known = role.followers[node_id].broker_epoch
+                epoch = -1 if known is None else known
+            isr.append((node_id, epoch))
+        role.pending = IsrChangeWanted(tuple(isr), self.leader_epoch, self.partition_epoch)
+        return role.pending
+
+    def _advance(self, now_ms: int) -> Effects:
+        """Raise the high watermark to what the maximal ISR has, and those who are about to join it: were they
+        not waited for, the leader of a small ISR could run away from them for ever.
+        """
+        role = self.role
+        if not isinstance(role, Leading):
+            return ()
+        reached = self.log_end_offset
+        high_watermark = self.high_watermark
+        if reached <= high_watermark:
+            return ()
+        if self.settings.hold_below_min_isr and len(role.isr) < self.min_isr:
+            return ()
+        maximal_isr = role.maximal_isr
+        for node_id, progress in role.followers.items():
+            if progress.log_end_offset < reached and (
+                node_id in maximal_isr
+                or (self._is_caught_up(progress, now_ms) and self._may_join(node_id, progress))
+            ):
+                reached = progress.log_end_offset
+                if reached <= high_watermark:
+                    return ()
+        self.high_watermark = reached
+        return (HighWatermarkAdvanced(reached),)
+
+    # -- following
+
+    def replicated(self, log_end_offset: int, leader_high_watermark: int) -> Effects:
+        """The leader's answer was appended (or was empty): our high watermark is the leader's, as far as we
+        have it."""
+        self.log_end_offset = log_end_offset
+        return self._follow_to(min(leader_high_watermark, log_end_offset))
+
+    def truncated(self, log_end_offset: int) -> None:
+        """The log was cut. What lay above was never committed, unless an unclean election gave it up."""
+        self.log_end_offset = log_end_offset
+        self.high_watermark = min(self.high_watermark, log_end_offset)
+
+    def log_start_advanced(self, log_start_offset: int) -> Effects:
+        """What the leader has deleted was committed."""
+        return self._follow_to(min(log_start_offset, self.log_end_offset))
+
+    def _follow_to(self, offset: int) -> Effects:
+        # A new leader may know less than the old one told us: what was committed stays so.
+        if isinstance(self.role, Following) and offset > self.high_watermark:
+            self.high_watermark = offset
+            return (HighWatermarkAdvanced(offset),)
+        return ()
+
+    def describe(self) -> str:
+        """One line: role, epochs, offsets, and the ISR with what is proposed."""
+        role = self.role
+        epochs = f"epoch {self.leader_epoch}/{self.partition_epoch}"
+        text = f"{epochs} hw {self.high_watermark} end {self.log_end_offset}"
+        if isinstance(role, Leading):
+            followers = " ".join(f"{node_id}@{p.log_end_offset}" for node_id, p in role.followers.items())
+            pending = "" if role.pending is None else f" -> {sorted(role.pending.members)}"
+            return f"leading {text} isr {sorted(role.isr)}{pending} followers {followers or 'none'}"
+        return f"offline {text}" if isinstance(role, Offline) else f"following {role.leader_id} {text}"
