@@ -301,7 +301,7 @@ class ReaderSource(Source):
             self.line(f"{target}.unknown_tagged_fields, p = {helper}(b, p, e, t)")
             self.shallower()
             return
-        # One tagged field of fixed size gets its own line: a follower sends its high watermark with each partition.
+        # One tagged field of fixed size gets its own line: followers send a high watermark per partition.
         word = "if"
         for spec in known:
             if spec.type.name in FIXED:

@@ -1,0 +1,41 @@
+"""Metadata records as the value of a record: frame version, type, version, body (KIP-631)."""
+
+from __future__ import annotations
+
+from protocol.codec import put_varint, read_varint
+from protocol.errors import MalformedMessage
+from protocol.messages import metadata_log
+from protocol.schema import Message, decode, encode
+
+FRAME_VERSION = 1
+
+_TYPES: dict[int, type[Message]] = {
+    kind.API_KEY: kind
+    for kind in vars(metadata_log).values()
+    if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message
+}
+
+
+def encode_metadata_record(message: Message, version: int) -> bytes:
+    """The value of a record of `__cluster_metadata`."""
+    head = bytearray(8)
+    position = put_varint(head, 0, FRAME_VERSION)
+    position = put_varint(head, position, message.API_KEY)
+    position = put_varint(head, position, version)
+    return bytes(head[:position]) + encode(message, version)
+
+
+def decode_metadata_record(data: bytes | memoryview) -> tuple[Message, int]:
+    """The message and its version; `MalformedMessage` also for a frame version or a type that is not known."""
+    try:
+        frame_version, position = read_varint(data, 0)
+        record_type, position = read_varint(data, position)
+        version, position = read_varint(data, position)
+    except IndexError:
+        raise MalformedMessage("a metadata record ends within its frame") from None
+    if frame_version != FRAME_VERSION:
+        raise MalformedMessage(f"a metadata record has frame version {frame_version}")
+    kind = _TYPES.get(record_type)
+    if kind is None:
+        raise MalformedMessage(f"no metadata record has the type {record_type}")
+    return decode(kind, memoryview(data)[position:], version), version
