@@ -4,7 +4,7 @@ meaning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from settings.errors import SettingsError
 
@@ -83,3 +83,14 @@ def _unescape(text: str) -> str:
         else:
             out.append(_ESCAPES.get(escaped, escaped))
     return "".join(out)
+
+
+def render_properties(values: Mapping[str, str]) -> str:
+    """One `key=value` a line, such that `parse_properties` reads the same again."""
+    lines = []
+    for key, value in values.items():
+        name = "".join("\\" + each if each in _BLANKS + "=:#!\\" else each for each in key)
+        text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+        opening = "\\" if text[:1] and text[0] in _BLANKS else ""
+        lines.append(f"{name}={opening}{text}\n")
+    return "".join(lines)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from settings.errors import SettingsError
-from settings.properties import parse_properties
+from settings.properties import parse_properties, render_properties
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,14 @@ def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
 def test_what_is_written_is_read_back(values: dict[str, str]) -> None:
     text = "\n".join(f"{key}={value}" for key, value in values.items())
     assert {key: value for key, (value, _line) in parse_properties(text, "any").items()} == values
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1),
+        st.text(st.characters(exclude_categories=["Cs"])),
+    )
+)
+def test_what_is_rendered_is_read_back(values: dict[str, str]) -> None:
+    found = parse_properties(render_properties(values), "any")
+    assert {key: value for key, (value, _line) in found.items()} == values

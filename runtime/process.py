@@ -1,0 +1,243 @@
+"""The process around a node: arguments, log, signals, memory, exit code.
+
+`run_process` is what `python -m broker` and `python -m kraft` are; the launcher of a local cluster loads
+programs itself and calls `run_program` after it forked. Knows no node: what runs is a `Program` that the
+role's `load` made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import logging.handlers
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+
+from settings.errors import SettingsError
+
+log = logging.getLogger("process")
+
+EXIT_WELL = 0
+EXIT_FAILED = 1
+EXIT_WRONG_ARGUMENT = 2
+
+LOG_FILE_BYTES = 10 << 20
+LOG_FILES_KEPT = 4
+"""Older files of a log beside the one that is written: a node's log never takes more than 50 MiB."""
+
+GC_THRESHOLDS = (10_000, 50, 100)
+"""Measured: with what start-up left frozen, pauses stay at a few milliseconds."""
+
+_PR_SET_NAME = 15
+
+
+class Run(Protocol):
+    """Runs a node until `stop` is set; calls `task_status.started()` once the node serves."""
+
+    async def __call__(self, stop: trio.Event, *, task_status: trio.TaskStatus[None]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A node whose settings are read and fit."""
+
+    name: str
+    """`broker-1`: what its log and its process are called."""
+    run: Run
+    warnings: Sequence[str] = ()
+    """Told when it starts."""
+
+
+Load = Callable[[str, str, Mapping[str, str]], Program]
+"""From the text of a configuration file, its name, and overrides. Raises `SettingsError`."""
+
+
+class ArgumentError(Exception):
+    """The command line cannot be understood; one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """`CONFIG [--set KEY=VALUE]... [--log-file PATH]`"""
+
+    config: str
+    overrides: Mapping[str, str]
+    log_file: str | None
+
+    @classmethod
+    def parse(cls, role: str, argv: Sequence[str]) -> Arguments:
+        """Raises `ArgumentError`."""
+        usage = f"usage: python -m {role} CONFIG [--set KEY=VALUE]... [--log-file PATH]"
+        config: str | None = None
+        overrides: dict[str, str] = {}
+        log_file: str | None = None
+        words = iter(argv)
+        for word in words:
+            option, equals, value = word.partition("=")
+            if option in ("--set", "--log-file"):
+                value = value if equals else next(words, "")
+                if not value:
+                    raise ArgumentError(f"{option} takes a value; {usage}")
+                if option == "--log-file":
+                    log_file = value
+                else:
+                    key, text = split_override(value)
+                    overrides[key] = text
+            elif word.startswith("-") or config is not None:
+                raise ArgumentError(f"{word} is not understood; {usage}")
+            else:
+                config = word
+        if config is None:
+            raise ArgumentError(usage)
+        return cls(config, overrides, log_file)
+
+
+def split_override(text: str) -> tuple[str, str]:
+    """`KEY=VALUE` as (key, value). Raises `ArgumentError`."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ArgumentError(f"--set {text}: not KEY=VALUE, as in --set num.partitions=3")
+    return key.strip(), value.strip()
+
+
+def run_process(role: str, argv: Sequence[str], load: Load) -> int:
+    """All of a node's process; gives its exit code. Mistakes of the user are told in one line, exit code
+    2.
+    """
+    try:
+        arguments = Arguments.parse(role, argv)
+        program = load(read_config(arguments.config), arguments.config, arguments.overrides)
+    except (ArgumentError, SettingsError) as error:
+        print(error, file=sys.stderr)
+        return EXIT_WRONG_ARGUMENT
+    return run_program(program, arguments.log_file)
+
+
+def read_config(path: str) -> str:
+    """The text of a configuration file. Raises `ArgumentError`."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise ArgumentError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ArgumentError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from None
+
+
+def run_program(program: Program, log_file: str | None = None) -> int:
+    """Runs a node until SIGTERM or SIGINT; gives the exit code. Logs to `log_file`, rotated, or to stderr."""
+    started_at = time.monotonic()
+    start_logging(log_file)
+    name_process(program.name)
+    for warning in program.warnings:
+        log.warning("%s", warning)
+    try:
+        trio.run(_run_until_signal, program, started_at)
+    except (SettingsError, OSError) as error:
+        # What the machine refuses (a port, a directory) needs no traceback to be understood.
+        log.error("%s cannot run: %s", program.name, error, exc_info=log.isEnabledFor(logging.DEBUG))
+        return EXIT_FAILED
+    except BaseExceptionGroup as group:
+        log.error("%s failed: %s", program.name, _leaves(group), exc_info=_unexpected(group))
+        return EXIT_FAILED
+    except Exception as error:
+        log.exception("%s failed: %s", program.name, error)
+        return EXIT_FAILED
+    log.info("%s stopped", program.name)
+    return EXIT_WELL
+
+
+async def _run_until_signal(program: Program, started_at: float) -> None:
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_listen_for_signals, stop, nursery.cancel_scope)
+        async with trio.open_nursery() as node:
+            await node.start(program.run, stop)
+            settle_memory()
+            log.info("%s is up after %d ms", program.name, (time.monotonic() - started_at) * 1000)
+        nursery.cancel_scope.cancel()
+
+
+async def _listen_for_signals(stop: trio.Event, everything: trio.CancelScope) -> None:
+    """The first signal asks the node to leave in good order, the second ends it at once."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            if stop.is_set():
+                log.warning("%s again: stopping at once", signal.Signals(number).name)
+                everything.cancel()
+            else:
+                log.info("%s: stopping", signal.Signals(number).name)
+                stop.set()
+
+
+def settle_memory() -> None:
+    """What start-up made stays: the collector need not walk it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def name_process(name: str) -> None:
+    """What `ps -o comm` and `top` show; Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def host_name() -> str:
+    """What this machine is called: advertised where a listener names no host."""
+    return socket.gethostname()
+
+
+class _RotatingLog(logging.handlers.RotatingFileHandler):
+    """A rotated log that also takes what is written past it, to standard output and standard error."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, maxBytes=LOG_FILE_BYTES, backupCount=LOG_FILES_KEPT, encoding="utf-8")
+        self._take_standard_streams()
+
+    def doRollover(self) -> None:
+        super().doRollover()
+        self._take_standard_streams()
+
+    def _take_standard_streams(self) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if self.stream is not None:
+            os.dup2(self.stream.fileno(), 1)
+            os.dup2(self.stream.fileno(), 2)
+
+
+def start_logging(log_file: str | None) -> None:
+    """One line for each message: time in UTC, level, logger, text."""
+    handler = _RotatingLog(log_file) if log_file else logging.StreamHandler()
+    formatter = logging.Formatter(
+        "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S"
+    )
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    wanted = os.environ.get("BARNABAS_LOG_LEVEL", "INFO").upper()
+    root.setLevel(logging.getLevelNamesMapping().get(wanted, logging.INFO))
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> str:
+    """The errors inside a group, in one line."""
+    return "; ".join(
+        _leaves(error) if isinstance(error, BaseExceptionGroup) else f"{type(error).__name__}: {error}"
+        for error in group.exceptions
+    )
+
+
+def _unexpected(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    """What of the group deserves a traceback: all but the machine's and the user's refusals."""
+    return group.split((SettingsError, OSError))[1]
