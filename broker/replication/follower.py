@@ -1,0 +1,250 @@
+"""Core: what a follower does next for one partition: fetch, truncate, ask for the leader's bounds, or wait.
+
+A follower fetches from the end of its log and says which epoch the last record there is from. If the leader's
+log parts from it before that, the answer holds no records but the leader's (epoch, end offset) where they may
+part (KIP-595); the follower cuts, and fetches again, until they agree (KIP-101, KIP-279). A high watermark
+never decides what is cut: it may be older than what was acknowledged.
+
+    Stopped ──start──► Fetching ◄──────────────┐
+                        │ diverging, bounds     │ truncated, time has passed, bounds known
+                        ├──► Truncating ────────┤
+                        ├──► BackingOff ────────┤   any error that may pass
+                        ├──► AskingBounds ──────┘   OFFSET_OUT_OF_RANGE
+                        └──► Stopped                FENCED_LEADER_EPOCH: only the metadata log can help
+
+Reads the log's bounds and epochs through `LocalLog`, never writes it; knows no records and no network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from protocol.errors import ErrorCode, error_code
+
+FIRST_BACKOFF_MS = 20
+
+
+class LocalLog(Protocol):
+    """What the machine sees of the partition's log. `storage.log.PartitionLog` fits."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def latest_epoch(self) -> int:
+        """-1 for a log without records."""
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest own epoch <= `epoch`, where it ends); (-1, -1) if all own epochs are older than
+        `epoch`."""
+
+
+class FetchWanted(NamedTuple):
+    """Fetch from here. Also names the question: an answer is only good for the question it was asked for."""
+
+    leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+class BoundsWanted(NamedTuple):
+    """Ask for the leader's earliest offset and its log end offset (ListOffsets as a replica)."""
+
+    leader_epoch: int
+
+
+class FetchAnswer(NamedTuple):
+    """The part of a fetch response that decides what happens."""
+
+    error: int
+    diverging_epoch: int
+    """-1: the logs agree so far."""
+    diverging_end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append the records of the answer; there may be none. If they are corrupt, call `back_off`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTo:
+    """Cut the log so that it ends at `offset`, with every epoch that begins there or later; then call
+    `truncated`.
+
+    `offset` may be the log's end: a leader that lost its office before it wrote anything left an epoch there.
+    """
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateFullyAndStartAt:
+    """Throw the whole log away and begin an empty one at `offset`, then call `truncated`."""
+
+    offset: int
+
+
+Step = Append | TruncateTo | TruncateFullyAndStartAt
+APPEND = Append()
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """No leader, or one that knows a newer epoch than we do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Truncating:
+    """The log is being cut; nothing may be fetched into it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackingOff:
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskingBounds:
+    """Our end lies outside of what the leader has."""
+
+
+State = Stopped | Fetching | Truncating | BackingOff | AskingBounds
+_STOPPED, _FETCHING, _TRUNCATING, _ASKING_BOUNDS = Stopped(), Fetching(), Truncating(), AskingBounds()
+
+
+class Follower:
+    """The machine for one partition. `replica_fetch_backoff_ms` bounds the pauses, which double from 20 ms
+    on: the usual error is a leader that will hear of its leadership within milliseconds.
+    """
+
+    __slots__ = ("_asked", "_attempts", "_log", "_max_backoff_ms", "leader_epoch", "state")
+
+    def __init__(self, log: LocalLog, *, replica_fetch_backoff_ms: int = 1_000) -> None:
+        self._log = log
+        self._max_backoff_ms = replica_fetch_backoff_ms
+        self._attempts = 0
+        self._asked: FetchWanted | None = None
+        self.state: State = _STOPPED
+        self.leader_epoch = -1
+
+    def start(self, leader_epoch: int) -> None:
+        """Follow the leader of this epoch. Whatever was asked in an older one is void."""
+        self.leader_epoch = leader_epoch
+        self._resume()
+        self._attempts = 0
+
+    def stop(self) -> None:
+        """No leader to follow, or this replica leads now."""
+        self.state = _STOPPED
+        self._asked = None
+
+    def next(self, now_ms: int) -> FetchWanted | BoundsWanted | None:
+        """What to ask the leader now. The same value again means: as before."""
+        state = self.state
+        if isinstance(state, BackingOff) and now_ms >= state.until_ms:
+            state = self.state = _FETCHING
+        if state is _FETCHING:
+            log = self._log
+            wanted = FetchWanted(
+                self.leader_epoch, log.log_end_offset, log.latest_epoch, log.log_start_offset
+            )
+            if wanted == self._asked:
+                return self._asked
+            self._asked = wanted
+            return wanted
+        return BoundsWanted(self.leader_epoch) if state is _ASKING_BOUNDS else None
+
+    def answered(self, asked: FetchWanted, answer: FetchAnswer, now_ms: int) -> Step | None:
+        """The leader's answer to `asked`: what to do with the log, if anything."""
+        if asked != self._asked or self.state is not _FETCHING or asked.leader_epoch != self.leader_epoch:
+            # Leader, epoch or log changed while it was under way.
+            return None
+        error, diverging_epoch, diverging_end_offset = answer
+        if error == 0:
+            if diverging_epoch < 0:
+                self._attempts = 0
+                return APPEND
+            return self._diverged(diverging_epoch, diverging_end_offset, now_ms)
+        code = error_code(error)
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self.state = _ASKING_BOUNDS
+        elif code == ErrorCode.FENCED_LEADER_EPOCH:
+            self.stop()
+        else:
+            self.back_off(now_ms)
+        return None
+
+    def bounds_answered(
+        self, asked: BoundsWanted, bounds: tuple[int, int] | None, now_ms: int
+    ) -> Step | None:
+        """The leader's (log start offset, log end offset), None if it answered with an error."""
+        if self.state is not _ASKING_BOUNDS or asked.leader_epoch != self.leader_epoch:
+            return None
+        if bounds is None:
+            self.back_off(now_ms)
+            return None
+        leader_start, leader_end = bounds
+        end = self._log.log_end_offset
+        if leader_end < end:
+            # An unclean election made a leader that has less; this replica follows.
+            return self._cut(leader_end)
+        if leader_start > end:
+            # We were away for so long that the leader has deleted what we lack.
+            self.state = _TRUNCATING
+            return TruncateFullyAndStartAt(leader_start)
+        self.back_off(now_ms)
+        return None
+
+    def truncated(self) -> None:
+        """The log was cut: fetch from its new end."""
+        if self.state is _TRUNCATING:
+            self._resume()
+
+    def back_off(self, now_ms: int) -> None:
+        """Something went wrong that may be better later: the leader's error, a corrupt batch on the way."""
+        pause_ms = min(self._max_backoff_ms, FIRST_BACKOFF_MS << min(self._attempts, 16))
+        self._attempts += 1
+        self._asked = None
+        self.state = BackingOff(now_ms + pause_ms)
+
+    @property
+    def retry_at_ms(self) -> int | None:
+        """When `next` will have something to say again, if only time has to pass."""
+        return self.state.until_ms if isinstance(self.state, BackingOff) else None
+
+    def _resume(self) -> None:
+        self.state = _FETCHING
+        self._asked = None
+
+    def _diverged(self, leader_epoch: int, leader_end_offset: int, now_ms: int) -> Step | None:
+        """The leader's largest epoch up to ours is `leader_epoch`, and ends at `leader_end_offset`."""
+        log = self._log
+        epoch, end_offset = log.end_offset_for_epoch(leader_epoch)
+        if epoch < 0 or (leader_epoch == log.latest_epoch and leader_end_offset >= log.log_end_offset):
+            # An answer to nothing that we said: the leader knows our last epoch, and all of it.
+            self.back_off(now_ms)
+            return None
+        # For an epoch that we never had, cut what is newer than our own before it, and ask again (KIP-279).
+        return self._cut(min(end_offset, leader_end_offset) if epoch == leader_epoch else end_offset)
+
+    def _cut(self, offset: int) -> Step:
+        self.state = _TRUNCATING
+        if offset < self._log.log_start_offset:
+            return TruncateFullyAndStartAt(offset)
+        return TruncateTo(offset)
+
+    def describe(self) -> str:
+        """One line: the state and where the log ends."""
+        state = type(self.state).__name__
+        return f"{state} in epoch {self.leader_epoch} at {self._log.log_end_offset}/{self._log.latest_epoch}"

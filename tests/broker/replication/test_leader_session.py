@@ -1,0 +1,118 @@
+"""The follower's side of a fetch session, held against the leader's."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.fetch_sessions import FetchSessions, by_topic
+from broker.replication.follower import FetchWanted
+from broker.replication.leader_session import LeaderSession, PartitionKey
+from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from protocol.schema import decode, encode
+
+pytestmark = pytest.mark.feature("RE-02", "RP-09")
+
+A, B = (bytes(15) + b"\x01", 0), (bytes(15) + b"\x02", 3)
+
+
+def at(offset: int) -> FetchWanted:
+    return FetchWanted(1, offset, 0, 0)
+
+
+def named(request: FetchRequest) -> list[tuple[PartitionKey, int]]:
+    return [
+        ((topic.topic_id, partition.partition), partition.fetch_offset)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+
+
+def test_after_the_first_request_only_changes_are_said() -> None:
+    session = LeaderSession()
+    assert session.idle
+    session.wants(A, at(5))
+    session.wants(B, at(7))
+    first = session.request(1024)
+    assert (first.session_id, first.session_epoch, named(first)) == (0, 0, [(A, 5), (B, 7)])
+    assert session.answered(FetchResponse(session_id=77))
+    session.wants(A, at(5))
+    session.wants(B, at(8))
+    second = session.request(1024)
+    assert (second.session_id, second.session_epoch, named(second)) == (77, 1, [(B, 8)])
+    assert session.answered(FetchResponse(session_id=77))
+    session.forget(A)
+    third = session.request(1024)
+    assert (third.session_epoch, named(third)) == (2, [])
+    assert [(t.topic_id, t.partitions) for t in third.forgotten_topics_data] == [(A[0], [0])]
+
+
+@pytest.mark.parametrize("error", [70, 71, 106, 6])
+def test_after_an_error_everything_is_said_again(error: int) -> None:
+    session = LeaderSession()
+    session.wants(A, at(5))
+    session.request(1024)
+    session.answered(FetchResponse(session_id=77))
+    session.request(1024)
+    assert not session.answered(FetchResponse(error_code=error))
+    again = session.request(1024)
+    assert (again.session_id, again.session_epoch, named(again)) == (77, 0, [(A, 5)])
+    assert session.answered(FetchResponse(session_id=78))
+    assert session.request(1024).session_epoch == 1
+
+
+def test_without_a_session_every_request_is_full() -> None:
+    session = LeaderSession()
+    session.wants(A, at(5))
+    for _ in range(3):
+        request = session.request(1024)
+        assert (request.session_epoch, named(request)) == (0, [(A, 5)])
+        assert session.answered(FetchResponse(session_id=0))
+
+
+KEYS = st.sampled_from([(bytes(15) + bytes([topic]), partition) for topic in (1, 2) for partition in (0, 1)])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["wants", "forget", "round", "request lost", "answer lost", "leader restarts"]),
+            KEYS,
+            st.integers(0, 3),
+        ),
+        max_size=40,
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_the_leader_always_reads_what_the_follower_wants(steps: list[tuple[str, PartitionKey, int]]) -> None:
+    """Also over the wire, and whatever is lost on the way."""
+    session, sessions = LeaderSession(), FetchSessions(random.Random(1))
+    for step, key, offset in steps:
+        if step == "wants":
+            session.wants(key, at(offset))
+        elif step == "forget":
+            session.forget(key)
+        elif step == "leader restarts":
+            sessions = FetchSessions(random.Random(offset))
+        elif not session.idle:
+            request = decode(FetchRequest, encode(session.request(1024), 17), 17)
+            if step == "request lost":
+                session.lost()
+                continue
+            context = sessions.open(request, 17, from_follower=True, now_ms=0)
+            if context.error == 0:
+                read = {(topic, wanted.partition): wanted.fetch_offset for topic, wanted in context.wanted}
+                assert read == {key: wanted.fetch_offset for key, wanted in session.wanted.items()}
+            answers = [(topic, PartitionData(partition_index=w.partition)) for topic, w in context.wanted]
+            sent = context.finish(answers, 0)
+            response = FetchResponse(error_code=context.error, session_id=context.session_id)
+            for topic, partitions in by_topic(sent).items():
+                assert isinstance(topic, bytes)
+                response.responses.append(FetchableTopicResponse(topic_id=topic, partitions=partitions))
+            if step == "answer lost":
+                session.lost()
+            else:
+                session.answered(response)
