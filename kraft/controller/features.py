@@ -1,0 +1,143 @@
+"""Changing finalised feature levels (KIP-584, KIP-778, KIP-1022).
+
+A level is taken only if every registered node supports it, its dependencies stand, and nothing in the
+metadata would be lost by it. All updates of a request happen or none.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kraft.controller.configs import elr_safety_records
+from kraft.controller.state import ControllerResult, ControllerState
+from kraft.metadata.features import (
+    CONTROLLER_REGISTRATION_SINCE,
+    ELR_VERSION,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    METADATA_VERSION_NAMES,
+    SUPPORTED_FEATURES,
+    metadata_changes_between,
+    unmet_dependency,
+    unsupported_reason,
+)
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.metadata_log import ClearElrRecord, FeatureLevelRecord
+from protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from protocol.schema import Message
+
+log = logging.getLogger("kraft.controller")
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+"""Upgrade types of UpdateFeatures."""
+
+
+def update_features(
+    state: ControllerState, request: UpdateFeaturesRequest, version: int
+) -> ControllerResult[UpdateFeaturesResponse]:
+    """Finalise levels. Raises KafkaError INVALID_UPDATE_VERSION naming the first update that cannot be
+    made."""
+    features = state.image.features
+    proposed = {METADATA_VERSION: features.metadata_version} | features.finalized
+    for update in request.feature_updates:
+        proposed[update.feature] = update.max_version_level
+    if len({update.feature for update in request.feature_updates}) != len(request.feature_updates):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a feature is in the request more than once")
+    records: list[Message] = []
+    for update in request.feature_updates:
+        reason = _why_not(state, update, _upgrade_type(update, version)) or unmet_dependency(
+            update.feature, update.max_version_level, proposed
+        )
+        if reason is not None:
+            log.warning("feature %s stays: %s", update.feature, reason)
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"no feature was updated: {update.feature} cannot be set to {update.max_version_level}: {reason}",
+            )
+        if update.feature != KRAFT_VERSION:
+            records += _update_records(state, update)
+    response = UpdateFeaturesResponse(error_message=None)
+    if version <= 1:
+        response.results = [
+            UpdatableFeatureResult(feature=update.feature, error_message=None)
+            for update in request.feature_updates
+        ]
+    return ControllerResult(response, [] if request.validate_only else records)
+
+
+def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
+    if version == 0:
+        return SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
+    return update.upgrade_type
+
+
+def _update_records(state: ControllerState, update: FeatureUpdateKey) -> list[Message]:
+    name, level = update.feature, update.max_version_level
+    log.warning("feature %s: %d -> %d", name, state.image.features.level(name), level)
+    record = FeatureLevelRecord(name=name, feature_level=level)
+    if name != ELR_VERSION:
+        return [record]
+    if level == 0:
+        # Nobody keeps them up to date from here on, so none may be left.
+        return [record, ClearElrRecord()]
+    return [*elr_safety_records(state), record]
+
+
+def _why_not(state: ControllerState, update: FeatureUpdateKey, upgrade_type: int) -> str | None:
+    name, level = update.feature, update.max_version_level
+    current = state.image.features.level(name)
+    if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        return f"unknown upgrade type {upgrade_type}"
+    if name not in SUPPORTED_FEATURES:
+        return "there is no such feature"
+    if level < 0:
+        return "a level is never negative"
+    reason = _who_lacks_it(state, name, level)
+    if reason is not None:
+        return reason
+    if level < current and upgrade_type == UPGRADE:
+        return f"it stands at {current}; a downgrade has to be asked for as one"
+    if level > current and upgrade_type != UPGRADE:
+        return f"it stands at {current}; that would be no downgrade"
+    if name == METADATA_VERSION:
+        return _why_no_metadata_version(state, level, upgrade_type)
+    return None
+
+
+def _why_no_metadata_version(state: ControllerState, level: int, upgrade_type: int) -> str | None:
+    current = state.image.features.metadata_version
+    if level not in METADATA_VERSION_NAMES:
+        return f"levels are {min(METADATA_VERSION_NAMES)} to {max(METADATA_VERSION_NAMES)}"
+    if level < current and metadata_changes_between(level, current):
+        if upgrade_type == UNSAFE_DOWNGRADE:
+            return "a downgrade that loses metadata is not supported"
+        return "the downgrade might lose metadata"
+    for name, finalized in state.image.features.finalized.items():
+        reason = unmet_dependency(name, finalized, {METADATA_VERSION: level})
+        if reason is not None:
+            return reason
+    return None
+
+
+def _who_lacks_it(state: ControllerState, name: str, level: int) -> str | None:
+    """Why some node of the cluster could not work with this level; None if all can."""
+    reason = unsupported_reason(name, level)
+    if reason is not None:
+        return reason
+    cluster = state.image.cluster
+    nodes = [("broker", it.id, it.features) for it in cluster.brokers.values()]
+    nodes += [("controller", it.id, it.features) for it in cluster.controllers.values()]
+    for kind, node_id, ranges in nodes:
+        lowest, highest = ranges.get(name, (0, 0))
+        if level and not lowest <= level <= highest:
+            return f"{kind} {node_id} supports levels {lowest} to {highest}"
+    if state.image.features.metadata_version >= CONTROLLER_REGISTRATION_SINCE:
+        for node_id in state.defaults.quorum_ids:
+            if node_id != state.defaults.node_id and node_id not in cluster.controllers:
+                return f"controller {node_id} has not registered and may not support it"
+    return None

@@ -1,0 +1,239 @@
+"""`PartitionChange`: the rules by which one partition may change, and the record that says the change.
+
+Whoever wants a change (a broker left, an ISR was proposed, an election was asked for) names the targets it
+cares about; `build` works out leader, epochs, eligible leader replicas and the end of a reassignment from
+them. A pure function of the partition, the targets and the rules; it knows nothing of brokers beyond "may it
+lead?".
+
+Sources: KIP-631, KIP-704 (recovery after an unclean election), KIP-858 (directories), KIP-966 (ELR), KIP-455
+(reassignment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kraft.metadata.features import EPOCH_BUMP_ON_ISR_SHRINK_UNTIL
+from kraft.metadata.image import (
+    LEADER_RECOVERING,
+    LEADER_RECOVERY_NO_CHANGE,
+    NO_LEADER,
+    NO_LEADER_CHANGE,
+    PartitionImage,
+)
+from protocol.messages.metadata_log import PartitionChangeRecord
+
+Replicas = tuple[int, ...]
+
+
+class Election(Enum):
+    """How hard to look for a leader."""
+
+    PREFERRED = "preferred"
+    """Move to the first replica if it may lead, else keep the partition online."""
+    ONLINE = "online"
+    """Keep the leader while it may lead, else take the next one that holds every committed record."""
+    UNCLEAN = "unclean"
+    """As ONLINE, but rather lose records than stay offline."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRules:
+    """What the cluster says about this partition at this moment."""
+
+    may_lead: Callable[[int], bool]
+    """Whether a replica's broker is active and its directory works."""
+    default_directory: Callable[[int], bytes]
+    """Where a replica that is new on a broker will lie, as far as is known."""
+    min_insync_replicas: int
+    elr_enabled: bool
+    metadata_version: int
+
+
+@dataclass(slots=True)
+class PartitionChange:
+    """A wanted change. Targets start as what the partition has."""
+
+    topic_id: bytes
+    partition_id: int
+    partition: PartitionImage
+    rules: PartitionRules
+    election: Election = Election.ONLINE
+    isr: Replicas = field(init=False)
+    replicas: Replicas = field(init=False)
+    removing_replicas: Replicas = field(init=False)
+    adding_replicas: Replicas = field(init=False)
+    leader_recovery_state: int = field(init=False)
+    directories: dict[int, bytes] = field(init=False)
+    """Directory of each replica; those without an entry get the default of their broker."""
+    unclean_restarts: Replicas = ()
+    """Brokers that came back without a clean stop: what they hold is no longer known to be complete."""
+    _elr: Replicas = field(init=False)
+
+    def __post_init__(self) -> None:
+        partition = self.partition
+        self.isr = partition.isr
+        self.replicas = partition.replicas
+        self.removing_replicas = partition.removing_replicas
+        self.adding_replicas = partition.adding_replicas
+        self.leader_recovery_state = partition.leader_recovery_state
+        self.directories = dict(zip(partition.replicas, partition.directories, strict=True))
+        self._elr = partition.elr
+
+    def build(self) -> PartitionChangeRecord | None:
+        """The record that makes the change, None if there is nothing to change."""
+        record = PartitionChangeRecord(topic_id=self.topic_id, partition_id=self.partition_id)
+        self._finish_reassignment()
+        self._gather_elr()
+        self._elect(record)
+        self._bump_epoch_if_replicas_left(record)
+        self._tell_elr(record)
+        self._tell_isr(record)
+        self._tell_last_known_leader(record)
+        self._tell_assignment(record)
+        if self.leader_recovery_state != self.partition.leader_recovery_state:
+            record.leader_recovery_state = self.leader_recovery_state
+        return None if _is_empty(record) else record
+
+    def _finish_reassignment(self) -> None:
+        """A reassignment ends once every replica that is to stay is in the ISR."""
+        if not (self.removing_replicas or self.adding_replicas):
+            return
+        staying = tuple(it for it in self.replicas if it not in self.removing_replicas)
+        isr = tuple(it for it in self.isr if it not in self.removing_replicas)
+        if not staying or not isr or any(it not in isr for it in staying):
+            return
+        self.replicas, self.isr = staying, isr
+        self.removing_replicas = self.adding_replicas = ()
+
+    def _gather_elr(self) -> None:
+        """While the ISR is below min.insync.replicas nothing is acknowledged, so whoever leaves it then still
+        holds every committed record and stays eligible, unless it restarted uncleanly."""
+        if not self.rules.elr_enabled:
+            return
+        if len(self.isr) >= self.rules.min_insync_replicas:
+            self._elr = ()
+            return
+        candidates = sorted({*self.partition.elr, *self.partition.isr})
+        self._elr = tuple(
+            it
+            for it in candidates
+            if it not in self.isr and it not in self.unclean_restarts and it in self.replicas
+        )
+
+    def _elect(self, record: PartitionChangeRecord) -> None:
+        leader, unclean = self._choose_leader()
+        if leader == self.partition.leader:
+            return
+        record.leader = leader
+        if leader in self._elr:
+            self.isr = (leader,)
+            self._elr = tuple(it for it in self._elr if it != leader)
+        elif unclean:
+            # Nobody else can be known to match this leader's log: the ISR is the leader alone, and records
+            # that only others held are lost.
+            record.isr = [leader]
+            if self.partition.leader_recovery_state != LEADER_RECOVERING:
+                record.leader_recovery_state = LEADER_RECOVERING
+
+    def _choose_leader(self) -> tuple[int, bool]:
+        """(leader or NO_LEADER, whether committed records may be missing in it)."""
+        order = [self.partition.leader, *self.replicas]
+        if self.election is Election.PREFERRED:
+            order.insert(0, self.replicas[0])
+        for candidate in order:
+            if self._holds_all_committed(candidate) and self.rules.may_lead(candidate):
+                return candidate, False
+        last_known = self._last_known_leader()
+        if last_known is not None:
+            return last_known, True
+        if self.election is Election.UNCLEAN:
+            for candidate in self.replicas:
+                if self.rules.may_lead(candidate):
+                    return candidate, True
+        return NO_LEADER, False
+
+    def _holds_all_committed(self, replica: int) -> bool:
+        return replica in (self.isr or self._elr)
+
+    def _last_known_leader(self) -> int | None:
+        """With ISR and ELR empty every copy restarted uncleanly; the last leader had the most, so it is taken
+        as soon as it is back. Whether it lost anything in its restart cannot be known (KIP-966, balanced
+        recovery)."""
+        known = self.partition.last_known_elr
+        if not self.rules.elr_enabled or self.isr or self._elr or len(known) != 1:
+            return None
+        return known[0] if known[0] in self.replicas and self.rules.may_lead(known[0]) else None
+
+    def _bump_epoch_if_replicas_left(self, record: PartitionChangeRecord) -> None:
+        """A replica that left the assignment must not be able to fetch on under the old epoch."""
+        if record.leader == NO_LEADER_CHANGE and any(
+            it not in self.replicas for it in self.partition.replicas
+        ):
+            record.leader = self.partition.leader
+
+    def _tell_elr(self, record: PartitionChangeRecord) -> None:
+        elected_uncleanly = record.isr is not None
+        if elected_uncleanly or not self.rules.elr_enabled:
+            self._elr = ()
+        if self._elr != self.partition.elr:
+            record.eligible_leader_replicas = list(self._elr)
+
+    def _tell_isr(self, record: PartitionChangeRecord) -> None:
+        # Without ELR the last member stays in the ISR of an offline partition: it is the only hint at who may
+        # lead.
+        may_be_told = bool(self.isr) or self.rules.elr_enabled
+        if record.isr is None and may_be_told and self.isr != self.partition.isr:
+            record.isr = list(self.isr)
+        if (
+            record.isr is not None
+            and record.leader == NO_LEADER_CHANGE
+            and self.rules.metadata_version <= EPOCH_BUMP_ON_ISR_SHRINK_UNTIL
+            and any(it not in record.isr for it in self.partition.isr)
+        ):
+            record.leader = self.partition.leader
+
+    def _tell_last_known_leader(self, record: PartitionChangeRecord) -> None:
+        """Remembered when the ISR becomes empty, forgotten when there is a leader again."""
+        if not self.rules.elr_enabled:
+            return
+        known = self.partition.last_known_elr
+        leader = self.partition.leader if record.leader == NO_LEADER_CHANGE else record.leader
+        if record.isr == []:
+            last_leader = self.partition.leader
+            if last_leader == NO_LEADER and len(self.partition.isr) == 1:
+                last_leader = self.partition.isr[0]
+            if last_leader != NO_LEADER and known != (last_leader,):
+                record.last_known_elr = [last_leader]
+        elif leader != NO_LEADER and known:
+            record.last_known_elr = []
+
+    def _tell_assignment(self, record: PartitionChangeRecord) -> None:
+        directories = tuple(
+            self.directories[it] if it in self.directories else self.rules.default_directory(it)
+            for it in self.replicas
+        )
+        if directories != self.partition.directories:
+            record.directories = list(directories)
+        if self.replicas != self.partition.replicas:
+            record.replicas = list(self.replicas)
+        if self.removing_replicas != self.partition.removing_replicas:
+            record.removing_replicas = list(self.removing_replicas)
+        if self.adding_replicas != self.partition.adding_replicas:
+            record.adding_replicas = list(self.adding_replicas)
+
+
+def _is_empty(record: PartitionChangeRecord) -> bool:
+    return (
+        record.isr is None
+        and record.leader == NO_LEADER_CHANGE
+        and record.replicas is None
+        and record.removing_replicas is None
+        and record.adding_replicas is None
+        and record.leader_recovery_state == LEADER_RECOVERY_NO_CHANGE
+        and record.directories is None
+        and record.eligible_leader_replicas is None
+        and record.last_known_elr is None
+    )

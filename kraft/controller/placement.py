@@ -1,0 +1,149 @@
+"""Where new replicas go: striped over racks and brokers (MB-16, MB-17).
+
+Leaders go round the racks and inside a rack round its brokers, from a random start; the followers of a
+partition continue round the racks, so they are in other racks while there are any, and spread evenly. Fenced
+brokers are used only for followers, when the unfenced ones of a rack are used up. Neither disk space nor load
+is weighed.
+
+Works as Kafka's striped placer does, with chance from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from protocol.errors import ErrorCode, KafkaError
+from runtime.world import Chance
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class UsableBroker:
+    """A broker that may get replicas."""
+
+    id: int
+    rack: str | None
+    fenced: bool
+
+
+def place_replicas(
+    brokers: Sequence[UsableBroker], partitions: int, replication_factor: int, chance: Chance
+) -> list[tuple[int, ...]]:
+    """Broker ids for each of `partitions` partitions, the preferred leader first.
+
+    Raises KafkaError INVALID_REPLICATION_FACTOR if the cluster cannot hold so many replicas.
+    """
+    unfenced = sum(not broker.fenced for broker in brokers)
+    if replication_factor <= 0:
+        raise _refusal(f"replication factor {replication_factor} is not positive")
+    if unfenced == 0:
+        raise _refusal("all brokers are fenced")
+    if replication_factor > len(brokers):
+        raise _refusal(f"only {len(brokers)} broker(s) can take replicas, not {replication_factor}")
+    stripes = _Stripes(brokers, unfenced, chance)
+    return [stripes.next(replication_factor) for _ in range(partitions)]
+
+
+def _refusal(reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
+
+
+@dataclass(slots=True)
+class _Wheel:
+    """Brokers in a ring. Each partition starts one further on than the one before."""
+
+    brokers: list[int] = field(default_factory=list)
+    start: int = 0
+    taken: int = 0
+    partition: int = 0
+
+    def spin(self, chance: Chance) -> None:
+        if self.brokers:
+            self.brokers.sort()
+            self.start = chance.randrange(0, len(self.brokers))
+
+    def next(self, partition: int) -> int | None:
+        """The next broker that this partition does not use yet."""
+        if not self.brokers:
+            return None
+        if self.partition != partition:
+            self.partition = partition
+            self.taken = 0
+            self.start = (self.start + 1) % len(self.brokers)
+        if self.taken >= len(self.brokers):
+            return None
+        broker = self.brokers[(self.start + self.taken) % len(self.brokers)]
+        self.taken += 1
+        return broker
+
+
+@dataclass(slots=True)
+class _Rack:
+    unfenced: _Wheel = field(default_factory=_Wheel)
+    fenced: _Wheel = field(default_factory=_Wheel)
+
+    def next(self, partition: int) -> int | None:
+        broker = self.unfenced.next(partition)
+        return self.fenced.next(partition) if broker is None else broker
+
+
+class _Stripes:
+    """Gives the assignment of one partition after the other."""
+
+    def __init__(self, brokers: Sequence[UsableBroker], unfenced: int, chance: Chance) -> None:
+        by_rack: dict[str | None, _Rack] = {}
+        for broker in sorted(brokers, key=lambda it: it.id):
+            rack = by_rack.setdefault(broker.rack, _Rack())
+            (rack.fenced if broker.fenced else rack.unfenced).brokers.append(broker.id)
+        names = sorted(by_rack, key=lambda name: (name is not None, name or ""))
+        self._racks = [by_rack[name] for name in names]
+        for rack in self._racks:
+            rack.fenced.spin(chance)
+            rack.unfenced.spin(chance)
+        self._chance = chance
+        self._unfenced = unfenced
+        self._partition = 0
+        self._first_rack = chance.randrange(0, len(self._racks))
+
+    def next(self, replication_factor: int) -> tuple[int, ...]:
+        if self._partition == self._unfenced and self._unfenced > 1:
+            # Every broker led once: another order keeps the same brokers from sharing partitions again and
+            # again.
+            self._shuffle()
+            self._partition = 0
+        racks = self._racks
+        if self._first_rack == len(racks):
+            self._first_rack = 0
+        leader_rack = self._first_rack
+        while (leader := racks[leader_rack].unfenced.next(self._partition)) is None:
+            leader_rack = (leader_rack + 1) % len(racks)
+        replicas = [leader]
+        rack = self._first_rack
+        skipped_leader_rack = False
+        while len(replicas) < replication_factor:
+            # The rack of the leader has given its share of the first round already.
+            if rack == leader_rack and not skipped_leader_rack:
+                skipped_leader_rack = True
+            else:
+                broker = racks[rack].next(self._partition)
+                if broker is not None:
+                    replicas.append(broker)
+            rack = (rack + 1) % len(racks)
+        self._partition += 1
+        self._first_rack += 1
+        return tuple(replicas)
+
+    def _shuffle(self) -> None:
+        _shuffle(self._racks, self._chance)
+        for rack in self._racks:
+            _shuffle(rack.fenced.brokers, self._chance)
+            _shuffle(rack.unfenced.brokers, self._chance)
+
+
+def _shuffle(items: list[T], chance: Chance) -> None:
+    for last in range(len(items) - 1, 0, -1):
+        other = chance.randrange(0, last + 1)
+        items[last], items[other] = items[other], items[last]
