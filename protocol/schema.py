@@ -234,8 +234,13 @@ class Struct(metaclass=StructType):
     FIELDS: ClassVar[tuple[FieldSpec, ...]] = ()
 
     if TYPE_CHECKING:
-        unknown_tagged_fields: ClassVar[dict[int, bytes] | None]
-        """Tagged fields that are not known here, by tag, or None. Encoding writes them again."""
+
+        @property
+        def unknown_tagged_fields(self) -> dict[int, bytes] | None:
+            """Tagged fields that are not known here, by tag, or None. Encoding writes them again."""
+
+        @unknown_tagged_fields.setter
+        def unknown_tagged_fields(self, fields: dict[int, bytes] | None) -> None: ...
     else:
 
         def __init__(self, *values: Any, **named: Any) -> None:

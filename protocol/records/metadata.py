@@ -26,7 +26,7 @@ def encode_metadata_record(message: Message, version: int) -> bytes:
 
 
 def decode_metadata_record(data: bytes | memoryview) -> tuple[Message, int]:
-    """The message and its version; `MalformedMessage` also for a frame version or a type that is not known."""
+    """The message and its version; `MalformedMessage` also for an unknown frame version or type."""
     try:
         frame_version, position = read_varint(data, 0)
         record_type, position = read_varint(data, position)
