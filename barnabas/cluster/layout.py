@@ -1,0 +1,191 @@
+"""Where a cluster of processes keeps what: ports, directories, the files of its nodes. Starts nothing.
+
+DATA/cluster.json               cluster id, base port DATA/conf/broker-1.properties   what a node reads,
+made from a shape (`cluster-configs/local`) for these ports DATA/broker-1/data              its log
+directory DATA/logs/broker-1.log          what it says DATA/run/broker-1.pid           its process
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from barnabas.cluster.errors import ClusterError
+from protocol.primitives import uuid_to_string
+from runtime.uuids import random_uuid
+from settings.errors import SettingsError
+from settings.properties import parse_properties, render_properties
+
+LOCAL_SHAPE = Path(__file__).resolve().parents[2] / "cluster-configs" / "local"
+DEFAULT_BASE_PORT = 9092
+_ADDRESS_KEYS = (
+    "listeners",
+    "advertised.listeners",
+    "controller.quorum.voters",
+    "controller.quorum.bootstrap.servers",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node of a cluster, by the name of its configuration file."""
+
+    name: str
+    """`broker-1`"""
+    role: str
+    """`broker` or `controller`"""
+    id: int
+    port: int
+
+    @property
+    def is_broker(self) -> bool:
+        return self.role == "broker"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The nodes and paths of one cluster."""
+
+    data: Path
+    cluster_id: str
+    base_port: int
+    nodes: tuple[Node, ...]
+    """Brokers first, each kind by id."""
+
+    @classmethod
+    def open(cls, data: Path, base_port: int | None = None, shape: Path = LOCAL_SHAPE) -> Layout:
+        """The layout of a cluster that is in `data`, or of a new one; writes nothing.
+
+        Without `base_port` it is the one that the cluster had before. Raises `ClusterError`.
+        """
+        saved = _read_saved(data / "cluster.json")
+        port = base_port or saved.get("base_port") or DEFAULT_BASE_PORT
+        if not isinstance(port, int) or not 0 < port < 65536 - 103:
+            raise ClusterError(
+                f"--base-port {port}: 1 to {65535 - 103}, brokers and controllers need ports above it"
+            )
+        cluster_id = str(saved.get("cluster_id") or _new_cluster_id())
+        return cls(data, cluster_id, port, tuple(_nodes(shape, port)))
+
+    def save(self) -> None:
+        """Remembers the cluster's id and ports."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        saved = {"cluster_id": self.cluster_id, "base_port": self.base_port}
+        (self.data / "cluster.json").write_text(json.dumps(saved) + "\n")
+
+    def node(self, name: str) -> Node:
+        """Raises `ClusterError` for a name that no node has."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise ClusterError(
+            f"there is no node {name}; there are " + ", ".join(node.name for node in self.nodes)
+        )
+
+    @property
+    def brokers(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.is_broker)
+
+    @property
+    def controllers(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if not node.is_broker)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients are given."""
+        return ",".join(f"127.0.0.1:{node.port}" for node in self.brokers)
+
+    def log_directory(self, node: Node) -> Path:
+        return self.data / node.name / "data"
+
+    def config_file(self, node: Node) -> Path:
+        return self.data / "conf" / f"{node.name}.properties"
+
+    def log_file(self, node: Node) -> Path:
+        return self.data / "logs" / f"{node.name}.log"
+
+    def pid_file(self, node: Node) -> Path:
+        return self.data / "run" / f"{node.name}.pid"
+
+    def render_config(self, node: Node, overrides: Mapping[str, str], shape: Path = LOCAL_SHAPE) -> None:
+        """Writes the node's configuration: the shape's, at this cluster's ports and directory, then
+        `overrides`.
+        """
+        source = shape / f"{node.name}.properties"
+        values = _read_shape(source)
+        shift = self.base_port - _lowest_port(shape)
+        for key in _ADDRESS_KEYS:
+            if key in values:
+                values[key] = ",".join(_shifted(address, shift) for address in values[key].split(","))
+        values["log.dirs"] = str(self.log_directory(node))
+        values |= overrides
+        target = self.config_file(node)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        heading = f"# Made from {source} each time `cluster up` starts the node.\n"
+        target.write_text(heading + render_properties(values))
+
+    def log_directories(self, node: Node) -> list[str]:
+        """The directories that the node's configuration names."""
+        path = self.config_file(node)
+        values = _read_shape(path)
+        named = values.get("log.dirs") or values.get("log.dir") or ""
+        directories = [each.strip() for each in named.split(",") if each.strip()]
+        metadata = values.get("metadata.log.dir")
+        return [*directories, metadata] if metadata and metadata not in directories else directories
+
+
+def _read_saved(path: Path) -> dict[str, object]:
+    try:
+        saved = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"{path} cannot be read: {error}") from None
+    if not isinstance(saved, dict):
+        raise ClusterError(f"{path} is not what `cluster up` wrote")
+    return saved
+
+
+def _new_cluster_id() -> str:
+    return uuid_to_string(random_uuid(random.SystemRandom()))
+
+
+def _nodes(shape: Path, base_port: int) -> Iterator[Node]:
+    shift = base_port - _lowest_port(shape)
+    for path in _files(shape):
+        role = path.stem.partition("-")[0]
+        values = _read_shape(path)
+        yield Node(path.stem, role, int(values["node.id"]), _port(values["listeners"]) + shift)
+
+
+def _files(shape: Path) -> list[Path]:
+    found = [*sorted(shape.glob("broker-*.properties")), *sorted(shape.glob("controller-*.properties"))]
+    if not found:
+        raise ClusterError(f"{shape} holds no broker-*.properties and controller-*.properties")
+    return found
+
+
+def _lowest_port(shape: Path) -> int:
+    return min(_port(_read_shape(path)["listeners"]) for path in _files(shape))
+
+
+def _read_shape(path: Path) -> dict[str, str]:
+    try:
+        found = parse_properties(path.read_text(), str(path))
+    except (OSError, SettingsError) as error:
+        raise ClusterError(f"{path} cannot be read: {error}") from None
+    return {key: value for key, (value, _line) in found.items()}
+
+
+def _port(listeners: str) -> int:
+    """The port of the first listener."""
+    _host, _colon, port = listeners.partition(",")[0].rpartition(":")
+    return int(port)
+
+
+def _shifted(address: str, shift: int) -> str:
+    host, _colon, port = address.strip().rpartition(":")
+    return f"{host}:{int(port) + shift}"

@@ -1,0 +1,243 @@
+"""A cluster of processes on this machine: up, down, and what a fault test does to single nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.layout import LOCAL_SHAPE, Layout, Node
+from barnabas.cluster.plan import MODULES, Plan, Start
+from barnabas.cluster.probe import NoAnswer
+from barnabas.cluster.processes import ProcessId, State, state_of
+from barnabas.cluster.status import (
+    ClusterStatus,
+    NodeStatus,
+    quorum_status,
+    read_processes,
+    read_status,
+    unfenced_brokers,
+)
+
+STOP_SECONDS = 30.0
+"""How long a node may take to leave in good order before it is killed."""
+READY_SECONDS = 60.0
+_POLL_SECONDS = 0.02
+_LAUNCH_SECONDS = 60.0
+
+
+class LocalCluster:
+    """Six processes and one directory. Methods block; they may be called from any process, one at a time.
+
+    Names are those of the configuration files: `broker-1` to `broker-3`, `controller-101` to
+    `controller-103`. Everything raises `ClusterError`, one line, where it cannot do what was asked.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path,
+        base_port: int | None = None,
+        overrides: Mapping[str, str] | None = None,
+        config_dir: str | Path = LOCAL_SHAPE,
+    ) -> None:
+        self._shape = Path(config_dir)
+        self._overrides = dict(overrides or {})
+        self._modules = MODULES
+        self.layout = Layout.open(Path(data_dir).absolute(), base_port, self._shape)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return self.layout.nodes
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.layout.bootstrap_servers
+
+    def up(self) -> list[str]:
+        """Starts what does not run, on the data there is; gives the names of what was started."""
+        with self._only_one():
+            missing = [node for node in self.nodes if not self._is_alive(node)]
+            self.layout.save()
+            for node in missing:
+                self.layout.render_config(node, self._overrides, self._shape)
+            self._launch(missing)
+            return [node.name for node in missing]
+
+    def down(self, timeout_seconds: float = STOP_SECONDS) -> list[str]:
+        """Stops brokers, then controllers, in good order; gives the names of those that had to be killed."""
+        with self._only_one():
+            return [
+                name
+                for group in (self.layout.brokers, self.layout.controllers)
+                for name in self._stop_all(group, timeout_seconds)
+            ]
+
+    def start(self, name: str) -> None:
+        """Starts one node as it was configured when the cluster came up."""
+        node = self.layout.node(name)
+        with self._only_one():
+            if self._is_alive(node):
+                raise ClusterError(f"{name} runs already")
+            if not self.layout.config_file(node).exists():
+                self.layout.save()
+                self.layout.render_config(node, self._overrides, self._shape)
+            self._launch([node])
+
+    def stop(self, name: str, timeout_seconds: float = STOP_SECONDS) -> bool:
+        """Asks one node to leave in good order; False if it had to be killed."""
+        node = self.layout.node(name)
+        self._process(node)
+        with self._only_one():
+            return not self._stop_all([node], timeout_seconds)
+
+    def kill(self, name: str) -> None:
+        """Ends one node at once (SIGKILL), and returns when it is gone."""
+        process = self._process(self.layout.node(name))
+        process.send(signal.SIGKILL)
+        if not process.wait_gone(STOP_SECONDS):
+            raise ClusterError(f"{name} (process {process.pid}) does not end")
+
+    def pause(self, name: str) -> None:
+        """Freezes one node (SIGSTOP): it answers nothing and notices nothing."""
+        self._process(self.layout.node(name)).send(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Lets a paused node go on."""
+        self._process(self.layout.node(name)).send(signal.SIGCONT)
+
+    def processes(self) -> list[NodeStatus]:
+        """The nodes' processes; asks no node."""
+        return read_processes(self.layout)
+
+    def status(self) -> ClusterStatus:
+        """Processes, quorum and partitions; asks the nodes that run."""
+        return read_status(self.layout)
+
+    def wait_ready(self, timeout_seconds: float = READY_SECONDS) -> float:
+        """Waits until writes with acks=all succeed through any broker; gives the seconds it took.
+
+        That is: there is an active controller, and every broker tells clients of every broker, so all are
+        registered and none is fenced. Raises `ClusterError` when a node has ended or the time is over.
+        """
+        return self.wait_until(self._not_ready, timeout_seconds)
+
+    def wait_until(self, what_is_missing: Callable[[], str], timeout_seconds: float) -> float:
+        """Polls until `what_is_missing` gives nothing; gives the seconds it took."""
+        began = time.monotonic()
+        while missing := what_is_missing():
+            for node in self.nodes:
+                if state_of(self.layout.pid_file(node)) is State.DEAD:
+                    raise ClusterError(f"{node.name} has ended: {self._last_words(node)}")
+            if time.monotonic() - began > timeout_seconds:
+                raise ClusterError(f"not ready after {timeout_seconds:.0f} s: {missing}")
+            time.sleep(_POLL_SECONDS)
+        return time.monotonic() - began
+
+    def _not_ready(self) -> str:
+        """What is missing, or nothing."""
+        expected = {node.id for node in self.layout.brokers}
+        for broker in self.layout.brokers:
+            try:
+                known = unfenced_brokers(broker.port)
+            except NoAnswer as error:
+                return f"{broker.name} does not answer ({error})"
+            if not expected <= known:
+                return f"{broker.name} does not see brokers {sorted(expected - known)} yet"
+        return "" if quorum_status(self.layout.controllers) else "there is no active controller"
+
+    def _launch(self, nodes: Sequence[Node]) -> None:
+        if not nodes:
+            return
+        plan = Plan(self.layout.cluster_id, [self._start_of(node) for node in nodes])
+        try:
+            launched = subprocess.run(
+                [sys.executable, "-P", "-m", "barnabas.cluster.launcher"],
+                input=plan.to_json(),
+                env=_environment(),
+                capture_output=True,
+                text=True,
+                timeout=_LAUNCH_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise ClusterError(f"the nodes could not be started within {_LAUNCH_SECONDS:.0f} s") from None
+        if launched.returncode:
+            told = launched.stderr.strip().splitlines()
+            raise ClusterError(told[-1] if told else f"the launcher failed with {launched.returncode}")
+
+    def _start_of(self, node: Node) -> Start:
+        return Start(
+            self._modules[node.role],
+            node.id,
+            str(self.layout.config_file(node)),
+            self.layout.log_directories(node),
+            str(self.layout.log_file(node)),
+            str(self.layout.pid_file(node)),
+        )
+
+    def _stop_all(self, nodes: Sequence[Node], timeout_seconds: float) -> list[str]:
+        """SIGTERM to all of them, then waiting; the names of those that had to be killed."""
+        deadline = time.monotonic() + timeout_seconds
+        running = [(node, process) for node in nodes if (process := self._running(node)) is not None]
+        for _node, process in running:
+            process.send(signal.SIGTERM)
+            process.send(signal.SIGCONT)  # a paused node cannot hear the first
+        killed = []
+        for node, process in running:
+            if not process.wait_gone(max(0.0, deadline - time.monotonic())):
+                process.send(signal.SIGKILL)
+                process.wait_gone(STOP_SECONDS)
+                killed.append(node.name)
+            self.layout.pid_file(node).unlink(missing_ok=True)
+        for node in nodes:
+            if state_of(self.layout.pid_file(node)) is State.DEAD:
+                self.layout.pid_file(node).unlink(missing_ok=True)
+        return killed
+
+    def _is_alive(self, node: Node) -> bool:
+        return self._running(node) is not None
+
+    def _running(self, node: Node) -> ProcessId | None:
+        process = ProcessId.read(self.layout.pid_file(node))
+        return process if process is not None and process.alive else None
+
+    def _process(self, node: Node) -> ProcessId:
+        process = self._running(node)
+        if process is None:
+            raise ClusterError(f"{node.name} does not run; `barnabas cluster start {node.name}` starts it")
+        return process
+
+    def _last_words(self, node: Node) -> str:
+        """The last line of a node's log that is about a failure, else the last one."""
+        try:
+            lines = self.layout.log_file(node).read_text(errors="replace").splitlines()[-200:]
+        except OSError:
+            return "it left no log"
+        failures = [line for line in lines if " ERROR " in line or " CRITICAL " in line]
+        return (failures or lines or ["its log is empty"])[-1]
+
+    @contextlib.contextmanager
+    def _only_one(self) -> Iterator[None]:
+        """Two that start or stop the same cluster at once would start nodes twice: the second waits."""
+        run = self.layout.data / "run"
+        run.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(run / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with this very code first on the path: the launcher must not start another version of it."""
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{path}" if path else root}

@@ -1,0 +1,38 @@
+"""What a launcher is told to start; a value that travels as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+MODULES = {"broker": "broker.process", "controller": "kraft.process"}
+"""Where the `load` of a role is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One node to start."""
+
+    module: str
+    node_id: int
+    config_file: str
+    log_directories: Sequence[str]
+    log_file: str
+    pid_file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one launcher does."""
+
+    cluster_id: str
+    starts: Sequence[Start]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        plan = json.loads(text)
+        return cls(plan["cluster_id"], [Start(**start) for start in plan["starts"]])

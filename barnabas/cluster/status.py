@@ -1,0 +1,191 @@
+"""How a cluster is, asked of the nodes themselves: processes, quorum, partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from barnabas.cluster.layout import Layout, Node
+from barnabas.cluster.probe import NoAnswer, ask
+from barnabas.cluster.processes import ProcessId, State, state_of
+
+_METADATA_TOPIC = "__cluster_metadata"
+_LATEST = -1
+_PROBE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node's process."""
+
+    name: str
+    role: str
+    port: int
+    state: str
+    """A `processes.State` in lower case: running, paused, stopped, dead."""
+    pid: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumStatus:
+    """What the leader of the controllers says of itself."""
+
+    leader: int
+    epoch: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """A partition as a broker's metadata and its leader's log have it."""
+
+    topic: str
+    partition: int
+    leader: int
+    """-1: none."""
+    epoch: int
+    replicas: list[int]
+    isr: list[int]
+    high_watermark: int | None
+    """None if the leader did not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """Everything at once; parts that nobody could tell are empty."""
+
+    cluster_id: str
+    bootstrap_servers: str
+    nodes: list[NodeStatus]
+    quorum: QuorumStatus | None = None
+    brokers: list[int] = field(default_factory=list)
+    """The brokers that clients are told of: registered and not fenced."""
+    partitions: list[PartitionStatus] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_processes(layout: Layout) -> list[NodeStatus]:
+    """The nodes' processes, without asking any."""
+    statuses = []
+    for node in layout.nodes:
+        state = state_of(layout.pid_file(node))
+        process = ProcessId.read(layout.pid_file(node)) if state in (State.RUNNING, State.PAUSED) else None
+        statuses.append(
+            NodeStatus(node.name, node.role, node.port, state.value, process.pid if process else None)
+        )
+    return statuses
+
+
+def read_status(layout: Layout) -> ClusterStatus:
+    """Asks the nodes that run; never fails because one does not answer."""
+    nodes = read_processes(layout)
+    running = {status.name for status in nodes if status.state == State.RUNNING.value}
+    quorum = quorum_status(node for node in layout.controllers if node.name in running)
+    brokers, partitions = _partitions([node for node in layout.brokers if node.name in running])
+    return ClusterStatus(layout.cluster_id, layout.bootstrap_servers, nodes, quorum, brokers, partitions)
+
+
+def quorum_status(controllers: Iterable[Node]) -> QuorumStatus | None:
+    """What the active controller says; None while there is none, or it does not know its high watermark
+    yet.
+    """
+    from protocol.messages.describe_quorum import (
+        DescribeQuorumRequest,
+        DescribeQuorumResponse,
+        RequestPartitionData,
+        RequestTopicData,
+    )
+
+    request = DescribeQuorumRequest(
+        topics=[
+            RequestTopicData(topic_name=_METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])
+        ]
+    )
+    for controller in controllers:
+        try:
+            response = ask(controller.port, request, DescribeQuorumResponse, _PROBE_SECONDS)
+        except NoAnswer:
+            continue
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if not response.error_code and not partition.error_code and partition.high_watermark >= 0:
+                    return QuorumStatus(partition.leader_id, partition.leader_epoch, partition.high_watermark)
+    return None
+
+
+def unfenced_brokers(port: int) -> set[int]:
+    """The brokers that the broker at `port` tells clients of. Raises `NoAnswer`."""
+    from protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+    response = ask(port, MetadataRequest(topics=[]), MetadataResponse, _PROBE_SECONDS)
+    return {broker.node_id for broker in response.brokers}
+
+
+def _partitions(brokers: list[Node]) -> tuple[list[int], list[PartitionStatus]]:
+    from protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+    for broker in brokers:
+        try:
+            response = ask(broker.port, MetadataRequest(topics=None), MetadataResponse, _PROBE_SECONDS)
+        except NoAnswer:
+            continue
+        leaders = {
+            (topic.name or "", partition.partition_index): partition.leader_id
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+        watermarks = _high_watermarks({node.id: node.port for node in brokers}, leaders)
+        partitions = [
+            PartitionStatus(
+                topic.name or "",
+                partition.partition_index,
+                partition.leader_id,
+                partition.leader_epoch,
+                list(partition.replica_nodes),
+                list(partition.isr_nodes),
+                watermarks.get((topic.name or "", partition.partition_index)),
+            )
+            for topic in sorted(response.topics, key=lambda each: each.name or "")
+            for partition in sorted(topic.partitions, key=lambda each: each.partition_index)
+        ]
+        return sorted(each.node_id for each in response.brokers), partitions
+    return [], []
+
+
+def _high_watermarks(
+    ports: dict[int, int], leaders: dict[tuple[str, int], int]
+) -> dict[tuple[str, int], int]:
+    """One question to each leader for all its partitions."""
+    from protocol.messages.list_offsets import (
+        ListOffsetsPartition,
+        ListOffsetsRequest,
+        ListOffsetsResponse,
+        ListOffsetsTopic,
+    )
+
+    watermarks: dict[tuple[str, int], int] = {}
+    for leader, port in ports.items():
+        led: dict[str, list[ListOffsetsPartition]] = {}
+        for (topic, partition), node in leaders.items():
+            if node == leader:
+                led.setdefault(topic, []).append(
+                    ListOffsetsPartition(partition_index=partition, timestamp=_LATEST)
+                )
+        if not led:
+            continue
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in led.items()],
+        )
+        try:
+            response = ask(port, request, ListOffsetsResponse, _PROBE_SECONDS)
+        except NoAnswer:
+            continue
+        for found in response.topics:
+            for offset in found.partitions:
+                if not offset.error_code:
+                    watermarks[found.name, offset.partition_index] = offset.offset
+    return watermarks

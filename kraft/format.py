@@ -1,0 +1,135 @@
+"""Makes log directories ready for a node (`barnabas storage format`): who it is, and which log directory this
+is.
+
+A directory counts as formatted once it has `meta.properties`, which is therefore written last; before it
+comes `bootstrap.checkpoint`, the first records of the cluster as a snapshot. Both are as Kafka 4.3 writes
+them. Knows no settings file and no command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from protocol.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
+from protocol.messages.metadata_log import FeatureLevelRecord
+from protocol.primitives import uuid_to_string
+from protocol.records.builder import build_batch
+from protocol.records.control import build_raft_control_batch
+from protocol.records.metadata import encode_metadata_record
+from protocol.records.record import Record
+from runtime.uuids import random_uuid
+from runtime.world import Chance, Disk
+from settings.errors import SettingsError
+from settings.properties import parse_properties
+from storage.checkpoints import write_durably
+
+META_PROPERTIES = "meta.properties"
+BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+
+_CLUSTER_ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+
+
+class FormatError(Exception):
+    """The directories cannot be formatted; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """The identity that a log directory carries (version 1)."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+    def render(self) -> bytes:
+        lines = [
+            f"cluster.id={self.cluster_id}",
+            f"directory.id={self.directory_id}",
+            f"node.id={self.node_id}",
+            "version=1",
+        ]
+        return "\n".join([*lines, ""]).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class FormatRequest:
+    """Which directories become whose."""
+
+    cluster_id: str
+    node_id: int
+    directories: Sequence[str]
+    records: Sequence[FeatureLevelRecord]
+    """What the cluster's metadata starts with: `kraft.metadata.bootstrap.bootstrap_records`."""
+    ignore_formatted: bool = False
+    """Leave directories alone that are formatted for this very node, instead of refusing."""
+
+
+def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
+    """The identity of a directory; None if it is not formatted. Raises `FormatError` for a file that says
+    nothing."""
+    path = f"{directory}/{META_PROPERTIES}"
+    if not disk.exists(path):
+        return None
+    try:
+        found = parse_properties(disk.read_bytes(path).decode(), path)
+        values = {key: value for key, (value, _line) in found.items()}
+        node_id = values["node.id"] if "node.id" in values else values["broker.id"]
+        return MetaProperties(values["cluster.id"], int(node_id), values.get("directory.id", ""))
+    except KeyError as error:
+        raise FormatError(f"{path} has no {error.args[0]}") from None
+    except (SettingsError, ValueError) as error:
+        raise FormatError(f"{path} cannot be read: {error}") from None
+
+
+def format_directories(disk: Disk, request: FormatRequest, chance: Chance, now_ms: int) -> list[str]:
+    """Formats what is not formatted yet and gives those directories. Raises `FormatError` before touching
+    any.
+
+    A directory of another cluster or node is always refused, one of this node unless `ignore_formatted`.
+    """
+    if not request.cluster_id or not _CLUSTER_ID_CHARACTERS.issuperset(request.cluster_id):
+        raise FormatError(
+            f"{request.cluster_id!r} is no cluster id; `barnabas storage random-uuid` makes one"
+        )
+    fresh = [directory for directory in request.directories if not _is_ours(disk, directory, request)]
+    formatted = [directory for directory in request.directories if directory not in fresh]
+    if formatted and not request.ignore_formatted:
+        raise FormatError(f"{formatted[0]} is formatted already; --ignore-formatted leaves it as it is")
+    checkpoint = bootstrap_checkpoint(request.records, now_ms)
+    for directory in fresh:
+        identity = MetaProperties(request.cluster_id, request.node_id, uuid_to_string(random_uuid(chance)))
+        try:
+            disk.make_directories(directory)
+            write_durably(disk, f"{directory}/{BOOTSTRAP_CHECKPOINT}", checkpoint)
+            write_durably(disk, f"{directory}/{META_PROPERTIES}", identity.render())
+        except OSError as error:
+            raise FormatError(f"{directory} cannot be formatted: {error.strerror or error}") from None
+    return fresh
+
+
+def _is_ours(disk: Disk, directory: str, request: FormatRequest) -> bool:
+    """Whether the directory is formatted for this node. Raises `FormatError` if it is another's."""
+    identity = read_meta_properties(disk, directory)
+    if identity is None:
+        return False
+    if identity.cluster_id != request.cluster_id:
+        raise FormatError(f"{directory} is of cluster {identity.cluster_id}, not {request.cluster_id}")
+    if identity.node_id != request.node_id:
+        raise FormatError(f"{directory} is of node {identity.node_id}, not {request.node_id}")
+    return True
+
+
+def bootstrap_checkpoint(records: Sequence[FeatureLevelRecord], now_ms: int) -> bytes:
+    """The first records of a cluster in the form of a snapshot (KIP-630): header, records, footer."""
+    header = build_raft_control_batch([SnapshotHeaderRecord()], 0, 0, now_ms)
+    body = build_batch(
+        [
+            Record(0, now_ms, None, encode_metadata_record(record, record.VERSIONS.highest))
+            for record in records
+        ],
+        base_offset=1,
+        leader_epoch=0,
+    )
+    footer = build_raft_control_batch([SnapshotFooterRecord()], 1 + len(records), 0, now_ms)
+    return header + body + footer

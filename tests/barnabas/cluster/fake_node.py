@@ -1,0 +1,30 @@
+"""A node that only waits for its end: stands for a broker where processes are the subject."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import trio
+
+from runtime.process import Program
+from settings.errors import SettingsError
+from settings.properties import parse_properties
+
+
+def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:
+    values = {key: value for key, (value, _line) in parse_properties(text, name).items()}
+    if values.get("num.partitions") == "none":
+        raise SettingsError("not a whole number", "num.partitions", "none", "1 or more", name, 7)
+
+    async def run(stop: trio.Event, *, task_status: trio.TaskStatus[None]) -> None:
+        if values.get("broker.rack") == "falls-over":
+            raise OSError("the port is taken")
+        logging.getLogger("fake").info("serving")
+        task_status.started()
+        if values.get("broker.rack") != "never-leaves":
+            await stop.wait()
+        else:
+            await trio.sleep_forever()
+
+    return Program("node-" + values["node.id"], run, ["a warning"])

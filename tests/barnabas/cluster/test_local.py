@@ -1,0 +1,138 @@
+"""What the driver does with processes; the nodes here only wait for their end."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.local import LocalCluster
+from barnabas.cluster.processes import ProcessId
+from runtime.disk import RealDisk
+
+
+@pytest.fixture(autouse=True)
+def _fake_nodes_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+
+
+class FakeCluster(LocalCluster):
+    def __init__(self, data: Path, overrides: dict[str, str] | None = None) -> None:
+        super().__init__(data, 23000, overrides)
+        self._modules = {"broker": "fake_node", "controller": "fake_node"}
+
+    def states(self) -> dict[str, str]:
+        return {status.name: status.state for status in self.processes()}
+
+    def wait_for_log(self, name: str, text: str) -> str:
+        """Until the node's log has the text."""
+        path = self.layout.log_file(self.layout.node(name))
+        deadline = time.monotonic() + 20
+        while not path.exists() or text not in path.read_text():
+            assert time.monotonic() < deadline, f"{name} never said {text!r}"
+            time.sleep(0.01)
+        return path.read_text()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
+    cluster = FakeCluster(tmp_path)
+    yield cluster
+    cluster.down()
+
+
+def test_a_cluster_comes_up_and_goes_down_and_up_again(cluster: FakeCluster) -> None:
+    names = [node.name for node in cluster.nodes]
+    assert cluster.up() == names
+    assert set(cluster.states().values()) == {"running"}
+    assert cluster.up() == []
+    for name in names:
+        assert "a warning" in cluster.wait_for_log(name, "is up after")
+    identity = RealDisk().read_bytes(f"{cluster.layout.data}/broker-1/data/meta.properties")
+    assert cluster.down() == []
+    assert set(cluster.states().values()) == {"stopped"}
+    assert cluster.up() == names
+    assert RealDisk().read_bytes(f"{cluster.layout.data}/broker-1/data/meta.properties") == identity
+
+
+def test_a_killed_node_is_dead_until_it_is_started(cluster: FakeCluster) -> None:
+    cluster.up()
+    cluster.kill("broker-2")
+    assert cluster.states()["broker-2"] == "dead"
+    with pytest.raises(
+        ClusterError, match=r"broker-2 does not run; `barnabas cluster start broker-2` starts it"
+    ):
+        cluster.pause("broker-2")
+    assert cluster.up() == ["broker-2"]
+    with pytest.raises(ClusterError, match="broker-2 runs already"):
+        cluster.start("broker-2")
+
+
+def test_a_node_can_be_stopped_and_started_alone(cluster: FakeCluster) -> None:
+    cluster.up()
+    cluster.wait_for_log("controller-103", "is up")
+    assert cluster.stop("controller-103")
+    assert cluster.states()["controller-103"] == "stopped"
+    cluster.start("controller-103")
+    assert set(cluster.states().values()) == {"running"}
+
+
+def test_a_paused_node_goes_on_or_is_stopped(cluster: FakeCluster) -> None:
+    cluster.up()
+    for name in ("broker-1", "broker-3"):
+        cluster.wait_for_log(name, "is up")
+        cluster.pause(name)
+        deadline = time.monotonic() + 10
+        while cluster.states()[name] != "paused":
+            assert time.monotonic() < deadline
+    cluster.resume("broker-1")
+    assert cluster.states()["broker-1"] == "running"
+    assert cluster.stop("broker-3")
+
+
+def test_who_does_not_leave_in_time_is_killed(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path, {"broker.rack": "never-leaves"})
+    cluster.up()
+    cluster.wait_for_log("broker-1", "is up")
+    try:
+        assert not cluster.stop("broker-1", timeout_seconds=0.2)
+    finally:
+        assert len(cluster.down(timeout_seconds=0.2)) == 5
+
+
+def test_a_bad_setting_is_told_in_one_line_and_nothing_starts(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path, {"num.partitions": "none"})
+    with pytest.raises(
+        ClusterError, match=r"line 7: num.partitions=none: not a whole number; allowed: 1 or more"
+    ):
+        cluster.up()
+    assert set(cluster.states().values()) == {"stopped"}
+
+
+def test_data_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    first = FakeCluster(tmp_path)
+    first.up()
+    first.down()
+    (tmp_path / "cluster.json").unlink()
+    with pytest.raises(ClusterError, match="is of cluster"):
+        FakeCluster(tmp_path).up()
+
+
+def test_a_node_that_falls_over_at_the_start_is_told_with_its_last_words(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path, {"broker.rack": "falls-over"})
+    cluster.up()
+    with pytest.raises(ClusterError, match=r"has ended: .*the port is taken"):
+        cluster.wait_ready(timeout_seconds=20)
+    cluster.down()
+
+
+def test_nodes_are_nobodys_children_and_lead_their_own_sessions(cluster: FakeCluster) -> None:
+    cluster.up()
+    for node in cluster.nodes:
+        process = ProcessId.read(cluster.layout.pid_file(node))
+        assert process is not None
+        assert os.getsid(process.pid) == process.pid
+        assert cluster.wait_for_log(node.name, "is up")
+        assert Path(f"/proc/{process.pid}/comm").read_text().strip() == f"node-{node.id}"

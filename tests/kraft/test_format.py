@@ -1,0 +1,139 @@
+"""Formatting makes directories a node's own, once."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from kraft.format import (
+    FormatError,
+    FormatRequest,
+    MetaProperties,
+    bootstrap_checkpoint,
+    format_directories,
+    read_meta_properties,
+)
+from kraft.metadata.bootstrap import bootstrap_records
+from protocol.messages.metadata_log import FeatureLevelRecord
+from protocol.records.batch import iterate_batches
+from protocol.records.record import decode_records
+from runtime.disk import RealDisk
+from runtime.uuids import random_uuid
+
+CLUSTER = "q1Sh-9_ISia_zwGINzRvyQ"
+NOW_MS = 1_795_245_534_911
+
+KAFKAS_FEATURES = [
+    FeatureLevelRecord(name=name, feature_level=level)
+    for name, level in (
+        ("metadata.version", 30),
+        ("eligible.leader.replicas.version", 1),
+        ("group.version", 1),
+        ("share.version", 1),
+        ("streams.version", 1),
+        ("transaction.version", 2),
+    )
+]
+"""What Kafka 4.3.1 wrote into `data/bootstrap.checkpoint`."""
+
+
+def format_for(
+    node_id: int, *directories: Path, cluster_id: str = CLUSTER, ignore_formatted: bool = False
+) -> list[str]:
+    paths = [str(directory) for directory in directories]
+    request = FormatRequest(cluster_id, node_id, paths, bootstrap_records(), ignore_formatted)
+    return format_directories(RealDisk(), request, random.Random(1), NOW_MS)
+
+
+@pytest.mark.feature("KR-15")
+def test_each_directory_gets_the_nodes_identity_and_an_id_of_its_own(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "deep" / "b"
+    assert format_for(101, first, second) == [str(first), str(second)]
+    identities = [read_meta_properties(RealDisk(), str(directory)) for directory in (first, second)]
+    assert [(each.cluster_id, each.node_id) for each in identities if each] == [(CLUSTER, 101)] * 2
+    assert len({each.directory_id for each in identities if each}) == 2
+    assert sorted(path.name for path in first.iterdir()) == ["bootstrap.checkpoint", "meta.properties"]
+
+
+@pytest.mark.feature("KR-15")
+def test_the_checkpoint_is_what_kafka_writes() -> None:
+    theirs = (Path(__file__).parent / "data" / "bootstrap.checkpoint").read_bytes()
+    ours = bootstrap_checkpoint(KAFKAS_FEATURES, NOW_MS)
+    assert len(ours) == len(theirs)
+    for (position, header), (same_position, expected) in zip(
+        iterate_batches(ours), iterate_batches(theirs), strict=True
+    ):
+        assert position == same_position
+        # Kafka reads the clock again for each batch.
+        times = {"crc": 0, "base_timestamp": 0, "max_timestamp": 0}
+        assert header._replace(**times) == expected._replace(**times)
+        found = [record._replace(timestamp=0) for record in decode_records(ours, position)]
+        assert found == [record._replace(timestamp=0) for record in decode_records(theirs, position)]
+
+
+@pytest.mark.feature("KR-15")
+def test_formatting_twice_is_refused_or_ignored_but_never_done(tmp_path: Path) -> None:
+    format_for(1, tmp_path / "a")
+    before = (tmp_path / "a" / "meta.properties").read_bytes()
+    with pytest.raises(FormatError, match="is formatted already; --ignore-formatted leaves it as it is"):
+        format_for(1, tmp_path / "a", tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+    assert format_for(1, tmp_path / "a", tmp_path / "b", ignore_formatted=True) == [str(tmp_path / "b")]
+    assert (tmp_path / "a" / "meta.properties").read_bytes() == before
+
+
+@pytest.mark.feature("KR-15", "MB-01")
+def test_a_directory_of_another_cluster_or_node_is_left_alone(tmp_path: Path) -> None:
+    format_for(1, tmp_path / "a")
+    with pytest.raises(FormatError, match=f"is of cluster {CLUSTER}, not other"):
+        format_for(1, tmp_path / "a", cluster_id="other", ignore_formatted=True)
+    with pytest.raises(FormatError, match="is of node 1, not 2"):
+        format_for(2, tmp_path / "a", ignore_formatted=True)
+
+
+@pytest.mark.feature("MB-01")
+@pytest.mark.parametrize("cluster_id", ["", "with blank", "ümlaut", "a=b", "a\nb"])
+def test_a_cluster_id_has_letters_that_survive_everywhere(tmp_path: Path, cluster_id: str) -> None:
+    with pytest.raises(FormatError, match="is no cluster id"):
+        format_for(1, tmp_path / "a", cluster_id=cluster_id)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("node.id=1\n", "has no cluster.id"),
+        ("cluster.id=x\n", "has no broker.id"),
+        ("cluster.id=x\nnode.id=one\n", "cannot be read"),
+        ("cluster.id=\\u12\n", "cannot be read"),
+    ],
+)
+def test_a_broken_identity_is_told_not_replaced(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "meta.properties").write_text(text)
+    with pytest.raises(FormatError, match=told):
+        format_for(1, tmp_path)
+    assert (tmp_path / "meta.properties").read_text() == text
+
+
+def test_identities_written_by_kafka_are_read(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text(
+        "#\n#Sat Nov 21 07:18:54 UTC 2026\nnode.id=101\ndirectory.id=_5O6kdnKaSmGN6UGDDXQWA\nversion=1\n"
+        f"cluster.id={CLUSTER}\n"
+    )
+    assert read_meta_properties(RealDisk(), str(tmp_path)) == MetaProperties(
+        CLUSTER, 101, "_5O6kdnKaSmGN6UGDDXQWA"
+    )
+
+
+def test_random_ids_are_uuids_of_version_4_and_never_look_like_options() -> None:
+    class Stubborn(random.Random):
+        """Draws a text that opens with a dash, then a good one."""
+
+        def __init__(self) -> None:
+            super().__init__(1)
+            self.draws = [b"\xf8" + bytes(15), bytes(range(16))]
+
+        def randbytes(self, n: int) -> bytes:
+            return self.draws.pop(0)
+
+    drawn = random_uuid(Stubborn())
+    assert drawn == bytes([0, 1, 2, 3, 4, 5, 0x46, 7, 0x88, 9, 10, 11, 12, 13, 14, 15])
