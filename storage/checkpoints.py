@@ -1,0 +1,118 @@
+"""Small text files that must survive a crash: written aside, synced, renamed into place, and the directory
+synced.
+
+A checkpoint has a version line, a line with the number of entries, and one line per entry:
+
+    0
+    2
+    orders 0 1042
+    orders 1 998
+
+`leader-epoch-checkpoint` has lines of `epoch start-offset` instead. A file that ends too early, counts
+wrong or holds anything else raises `MalformedCheckpoint`; whether that is fatal is the caller's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from runtime.world import Disk
+
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+
+_VERSION = 0
+_TEMPORARY_SUFFIX = ".tmp"
+
+PartitionOffsets = Mapping[tuple[str, int], int]
+"""(topic, partition) to an offset."""
+
+
+class MalformedCheckpoint(Exception):
+    """The file is not a checkpoint; the message names it, the line, and what is wrong."""
+
+
+def write_durably(disk: Disk, path: str, data: bytes) -> None:
+    """Replace `path` by `data`: after any crash the file holds all of the old or all of the new bytes."""
+    temporary = path + _TEMPORARY_SUFFIX
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(path.rpartition("/")[0] or ".")
+
+
+def _format(lines: list[str]) -> bytes:
+    return "\n".join([str(_VERSION), str(len(lines)), *lines, ""]).encode()
+
+
+def _parse(data: bytes, name: str, columns: int) -> list[list[str]]:
+    """The fields of each entry. An empty file has no entries: Kafka creates them so."""
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise MalformedCheckpoint(f"{name}: not text: {error}") from None
+    if not lines:
+        return []
+    if _number(lines[0], name, 1) != _VERSION:
+        raise MalformedCheckpoint(f"{name}: version {lines[0]}, expected {_VERSION}")
+    if len(lines) == 1:
+        return []
+    count = _number(lines[1], name, 2)
+    entries = []
+    for number, line in enumerate(lines[2:], 3):
+        fields = line.split()
+        if len(fields) != columns:
+            raise MalformedCheckpoint(f"{name} line {number}: expected {columns} fields: {line[:80]!r}")
+        entries.append(fields)
+    if len(entries) != count:
+        raise MalformedCheckpoint(f"{name}: {len(entries)} entries where {count} were announced")
+    return entries
+
+
+def _number(text: str, name: str, line: int) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise MalformedCheckpoint(f"{name} line {line}: not a number: {text[:80]!r}") from None
+
+
+def format_offsets(offsets: PartitionOffsets) -> bytes:
+    return _format(
+        [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+    )
+
+
+def parse_offsets(data: bytes, name: str) -> dict[tuple[str, int], int]:
+    return {
+        (topic, _number(partition, name, line)): _number(offset, name, line)
+        for line, (topic, partition, offset) in enumerate(_parse(data, name, 3), 3)
+    }
+
+
+def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    return _format([f"{epoch} {start_offset}" for epoch, start_offset in entries])
+
+
+def parse_epochs(data: bytes, name: str) -> list[tuple[int, int]]:
+    """(epoch, start offset) in the order of the file."""
+    return [
+        (_number(epoch, name, line), _number(start_offset, name, line))
+        for line, (epoch, start_offset) in enumerate(_parse(data, name, 2), 3)
+    ]
+
+
+def write_offsets(disk: Disk, path: str, offsets: PartitionOffsets) -> None:
+    write_durably(disk, path, format_offsets(offsets))
+
+
+def read_offsets(disk: Disk, path: str) -> dict[tuple[str, int], int]:
+    """Empty if there is no such file."""
+    return parse_offsets(disk.read_bytes(path), path) if disk.exists(path) else {}

@@ -1,0 +1,148 @@
+"""What of a log is not durable yet, and the slow part of making it so.
+
+A `FlushWork` is made by the log's owner and may run anywhere: it holds open files and values and looks at
+nothing that may change meanwhile. Its order is such that no crash finds the later without the earlier: the
+data, the indexes into it, producer snapshots, leader epochs, and at last the names of new files.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+from runtime.world import File
+from storage.checkpoints import LEADER_EPOCH_CHECKPOINT, format_epochs, write_durably
+from storage.epochs import LeaderEpochs
+from storage.segment import Folder, Segment
+from storage.snapshots import SnapshotFiles
+
+
+class FlushWork:
+    """Call it to make everything below `offset` durable. Raises OSError."""
+
+    __slots__ = ("_folder", "epochs", "files", "offset", "snapshots", "syncs_directory")
+
+    def __init__(self, folder: Folder, offset: int) -> None:
+        self._folder = folder
+        self.offset = offset
+        self.files: list[File] = []
+        self.snapshots: list[int] = []
+        """Offsets of producer snapshots."""
+        self.epochs: list[tuple[int, int]] | None = None
+        """(epoch, start offset) to write, if they changed."""
+        self.syncs_directory = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.files or self.snapshots or self.syncs_directory or self.epochs is not None)
+
+    def __call__(self) -> None:
+        for file in self.files:
+            _sync(file)
+        disk = self._folder.disk
+        for offset in self.snapshots:
+            path = self._folder.snapshot(offset)
+            if disk.exists(path):
+                file = disk.open(path)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+        if self.epochs is not None:
+            write_durably(disk, f"{self._folder.path}/{LEADER_EPOCH_CHECKPOINT}", format_epochs(self.epochs))
+        elif self.syncs_directory:
+            disk.sync_directory(self._folder.path)
+
+
+def _sync(file: File) -> None:
+    try:
+        file.sync()
+    except OSError as error:
+        # The segment was deleted meanwhile, and its files were closed.
+        if error.errno != errno.EBADF:
+            raise
+
+
+class Flusher:
+    """Keeps the recovery point of one log."""
+
+    __slots__ = (
+        "_due_since_ms",
+        "_epochs",
+        "_folder",
+        "_new_names",
+        "_pending",
+        "_snapshots",
+        "recovery_point",
+        "rolled",
+    )
+
+    def __init__(self, folder: Folder, epochs: LeaderEpochs, snapshots: SnapshotFiles, offset: int) -> None:
+        self._folder = folder
+        self._epochs = epochs
+        self._snapshots = snapshots
+        self.recovery_point = offset
+        """All records below it are on stable storage."""
+        self.rolled: list[Segment] = []
+        """Segments that are no longer active and not known to be durable."""
+        self._new_names = 1
+        """Counts the files that were made since their directory was last known to be durable."""
+        self._pending: tuple[FlushWork, int] | None = None
+        """The work that was given out and not confirmed, and the count of new names that it covers."""
+        self._due_since_ms: int | None = None
+
+    def name_added(self) -> None:
+        self._new_names += 1
+
+    def forget(self, segments: Sequence[Segment]) -> None:
+        """They were taken out of the log."""
+        self.rolled = [segment for segment in self.rolled if segment not in segments]
+
+    def is_due(self, now_ms: int, log_end_offset: int, flush_ms: int) -> bool:
+        if log_end_offset <= self.recovery_point:
+            self._due_since_ms = None
+            return False
+        if self._due_since_ms is None:
+            self._due_since_ms = now_ms
+        return now_ms - self._due_since_ms >= flush_ms
+
+    def work(self, active: Segment | None, offset: int) -> FlushWork | None:
+        """All that is needed for `offset`; with the active segment if it is given. None if nothing is."""
+        work = FlushWork(self._folder, offset)
+        if self._pending is not None:
+            # It may have run or not: what it was to make durable is done once more.
+            work.files += self._pending[0].files
+        for segment in [*self.rolled, active] if active is not None else self.rolled:
+            work.files += [file for file in segment.files_to_sync() if file not in work.files]
+        work.snapshots = list(self._snapshots.unsynced)
+        work.epochs = self._epochs.entries() if self._epochs.dirty else None
+        work.syncs_directory = self._new_names > 0
+        if work.is_empty and offset <= self.recovery_point:
+            return None
+        self._pending = (work, self._new_names)
+        return work
+
+    def done(self, offset: int) -> None:
+        """The work for `offset` has run; says nothing if the log was cut since it was made."""
+        if self._pending is None or self._pending[0].offset != offset:
+            return
+        work, names = self._pending
+        self._pending = None
+        self._due_since_ms = None
+        self._new_names -= names
+        self.recovery_point = max(self.recovery_point, offset)
+        self.rolled = [segment for segment in self.rolled if segment.base_offset >= offset]
+        done = set(work.snapshots)
+        self._snapshots.unsynced = [known for known in self._snapshots.unsynced if known not in done]
+        if work.epochs is not None and work.epochs == self._epochs.entries():
+            self._epochs.dirty = False
+
+    def cut(self, offset: int) -> bool:
+        """The log is about to lose what reaches `offset` or more; gives whether that was durable."""
+        if self._pending is not None:
+            # What it syncs stays worth syncing, but its offset must not become the recovery point.
+            self._pending[0].offset = -1
+        if offset >= self.recovery_point:
+            return False
+        self.recovery_point = offset
+        return True

@@ -1,0 +1,359 @@
+"""The two sparse indexes of a segment: offset to file position, and timestamp to offset.
+
+Entries are as Kafka's (8 and 12 bytes, big-endian, offsets relative to the segment's base), but the files
+are plain: they grow by `pwrite` at their end instead of being mapped and preallocated, so a full disk is an
+OSError and no SIGBUS. Files that Kafka preallocated are accepted: the zeros after the last entry are cut
+off.
+
+The last entries, Kafka's *warm section*, stay in memory; those not yet in the file are among them. They may
+be lost in a crash, which costs nothing: an unflushed segment gets its indexes rebuilt, and a flush writes
+them first. Neither class knows what a segment is.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from runtime.world import Disk, File
+
+PAGE_BYTES = 4096
+WARM_SECTION_BYTES = 8192
+"""Kafka's constant. Consumers and followers look up near the end: a search that first compares with the entry
+this far back, and then stays behind it, touches no page but the last three (KAFKA-6432)."""
+
+_MAX_RELATIVE_OFFSET = 0x7FFF_FFFF
+
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+
+
+class CorruptIndex(Exception):
+    """The file cannot be this segment's index. It can be rebuilt from the segment."""
+
+
+class OffsetPosition(NamedTuple):
+    offset: int
+    """The last offset of a batch."""
+    position: int
+    """Where that batch begins in the segment's file."""
+
+
+class TimestampOffset(NamedTuple):
+    timestamp: int
+    """Milliseconds; the largest in the segment up to `offset`."""
+    offset: int
+    """The last offset of the batch that holds it."""
+
+
+class _Index:
+    """Entries of a fixed size in an append-only file, its tail kept in memory."""
+
+    __slots__ = (
+        "_dirty",
+        "_disk",
+        "_file",
+        "_tail",
+        "_tail_start",
+        "_written",
+        "base_offset",
+        "entries",
+        "entry_bytes",
+        "max_entries",
+        "page_touched",
+        "path",
+    )
+
+    def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int, entry_bytes: int) -> None:
+        self._disk = disk
+        self._file: File | None = None
+        self._tail = bytearray()
+        self._tail_start = 0
+        """The entries from this one on are in `_tail`."""
+        self._written = 0
+        """The entries before this one are in the file. tail_start <= written <= entries."""
+        self._dirty = False
+        self.path = path
+        self.base_offset = base_offset
+        self.entries = 0
+        self.entry_bytes = entry_bytes
+        self.max_entries = max_bytes // entry_bytes
+        self.page_touched: Callable[[int], None] | None = None
+        """Told the number of each 4 KiB page that a search looks at."""
+
+    def create(self) -> None:
+        """Make an empty file, whatever was there."""
+        file = self._open()
+        if file.size():
+            file.truncate(0)
+        self._tail, self._tail_start, self._written, self.entries = bytearray(), 0, 0, 0
+        self._dirty = True
+        self._loaded()
+
+    def load(self) -> None:
+        """Take the entries that the file holds. `CorruptIndex` if they cannot be an index of this segment."""
+        file = self._open()
+        size = file.size()
+        if size % self.entry_bytes:
+            raise CorruptIndex(f"{self.path}: {size} bytes are no multiple of {self.entry_bytes}")
+        entries = self._without_zeros(file, size // self.entry_bytes)
+        if entries * self.entry_bytes != size:
+            file.truncate(entries * self.entry_bytes)
+            self._dirty = True
+        self.entries = self._written = self._tail_start = entries
+        self._tail = bytearray()
+        self._loaded()
+        self._check()
+
+    def _without_zeros(self, file: File, entries: int) -> int:
+        """How many entries come before the zeros of a preallocated file.
+
+        One zero entry alone is let be: a time index may begin with timestamp 0 at relative offset 0.
+        """
+        size = self.entry_bytes
+        step = PAGE_BYTES // size
+        end = entries
+        while end:
+            start = max(0, end - step)
+            block = file.pread((end - start) * size, start * size).rstrip(b"\0")
+            if block:
+                end = start + -(-len(block) // size)
+                break
+            end = start
+        return entries if entries - end == 1 else end
+
+    def _loaded(self) -> None:
+        """The entries changed other than by an append."""
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        raise NotImplementedError
+
+    def _open(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.path, create=True)
+        return self._file
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    @property
+    def size_bytes(self) -> int:
+        return self.entries * self.entry_bytes
+
+    @property
+    def unwritten_bytes(self) -> int:
+        return (self.entries - self._written) * self.entry_bytes
+
+    def write_out(self) -> None:
+        """Bring the file up to date. After an OSError nothing is lost: the entries are still in memory."""
+        if self._written == self.entries:
+            return
+        size = self.entry_bytes
+        start = (self._written - self._tail_start) * size
+        self._open().pwrite(self._tail[start:], self._written * size)
+        self._written = self.entries
+        self._dirty = True
+        warm = WARM_SECTION_BYTES // size + 1
+        surplus = self.entries - self._tail_start - warm
+        if surplus > 0:
+            del self._tail[: surplus * size]
+            self._tail_start += surplus
+
+    def files_to_sync(self) -> list[File]:
+        """Writes out what is in memory and gives the file, once, if it changed since the last call."""
+        self.write_out()
+        if not self._dirty:
+            return []
+        self._dirty = False
+        return [self._open()]
+
+    def seal(self) -> None:
+        """No more appends: write out and free the memory."""
+        self.write_out()
+        self._tail, self._tail_start = bytearray(), self.entries
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def truncate_to_entries(self, entries: int) -> None:
+        size = self.entry_bytes
+        if entries >= self.entries:
+            return
+        if entries < self._written:
+            self._open().truncate(entries * size)
+            self._written = entries
+            self._dirty = True
+        if entries >= self._tail_start:
+            del self._tail[(entries - self._tail_start) * size :]
+        else:
+            self._tail, self._tail_start = bytearray(), entries
+        self.entries = entries
+        self._loaded()
+
+    def entry_bytes_at(self, slot: int) -> bytes:
+        """The raw entry number `slot`."""
+        size = self.entry_bytes
+        if self.page_touched is not None:
+            self.page_touched(slot * size // PAGE_BYTES)
+        if slot >= self._tail_start:
+            start = (slot - self._tail_start) * size
+            return bytes(self._tail[start : start + size])
+        data = self._open().pread(size, slot * size)
+        if len(data) != size:
+            raise CorruptIndex(f"{self.path}: ends before entry {slot}")
+        return data
+
+    def _floor(self, field: struct.Struct, shift: int, target: int) -> int:
+        """The last slot whose field (`shift` bytes into the entry) is at most `target`; -1 if none is."""
+        entries = self.entries
+        if not entries:
+            return -1
+        size = self.entry_bytes
+        unpack = field.unpack_from
+        first_warm = max(0, entries - 1 - WARM_SECTION_BYTES // size)
+        if unpack(self.entry_bytes_at(first_warm), shift)[0] < target:
+            low, high = first_warm, entries - 1
+        elif unpack(self.entry_bytes_at(0), shift)[0] > target:
+            return -1
+        else:
+            low, high = 0, first_warm
+        block, block_start = self._tail, self._tail_start
+        while low < high:
+            if low < block_start and high - low <= PAGE_BYTES // size:
+                # What is left fits a page: read it once, all of it.
+                block, block_start = self._block(low, high), low
+            middle = (low + high + 1) >> 1
+            if middle >= block_start:
+                if self.page_touched is not None:
+                    self.page_touched(middle * size // PAGE_BYTES)
+                (found,) = unpack(block, (middle - block_start) * size + shift)
+            else:
+                (found,) = unpack(self.entry_bytes_at(middle), shift)
+            if found > target:
+                high = middle - 1
+            else:
+                low = middle
+        return low
+
+    def _block(self, low: int, high: int) -> bytearray:
+        """The entries `low` to `high` inclusive, wherever they are."""
+        size = self.entry_bytes
+        from_file = min(high + 1, self._tail_start)
+        data = bytearray(self._open().pread((from_file - low) * size, low * size))
+        if len(data) != (from_file - low) * size:
+            raise CorruptIndex(f"{self.path}: ends before entry {from_file - 1}")
+        return data + self._tail[: (high + 1 - from_file) * size]
+
+
+class OffsetIndex(_Index):
+    """Where to begin to look for an offset. 8 bytes an entry."""
+
+    __slots__ = ("last_offset",)
+
+    def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
+        super().__init__(disk, path, base_offset, max_bytes, _OFFSET_ENTRY.size)
+        self.last_offset = base_offset
+        """The offset of the last entry; the base offset while there is none."""
+
+    def _loaded(self) -> None:
+        self.last_offset = self.entry(self.entries - 1).offset if self.entries else self.base_offset
+
+    def _check(self) -> None:
+        if self.entries and self.last_offset < self.base_offset:
+            raise CorruptIndex(
+                f"{self.path}: last offset {self.last_offset} is below the base {self.base_offset}"
+            )
+
+    @property
+    def is_full(self) -> bool:
+        return self.entries >= self.max_entries
+
+    def accepts(self, offset: int) -> bool:
+        """Whether the offset can be told relative to the base."""
+        return 0 <= offset - self.base_offset <= _MAX_RELATIVE_OFFSET
+
+    def append(self, offset: int, position: int) -> None:
+        """`offset` is the last one of the batch at `position`. Only memory is touched: see `write_out`."""
+        assert not self.entries or offset > self.last_offset, (
+            f"{offset} after {self.last_offset}: {self.path}"
+        )
+        self._tail += _OFFSET_ENTRY.pack(offset - self.base_offset, position)
+        self.entries += 1
+        self.last_offset = offset
+
+    def entry(self, slot: int) -> OffsetPosition:
+        relative, position = _OFFSET_ENTRY.unpack(self.entry_bytes_at(slot))
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """The last entry at or below `offset`; the start of the segment if there is none."""
+        slot = self._floor(_INT32, 0, offset - self.base_offset)
+        return self.entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
+
+    def lookup_position(self, position: int) -> OffsetPosition:
+        """The last entry at or before a file position; the start of the segment if there is none."""
+        slot = self._floor(_INT32, 4, position)
+        return self.entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the entries at or above `offset`."""
+        self.truncate_to_entries(self._floor(_INT32, 0, offset - self.base_offset - 1) + 1)
+
+
+class TimeIndex(_Index):
+    """From which offset on records may be as late as a timestamp. 12 bytes an entry; both fields grow."""
+
+    __slots__ = ("last_entry",)
+
+    def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
+        super().__init__(disk, path, base_offset, max_bytes, _TIME_ENTRY.size)
+        self.last_entry = TimestampOffset(-1, base_offset)
+        """(-1, base offset) while there is none."""
+
+    def _loaded(self) -> None:
+        self.last_entry = (
+            self.entry(self.entries - 1) if self.entries else TimestampOffset(-1, self.base_offset)
+        )
+
+    def _check(self) -> None:
+        if not self.entries:
+            return
+        if self.last_entry.timestamp < self.entry(0).timestamp:
+            raise CorruptIndex(f"{self.path}: the last timestamp is below the first")
+        if self.last_entry.offset < self.base_offset:
+            raise CorruptIndex(f"{self.path}: last offset {self.last_entry.offset} is below the base")
+
+    @property
+    def is_full(self) -> bool:
+        """One place is kept for the entry that seals the segment."""
+        return self.entries >= self.max_entries - 1
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Only a timestamp above the last one makes an entry. Only memory is touched: see `write_out`."""
+        last_timestamp, last_offset = self.last_entry
+        if timestamp <= last_timestamp:
+            return
+        assert not self.entries or offset >= last_offset, f"{offset} after {last_offset}: {self.path}"
+        self._tail += _TIME_ENTRY.pack(timestamp, offset - self.base_offset)
+        self.entries += 1
+        self.last_entry = TimestampOffset(timestamp, offset)
+
+    def entry(self, slot: int) -> TimestampOffset:
+        timestamp, relative = _TIME_ENTRY.unpack(self.entry_bytes_at(slot))
+        return TimestampOffset(timestamp, self.base_offset + relative)
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """The last entry at or before `timestamp`; (-1, base offset) if there is none."""
+        slot = self._floor(_INT64, 0, timestamp)
+        return self.entry(slot) if slot >= 0 else TimestampOffset(-1, self.base_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the entries at or above `offset`."""
+        self.truncate_to_entries(self._floor(_INT32, 8, offset - self.base_offset - 1) + 1)

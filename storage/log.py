@@ -1,0 +1,787 @@
+"""The log of one partition: appended to at its end, read anywhere, cut at either end.
+
+Synchronous, and with a single writer: whoever owns the log calls it from one thread. Nothing is synced on
+an append (replication is what makes records durable), except as `flush.messages` asks; `flush_work` gives
+the slow part of a flush to be run elsewhere. Reads give a region of a file, not bytes, and a region that
+was given stays good while its segment is deleted. No offset is ever given out twice, and what a failed
+write left behind is never read.
+
+Invariants: log start <= last stable offset <= high watermark <= log end; recovery point <= log end;
+segments touch: each begins where the one before it ends (compaction may take the last records of the
+earlier one away).
+
+Knows no replicas and no clients: they are `broker`'s. What a log looks like on disk is said in
+`storage.segment`.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import (
+    NO_TIMESTAMP,
+    OFFSET_AND_SIZE_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    crc_is_valid,
+    iterate_batches,
+    set_base_offset_and_epoch,
+    set_log_append_time,
+)
+from protocol.records.record import decode_records
+from runtime.world import Disk, File, FileRegion
+from settings.topic import TopicConfig
+from storage.epochs import LeaderEpochs
+from storage.flushing import Flusher, FlushWork
+from storage.indexes import CorruptIndex
+from storage.producer_tracker import ProducerTracker
+from storage.producers import ProducerStateConfig, ProducerStates
+from storage.recovery import LoadedLog, LogLoader
+from storage.retention import Retention
+from storage.segment import AppendedBatch, Folder, Segment
+from storage.snapshots import SnapshotFiles
+
+_READ_AHEAD_BYTES = 1 << 20
+_OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class OffsetOutOfRange(KafkaError):
+    """The offset is before the log's start or behind its end."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+
+
+class UnexpectedAppendOffset(KafkaError):
+    """A fetched batch does not continue this replica's log."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+
+
+class AppendResult(NamedTuple):
+    """Where a produced batch is."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """-1 unless the topic has LogAppendTime."""
+    duplicate: bool
+    """Nothing was appended: these are the offsets it got the first time."""
+
+
+class LogSlice(NamedTuple):
+    """Whole batches in one file, ready to be sent."""
+
+    first_offset: int
+    """The offset that was asked for; it is in the first batch, or the first batch is the next that exists."""
+    file: File
+    position: int
+    size_bytes: int
+
+    @property
+    def region(self) -> FileRegion:
+        return FileRegion(self.file, self.position, self.size_bytes)
+
+
+class TimestampedOffset(NamedTuple):
+    """What a lookup by time finds."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class PartitionLog:
+    """Open it with `open`. Once `failure` is set, what needs the disk raises KAFKA_STORAGE_ERROR."""
+
+    __slots__ = (
+        "_bases",
+        "_condemned",
+        "_flusher",
+        "_folder",
+        "_segments",
+        "_snapshots",
+        "_tracker",
+        "config",
+        "epochs",
+        "failure",
+        "high_watermark",
+        "log_end_offset",
+        "log_start_offset",
+        "on_failure",
+        "on_recovery_point_lowered",
+        "partition",
+        "recovery_events",
+        "topic",
+    )
+
+    def __init__(
+        self, folder: Folder, loaded: LoadedLog, topic: str, partition: int, config: TopicConfig
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.config = config
+        """May be replaced at any time; what is on disk already keeps its shape."""
+        self.epochs: LeaderEpochs = loaded.epochs
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.high_watermark = loaded.log_start_offset
+        self.failure: OSError | None = None
+        self.on_failure: Callable[[PartitionLog, OSError], None] | None = None
+        """Told once, when the disk under this log fails; a full disk is no failure."""
+        self.on_recovery_point_lowered: Callable[[PartitionLog], None] | None = None
+        """Told when flushed records are about to be truncated: must make the new recovery point durable."""
+        self.recovery_events: Sequence[str] = loaded.events
+        """One line for each thing that was found wrong on opening, or done about it."""
+        self._folder = folder
+        self._segments = loaded.segments
+        self._bases = [segment.base_offset for segment in loaded.segments]
+        self._snapshots = SnapshotFiles(folder, loaded.names)
+        self._tracker: ProducerTracker | None = None
+        self._flusher = Flusher(folder, loaded.epochs, self._snapshots, loaded.recovery_point)
+        self._condemned: list[tuple[int, Segment]] = []
+        """(when it is due, segment whose files are to be removed)"""
+
+    @classmethod
+    def open(  # noqa: PLR0913 - each says one thing about a log, and nobody calls it twice
+        cls,
+        disk: Disk,
+        directory: str,
+        *,
+        topic: str,
+        partition: int,
+        config: TopicConfig,
+        now_ms: int,
+        recovery_point: int = 0,
+        clean_shutdown: bool = False,
+        log_start_offset: int = 0,
+        producer_state: ProducerStateConfig | None = None,
+    ) -> PartitionLog:
+        """The log in `directory`, made if there is none, recovered if need be (slow then). Raises OSError.
+
+        Without `producer_state` no producers are kept track of: the metadata log has none.
+        """
+        disk.make_directories(directory)
+        folder = Folder(disk, directory)
+        loaded = LogLoader(folder, config, now_ms).load(log_start_offset, recovery_point, clean_shutdown)
+        log = cls(folder, loaded, topic, partition, config)
+        if not clean_shutdown:
+            # Recovery made their indexes anew.
+            place = max(bisect_right(log._bases, log.recovery_point) - 2, 0)
+            log._flusher.rolled = log._segments[place:-1]
+        if producer_state is not None:
+            log._snapshots.remove_strays(log._bases, log.log_end_offset)
+            log._tracker = ProducerTracker(ProducerStates(producer_state), log._snapshots)
+            log._tracker.rebuild(log._segments, log.log_end_offset, now_ms)
+        return log
+
+    # -- what it is
+
+    @property
+    def directory(self) -> str:
+        return self._folder.path
+
+    @property
+    def disk(self) -> Disk:
+        return self._folder.disk
+
+    @property
+    def latest_epoch(self) -> int:
+        """The epoch of the last leader known here; -1 if there is none."""
+        return self.epochs.latest_epoch
+
+    @property
+    def recovery_point(self) -> int:
+        """All records below it are on stable storage."""
+        return self._flusher.recovery_point
+
+    @property
+    def producers(self) -> ProducerStates | None:
+        """None if this log keeps track of none."""
+        return self._tracker.states if self._tracker is not None else None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Oldest first; the last is the active one."""
+        return self._segments
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._segments[-1]
+
+    @property
+    def open_files(self) -> int:
+        return sum(segment.open_files for segment in self._segments)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open: as far as read_committed consumers may read."""
+        high_watermark = self.high_watermark
+        if self._tracker is None:
+            return high_watermark
+        unstable = self._tracker.states.first_unstable_offset
+        if unstable < 0 or unstable >= high_watermark:
+            return high_watermark
+        return max(unstable, self.log_start_offset)
+
+    def set_high_watermark(self, offset: int) -> None:
+        """Clamped to what the log holds."""
+        offset = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self.high_watermark = offset
+        if self._tracker is not None:
+            self._tracker.states.replicated_to(offset)
+
+    def __repr__(self) -> str:
+        return (
+            f"PartitionLog({self.topic}-{self.partition}, start {self.log_start_offset}, "
+            f"high watermark {self.high_watermark}, end {self.log_end_offset})"
+        )
+
+    # -- appending
+
+    def append_as_leader(
+        self,
+        buffer: bytearray | memoryview,
+        batches: Sequence[tuple[int, BatchHeader]],
+        leader_epoch: int,
+        now_ms: int,
+    ) -> AppendResult:
+        """Give `batches`, which lie one after the other in `buffer`, the next offsets and append them.
+
+        The heads in `buffer` are written to. Raises KafkaError, and then nothing was appended:
+        MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR, and what
+        `ProducerStates.check` raises.
+        """
+        config = self.config
+        if self.failure is not None:
+            raise self._storage_error(self.failure)
+        if leader_epoch < self.epochs.latest_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"{self}: epoch {leader_epoch} is older than {self.epochs.latest_epoch}",
+            )
+        total = 0
+        for _, header in batches:
+            size = header.batch_length + OFFSET_AND_SIZE_BYTES
+            if size > config.max_message_bytes:
+                raise KafkaError(
+                    ErrorCode.MESSAGE_TOO_LARGE,
+                    f"{self}: a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}",
+                )
+            total += size
+        if total > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{self}: {total} bytes in one append, segment.bytes is {config.segment_bytes}",
+            )
+        repeated = self._tracker.check(buffer, batches) if self._tracker is not None else None
+        if repeated is not None:
+            append_time = repeated.timestamp if config.log_append_time else NO_TIMESTAMP
+            return AppendResult(repeated.first_offset, repeated.last_offset, append_time, True)
+
+        append_time = now_ms if config.log_append_time else NO_TIMESTAMP
+        first_offset = offset = self.log_end_offset
+        start = batches[0][0]
+        appended = []
+        for position, header in batches:
+            set_base_offset_and_epoch(buffer, position, offset, leader_epoch)
+            if append_time >= 0:
+                set_log_append_time(buffer, position, append_time)
+            last_offset = offset + header.last_offset_delta
+            timestamp = append_time if append_time >= 0 else header.max_timestamp
+            size = header.batch_length + OFFSET_AND_SIZE_BYTES
+            appended.append(AppendedBatch(position - start, size, last_offset, timestamp))
+            offset = last_offset + 1
+        data = buffer if len(buffer) == total else memoryview(buffer)[start : start + total]
+        self._write(data, appended, first_offset, now_ms)
+        self.log_end_offset = offset
+        if leader_epoch != self.epochs.latest_epoch:
+            self.epochs.assign(leader_epoch, first_offset)
+        if self._tracker is not None:
+            self._tracker.appended(buffer, batches, first_offset, append_time)
+        if offset - self.recovery_point >= config.flush_messages:
+            self.flush()
+        return AppendResult(first_offset, offset - 1, append_time, False)
+
+    def append_as_follower(self, buffer: bytes | bytearray | memoryview, now_ms: int) -> int:
+        """Append fetched batches as they are; gives the log end offset. A last batch that is cut is left out.
+
+        Either all of them are appended or none. Raises `CorruptBatch` if one is not what its leader wrote
+        or the epochs go backwards, `UnexpectedAppendOffset` if the offsets do, KafkaError with
+        KAFKA_STORAGE_ERROR.
+        """
+        if self.failure is not None:
+            raise self._storage_error(self.failure)
+        batches = list(iterate_batches(buffer))
+        if not batches:
+            return self.log_end_offset
+        if self._starts_inside(batches[0][1]):
+            # The leader's start offset lies within a batch, which it sends whole.
+            self.truncate_fully_and_start_at(batches[0][1].base_offset, self.log_start_offset)
+        appended = self._verify_fetched(buffer, batches)
+        for first, end in self._portions(appended):
+            start = appended[first].position
+            stop = appended[end - 1].position + appended[end - 1].size_bytes
+            portion = appended[first:end]
+            if start:
+                portion = [batch._replace(position=batch.position - start) for batch in portion]
+            data = buffer if (start, stop) == (0, len(buffer)) else memoryview(buffer)[start:stop]
+            self._write(data, portion, batches[first][1].base_offset, now_ms)
+            self._appended_fetched(buffer, batches[first:end])
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
+            self.flush()
+        return self.log_end_offset
+
+    def _starts_inside(self, header: BatchHeader) -> bool:
+        """An empty log that is to begin with a batch which reaches back before its start."""
+        end_offset = self.log_end_offset
+        return (
+            self.log_start_offset == end_offset
+            and not self._segments[-1].size_bytes
+            and header.base_offset < end_offset <= header.last_offset
+        )
+
+    def _verify_fetched(
+        self, buffer: bytes | bytearray | memoryview, batches: Sequence[tuple[int, BatchHeader]]
+    ) -> list[AppendedBatch]:
+        next_offset, epoch = self.log_end_offset, self.epochs.latest_epoch
+        appended = []
+        for position, header in batches:
+            last_offset = header.last_offset
+            if header.base_offset < next_offset or header.last_offset_delta < 0:
+                raise UnexpectedAppendOffset(
+                    f"{self}: fetched offsets {header.base_offset} to {last_offset}, expected {next_offset}"
+                )
+            if not crc_is_valid(buffer, position, header):
+                raise CorruptBatch(f"{self}: wrong CRC in the fetched batch at offset {header.base_offset}")
+            if 0 <= header.partition_leader_epoch < epoch:
+                raise CorruptBatch(
+                    f"{self}: epoch {header.partition_leader_epoch} of the fetched batch at offset "
+                    f"{header.base_offset} is older than {epoch}"
+                )
+            epoch = max(epoch, header.partition_leader_epoch)
+            next_offset = last_offset + 1
+            appended.append(AppendedBatch(position, header.size_bytes, last_offset, header.max_timestamp))
+        return appended
+
+    def _portions(self, appended: list[AppendedBatch]) -> Iterator[tuple[int, int]]:
+        """All in one, unless they do not fit one segment."""
+        limit = self.config.segment_bytes
+        first_offset = self.log_end_offset
+        first, size = 0, 0
+        for place, batch in enumerate(appended):
+            too_far = batch.last_offset - first_offset > 0x7FFF_FFFF
+            if place > first and (size + batch.size_bytes > limit or too_far):
+                yield first, place
+                first, size, first_offset = place, 0, appended[place - 1].last_offset + 1
+            size += batch.size_bytes
+        yield first, len(appended)
+
+    def _appended_fetched(
+        self, buffer: bytes | bytearray | memoryview, batches: Sequence[tuple[int, BatchHeader]]
+    ) -> None:
+        for _, header in batches:
+            if header.partition_leader_epoch > self.epochs.latest_epoch:
+                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+        if self._tracker is not None:
+            self._tracker.appended(buffer, batches)
+        self.log_end_offset = batches[-1][1].next_offset
+
+    def _write(
+        self,
+        data: bytes | bytearray | memoryview,
+        batches: list[AppendedBatch],
+        first_offset: int,
+        now_ms: int,
+    ) -> None:
+        """Put the bytes into the active segment, after a roll if it is due. All or nothing."""
+        active = self._segments[-1]
+        config = self.config
+        try:
+            if active.size_bytes and (
+                active.size_bytes + len(data) > config.segment_bytes
+                or active.offset_index.is_full
+                or active.time_index.is_full
+                or not active.offset_index.accepts(batches[-1].last_offset)
+                or self._waited_too_long(active, batches[-1].max_timestamp, now_ms)
+            ):
+                active = self._roll(now_ms)
+            if not active.offset_index.accepts(batches[-1].last_offset):
+                active = self._begin_at(first_offset, now_ms)
+            active.append(data, batches, config.index_interval_bytes)
+        except OSError as error:
+            raise self._storage_failed(error) from error
+
+    def _waited_too_long(self, active: Segment, timestamp: int, now_ms: int) -> bool:
+        limit = self.config.segment_ms
+        if self.config.segment_jitter_ms > 0:
+            # Drawn from the names, so that a replay draws the same, and not all partitions roll together.
+            seed = f"{self.topic}-{self.partition}-{active.base_offset}".encode()
+            limit -= min(crc32c(seed) % self.config.segment_jitter_ms, limit)
+        return active.waited_ms(now_ms, timestamp) > limit
+
+    def _begin_at(self, offset: int, now_ms: int) -> Segment:
+        """The active segment is empty, and its base too far from the offsets that come: begin it anew."""
+        self._segments.pop().remove_files()
+        self._bases.pop()
+        return self._add_segment(offset, now_ms)
+
+    def _add_segment(self, base_offset: int, now_ms: int) -> Segment:
+        segment = Segment.create(self._folder, base_offset, self.config.segment_index_bytes, now_ms)
+        self._segments.append(segment)
+        self._bases.append(base_offset)
+        self._flusher.name_added()
+        return segment
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment at the log end; nothing happens if the active one is empty."""
+        try:
+            self._roll(now_ms)
+        except OSError as error:
+            raise self._storage_failed(error) from error
+
+    def _roll(self, now_ms: int) -> Segment:
+        active = self._segments[-1]
+        if active.base_offset == self.log_end_offset:
+            return active
+        active.seal()
+        if self._tracker is not None:
+            self._tracker.take_snapshot(self.log_end_offset)
+        segment = self._add_segment(self.log_end_offset, now_ms)
+        self._flusher.rolled.append(active)
+        return segment
+
+    # -- failing
+
+    def _storage_failed(self, error: OSError) -> KafkaError:
+        """What to raise. All but a full disk puts the log out of service."""
+        if error.errno not in _OUT_OF_SPACE and self.failure is None:
+            self.failure = error
+            if self.on_failure is not None:
+                self.on_failure(self, error)
+        return self._storage_error(error)
+
+    def _storage_error(self, error: Exception) -> KafkaError:
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {error}")
+
+    # -- reading
+
+    def read(
+        self, offset: int, max_bytes: int, upper_offset: int, at_least_one_batch: bool = True
+    ) -> LogSlice | None:
+        """Whole batches from the one with `offset` on, all below `upper_offset`, of one segment.
+
+        No more than `max_bytes`, unless that is not even one batch and `at_least_one_batch`. None if there is
+        nothing to give. Raises `OffsetOutOfRange`; KafkaError with KAFKA_STORAGE_ERROR or CORRUPT_MESSAGE.
+        """
+        end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= end_offset:
+            raise OffsetOutOfRange(f"{self}: offset {offset}")
+        upper_offset = min(upper_offset, end_offset)
+        if offset >= upper_offset:
+            return None
+        if self.failure is not None:
+            raise self._storage_error(self.failure)
+        segments = self._segments
+        place = len(segments) - 1
+        if offset < self._bases[place]:
+            place = bisect_right(self._bases, offset, 0, place) - 1
+        try:
+            return self._read_from(place, offset, max_bytes, upper_offset, at_least_one_batch)
+        except OSError as error:
+            raise self._storage_failed(error) from error
+        except CorruptIndex as error:
+            raise self._storage_error(error) from error
+
+    def _read_from(
+        self, place: int, offset: int, max_bytes: int, upper_offset: int, at_least_one_batch: bool
+    ) -> LogSlice | None:
+        segments = self._segments
+        segment = segments[place]
+        position = segment.position_of(offset)
+        while position == segment.size_bytes:
+            # Compaction took the rest of this segment: the next existing offset is further on.
+            place += 1
+            if place == len(segments):
+                return None
+            segment, position = segments[place], 0
+        next_base = segments[place + 1].base_offset if place + 1 < len(segments) else self.log_end_offset
+        end = segment.size_bytes if upper_offset >= next_base else segment.position_of(upper_offset)
+        size = end - position
+        if size > max_bytes:
+            boundary = segment.boundary_within(position, position + max_bytes)
+            size = boundary.position - position
+            if size:
+                if boundary.next_offset >= 0:
+                    segment.remember_cursor(boundary.next_offset, boundary.position)
+            elif at_least_one_batch:
+                size = boundary.next_size_bytes
+        return LogSlice(offset, segment.log_file(), position, size) if size > 0 else None
+
+    def batches(self, from_offset: int, upper_offset: int | None = None) -> Iterator[bytes]:
+        """The bytes of each batch from the one with `from_offset` on, up to the end as it is by then."""
+        offset = from_offset
+        while True:
+            end = self.log_end_offset if upper_offset is None else upper_offset
+            part = self.read(offset, _READ_AHEAD_BYTES, end)
+            if part is None:
+                return
+            data = part.file.pread(part.size_bytes, part.position)
+            for position, header in iterate_batches(data):
+                yield data[position : position + header.size_bytes]
+                offset = header.next_offset
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record at or after `timestamp`; None if there is none."""
+        for segment in self._segments:
+            if segment.largest_timestamp() < timestamp:
+                continue
+            floor = segment.time_index.lookup(timestamp)
+            position = segment.offset_index.lookup(max(floor.offset, self.log_start_offset)).position
+            for at, header in segment.headers(position):
+                if header.max_timestamp < timestamp or header.last_offset < self.log_start_offset:
+                    continue
+                found = self._first_record(segment, at, header, timestamp)
+                if found is not None:
+                    return found
+        return None
+
+    def offset_for_max_timestamp(self) -> TimestampedOffset | None:
+        """The first record with the largest timestamp in the log (KIP-734); None if no record has one."""
+        if not self._segments:
+            return None
+        segment = max(self._segments, key=lambda segment: segment.max_timestamp.timestamp)
+        timestamp, offset = segment.max_timestamp
+        if timestamp < 0:
+            return None
+        for at, header in segment.headers(segment.offset_index.lookup(offset).position):
+            if header.max_timestamp == timestamp:
+                return self._first_record(segment, at, header, timestamp)
+        return None
+
+    def _first_record(
+        self, segment: Segment, position: int, header: BatchHeader, timestamp: int
+    ) -> TimestampedOffset | None:
+        batch = segment.log_file().pread(header.size_bytes, position)
+        for record in decode_records(batch):
+            if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
+                return TimestampedOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+        return None
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) as `LeaderEpochs.end_offset_for`: (-1, -1) if it is not known here."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # -- cutting
+
+    def truncate_to(self, offset: int) -> int:
+        """Forget all batches that reach `offset` or more; gives the new log end offset.
+
+        The end is `offset`, or less if that was inside a batch: the log never claims records that it lost.
+        """
+        if offset < 0:
+            raise ValueError(f"cannot truncate {self} to {offset}")
+        if offset >= self.log_end_offset:
+            # Epochs may have been announced that never got a record.
+            self.epochs.truncate_from_end(self.log_end_offset)
+            return self.log_end_offset
+        if offset < self._bases[0]:
+            self.truncate_fully_and_start_at(offset)
+            return offset
+        try:
+            self._truncate(offset)
+        except OSError as error:
+            raise self._storage_failed(error) from error
+        return self.log_end_offset
+
+    def _truncate(self, offset: int) -> None:
+        self._lower_recovery_point(offset)
+        place = bisect_right(self._bases, offset) - 1
+        if place + 1 < len(self._segments):
+            self._drop_segments(place + 1)
+        removed_base = self._segments[-1].truncate_to(offset)
+        end_offset = offset if removed_base is None else min(offset, removed_base)
+        self.log_end_offset = end_offset
+        self._lower_recovery_point(end_offset)
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.epochs.truncate_from_end(end_offset)
+        self.high_watermark = min(self.high_watermark, end_offset)
+        if self._tracker is not None:
+            self._tracker.rebuild(self._segments, end_offset, 0)
+            self._tracker.states.replicated_to(self.high_watermark)
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        if self._flusher.cut(offset) and self.on_recovery_point_lowered is not None:
+            self.on_recovery_point_lowered(self)
+
+    def _drop_segments(self, place: int) -> None:
+        """Take segments out, the last first, durably: a crash must not bring back what lies behind a
+        cut.
+        """
+        for segment in reversed(self._segments[place:]):
+            segment.mark_deleted()
+            self._condemned.append((0, segment))
+        # The one before is the active one again.
+        self._flusher.forget(self._segments[max(place - 1, 0) :])
+        del self._segments[place:]
+        del self._bases[place:]
+        self._folder.disk.sync_directory(self._folder.path)
+
+    def truncate_fully_and_start_at(
+        self, offset: int, log_start_offset: int | None = None, now_ms: int = 0
+    ) -> None:
+        """Forget everything; the next record gets `offset`. The log starts at it or at `log_start_offset`."""
+        try:
+            self._lower_recovery_point(offset)
+            self._drop_segments(0)
+            self._add_segment(offset, now_ms)
+            self._folder.disk.sync_directory(self._folder.path)
+            if self._tracker is not None:
+                self._tracker.forget_all(offset)
+        except OSError as error:
+            raise self._storage_failed(error) from error
+        self.epochs.clear()
+        self.log_end_offset = self.high_watermark = self._flusher.recovery_point = offset
+        self.log_start_offset = offset if log_start_offset is None else log_start_offset
+
+    def advance_log_start_offset(self, offset: int) -> bool:
+        """Hide all records below `offset` (DeleteRecords, or the leader did); gives whether that was news.
+
+        Files go when retention runs next. Raises `OffsetOutOfRange` above the high watermark.
+        """
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(f"{self}: cannot start at {offset}, above the high watermark")
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.epochs.truncate_from_start(offset)
+        if self._tracker is not None:
+            self._tracker.states.replicated_to(offset)
+        return True
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Let go of the segments that retention no longer wants; gives how many.
+
+        Their files are renamed at once and removed by `deletion_work` after `file.delete.delay.ms`.
+        """
+        retention = Retention(self._segments, self.high_watermark, self.log_end_offset)
+        try:
+            count = retention.apply(self.config, self.log_start_offset, now_ms)
+            if count:
+                self._delete_first(count, now_ms)
+        except OSError as error:
+            raise self._storage_failed(error) from error
+        return count
+
+    def _delete_first(self, count: int, now_ms: int) -> None:
+        if count == len(self._segments):
+            self._roll(now_ms)
+        deleted = self._segments[:count]
+        # Before the files go, so that no reader is sent to them.
+        self.advance_log_start_offset(self._segments[count].base_offset)
+        del self._segments[:count]
+        del self._bases[:count]
+        for segment in deleted:
+            segment.mark_deleted()
+            self._condemned.append((now_ms + self.config.file_delete_delay_ms, segment))
+        self._flusher.forget(deleted)
+        if self._tracker is not None:
+            self._tracker.segments_deleted(deleted)
+
+    def deletion_work(self, now_ms: int) -> Callable[[], None] | None:
+        """What removes the files that are due, to be run away from the event loop; None if none are."""
+        due = [segment for due_ms, segment in self._condemned if due_ms <= now_ms]
+        if not due:
+            return None
+        self._condemned = [entry for entry in self._condemned if entry[0] > now_ms]
+
+        def remove() -> None:
+            for segment in due:
+                segment.remove_files()
+
+        return remove
+
+    # -- making durable
+
+    def flush_is_due(self, now_ms: int) -> bool:
+        """Whether `flush.ms` asks for a flush. To be asked now and then."""
+        return self._flusher.is_due(now_ms, self.log_end_offset, self.config.flush_ms)
+
+    def flush_work(self, *, rolled_only: bool = False) -> FlushWork | None:
+        """The slow part of a flush, to be run away from the event loop; None if all is durable already.
+
+        When it has run, call `flushed(work.offset)`; one work of a log at a time. `rolled_only` leaves the
+        active segment alone, as is wanted after a roll.
+        """
+        try:
+            return self._flush_work(rolled_only)
+        except OSError as error:
+            raise self._storage_failed(error) from error
+
+    def _flush_work(self, rolled_only: bool) -> FlushWork | None:
+        active = self._segments[-1]
+        if rolled_only:
+            return self._flusher.work(None, active.base_offset)
+        return self._flusher.work(active, self.log_end_offset)
+
+    def flushed(self, offset: int) -> None:
+        """The work for `offset` has run: the recovery point moves there, unless the log was cut meanwhile."""
+        self._flusher.done(offset)
+
+    @property
+    def has_rolled(self) -> bool:
+        """Whether there are segments that wait for a flush after a roll."""
+        return bool(self._flusher.rolled)
+
+    def flush(self) -> None:
+        """Make all records durable, here and now."""
+        work = self.flush_work()
+        if work is None:
+            return
+        try:
+            work()
+        except OSError as error:
+            raise self._storage_failed(error) from error
+        self.flushed(work.offset)
+
+    def close(self) -> None:
+        """A clean stop: everything durable, so that the next start need not look at it. Raises OSError."""
+        self._segments[-1].write_out()
+        if self._tracker is not None:
+            self._tracker.take_snapshot(self.log_end_offset)
+        work = self._flush_work(False)
+        if work is not None:
+            work()
+            self.flushed(work.offset)
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Without writing anything: the disk is gone, or the directory is about to be removed."""
+        for segment in self._segments:
+            segment.close_files()
+        for _, segment in self._condemned:
+            segment.close_files()
+
+    def rename_directory(self, path: str) -> None:
+        """Move the log's directory, with its files open."""
+        self._folder.disk.rename(self._folder.path, path)
+        self._folder.path = path
+        for segment in self._segments:
+            segment.directory_renamed()
+
+    def remove_expired_producers(self, now_ms: int) -> int:
+        """To be called now and then (`producer.id.expiration.check.interval.ms`); gives how many were
+        forgotten.
+        """
+        return self._tracker.states.remove_expired(now_ms) if self._tracker is not None else 0

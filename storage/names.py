@@ -1,0 +1,84 @@
+"""How the directory of a partition and the files in it are called. Knows names only, no disk.
+
+A partition lives in `<topic>-<partition>`; a directory on its way out ends in `-delete` or `-stray`, one
+that is being moved between log dirs in `-future`, each with a uuid before it so that names never clash. A
+segment's files carry its base offset in twenty digits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+"""The files of one segment. The log comes first: without it the others mean nothing."""
+
+DELETE_DIRECTORY_SUFFIX = "-delete"
+STRAY_DIRECTORY_SUFFIX = "-stray"
+FUTURE_DIRECTORY_SUFFIX = "-future"
+_KINDS = {
+    DELETE_DIRECTORY_SUFFIX: "delete",
+    STRAY_DIRECTORY_SUFFIX: "stray",
+    FUTURE_DIRECTORY_SUFFIX: "future",
+}
+
+_LONGEST_NAME = 255
+_OFFSET_DIGITS = 20
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+class PartitionDirectory(NamedTuple):
+    """What the name of a partition's directory says."""
+
+    topic: str
+    partition: int
+    kind: str
+    """`current`, `delete`, `stray` or `future`."""
+
+
+def offset_file_name(offset: int, suffix: str) -> str:
+    """`00000000000000000042.log`"""
+    return f"{offset:0{_OFFSET_DIGITS}d}{suffix}"
+
+
+def parse_offset_file_name(name: str) -> tuple[int, str] | None:
+    """(offset, everything after it), or None if no offset begins the name."""
+    digits, dot, rest = name.partition(".")
+    if len(digits) != _OFFSET_DIGITS or not digits.isascii() or not digits.isdigit() or not dot:
+        return None
+    return int(digits), dot + rest
+
+
+def directory_name(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
+
+
+def marked_directory_name(topic: str, partition: int, uuid_hex: str, suffix: str) -> str:
+    """`<topic>-<partition>.<uuid><suffix>`; a topic too long for the file system loses its end."""
+    tail = f"-{partition}.{uuid_hex}{suffix}"
+    return topic[: _LONGEST_NAME - len(tail)] + tail
+
+
+def parse_directory_name(name: str) -> PartitionDirectory | None:
+    """None for a name that is no partition's: the owner of the log dir put other things there."""
+    kind = "current"
+    for suffix, meaning in _KINDS.items():
+        if name.endswith(suffix) and "." in name:
+            stem, _, _ = name[: -len(suffix)].rpartition(".")
+            if stem:
+                name, kind = stem, meaning
+            break
+    topic, dash, digits = name.rpartition("-")
+    if not topic or not dash or not digits.isascii() or not digits.isdigit():
+        return None
+    return PartitionDirectory(topic, int(digits), kind)

@@ -1,0 +1,349 @@
+"""What a log remembers of its producers: enough to refuse gaps and to recognise what it already has. A core.
+
+Of each producer id the last five batches are kept (KIP-98). A batch that continues the sequence is taken;
+one that equals a kept batch is answered as before; any other gets OUT_OF_ORDER_SEQUENCE_NUMBER. The offset
+before which no transaction is open comes from here too. All of it follows from the batches in the log, so a
+snapshot and the batches after it rebuild it.
+
+Nothing here knows files; `storage.snapshots` keeps what `encode_snapshot` makes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.messages.producer_snapshot import ProducerEntry as SnapshotEntry
+from protocol.messages.producer_snapshot import ProducerSnapshot
+from protocol.records.batch import MAX_INT32, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
+from protocol.records.control import EndTxn
+from protocol.schema import decode, encode
+
+BATCHES_KEPT = 5
+"""As many as an idempotent producer may have in flight."""
+
+NO_OFFSET = -1
+
+_SNAPSHOT_VERSION = 1
+_VERSION = struct.Struct(">h")
+_CRC = struct.Struct(">I")
+_CRC_POSITION = 2
+_CRC_COVERS_FROM = 6
+
+
+class CorruptSnapshot(Exception):
+    """These bytes are no producer snapshot. The state can be rebuilt from the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStateConfig:
+    """Broker settings that producer state goes by."""
+
+    expiration_ms: int = 86_400_000
+    """`producer.id.expiration.ms`: how long a producer without an open transaction is remembered."""
+
+
+class SequencedBatch(NamedTuple):
+    """A batch that was appended, as its producer numbered it."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker was just applied."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Of the marker."""
+    aborted: bool
+
+
+class ProducerEntry:
+    """One producer id."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp",
+        "producer_id",
+        "transaction_first_offset",
+    )
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = NO_PRODUCER_EPOCH
+        self.coordinator_epoch = -1
+        self.last_timestamp = NO_TIMESTAMP
+        self.transaction_first_offset = NO_OFFSET
+        """-1 unless a transaction is open."""
+        self.batches: list[SequencedBatch] = []
+        """Of the current epoch, the newest last."""
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def move_to_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
+
+    def __repr__(self) -> str:
+        return (
+            f"ProducerEntry({self.producer_id}, epoch {self.epoch}, last sequence {self.last_sequence}, "
+            f"transaction from {self.transaction_first_offset})"
+        )
+
+
+class ProducerStates:
+    """All producers of one log, as of `end_offset`."""
+
+    __slots__ = ("_ongoing", "_unreplicated", "config", "end_offset", "entries", "first_unstable_offset")
+
+    def __init__(self, config: ProducerStateConfig) -> None:
+        self.config = config
+        self.entries: dict[int, ProducerEntry] = {}
+        self.end_offset = 0
+        """The state says what holds after all records below this offset."""
+        self._ongoing: dict[int, int] = {}
+        """First offset of each open transaction, ascending, to its producer id."""
+        self._unreplicated: dict[int, int] = {}
+        """First to last offset of the transactions whose marker the high watermark has not passed."""
+        self.first_unstable_offset = NO_OFFSET
+        """Where the first transaction begins that is open or not yet replicated; -1 if there is none."""
+
+    # -- before an append
+
+    def check(self, header: BatchHeader, before: BatchHeader | None = None) -> SequencedBatch | None:
+        """May a leader append this data batch? Gives the batch it repeats, if it is a repetition.
+
+        `before` is the batch of the same producer that precedes it in the same request. Raises KafkaError:
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE. Batches without sequences
+        come from a coordinator and are not checked for them.
+        """
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            if before is not None:
+                self._check_continues(header, before.producer_epoch, before.last_sequence)
+            return None
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        if epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {entry.epoch}, the batch comes from epoch {epoch}",
+            )
+        if sequence != NO_SEQUENCE:
+            if before is not None:
+                self._check_continues(header, before.producer_epoch, before.last_sequence)
+            elif epoch == entry.epoch:
+                last_sequence = entry.last_sequence
+                if sequence != (last_sequence + 1) & MAX_INT32:
+                    repeated = self._repeated(entry, header)
+                    if repeated is not None:
+                        return repeated
+                    raise self._out_of_order(header, last_sequence)
+            elif sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:
+                raise self._out_of_order(header, NO_SEQUENCE)
+        if entry.transaction_first_offset >= 0 and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has a transaction open, the batch is in none",
+            )
+        return None
+
+    def _repeated(self, entry: ProducerEntry, header: BatchHeader) -> SequencedBatch | None:
+        first, last = header.base_sequence, header.last_sequence
+        for batch in entry.batches:
+            if batch.first_sequence == first and batch.last_sequence == last:
+                return batch
+        return None
+
+    def _check_continues(self, header: BatchHeader, epoch: int, last_sequence: int) -> None:
+        if header.producer_epoch != epoch or header.base_sequence != (last_sequence + 1) & MAX_INT32:
+            raise self._out_of_order(header, last_sequence)
+
+    def _out_of_order(self, header: BatchHeader, last_sequence: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} epoch {header.producer_epoch}: sequence {header.base_sequence} "
+            f"does not follow {last_sequence}",
+        )
+
+    def check_marker(self, header: BatchHeader, marker: EndTxn) -> None:
+        """May a leader append this transaction marker? INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            return
+        if header.producer_epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {entry.epoch}, the marker {header.producer_epoch}",
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {marker.coordinator_epoch} is older than {entry.coordinator_epoch}",
+            )
+
+    # -- after an append, in the order of the log
+
+    def apply(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
+        """A data batch with a producer id is in the log at `base_offset`."""
+        entry = self._entry(header.producer_id)
+        entry.move_to_epoch(header.producer_epoch)
+        last_offset = base_offset + header.last_offset_delta
+        batches = entry.batches
+        if len(batches) == BATCHES_KEPT:
+            del batches[0]
+        batches.append(
+            SequencedBatch(header.base_sequence, header.last_sequence, base_offset, last_offset, timestamp)
+        )
+        entry.last_timestamp = timestamp
+        if header.is_transactional and entry.transaction_first_offset < 0:
+            entry.transaction_first_offset = base_offset
+            self._ongoing[base_offset] = header.producer_id
+            if self.first_unstable_offset < 0:
+                self.first_unstable_offset = base_offset
+
+    def apply_marker(self, header: BatchHeader, marker: EndTxn, offset: int) -> CompletedTransaction | None:
+        """The last stable offset once `completed` is replicated, as its index entry says it."""
+        entry = self._entry(header.producer_id)
+        entry.move_to_epoch(header.producer_epoch)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = header.max_timestamp
+        first_offset, entry.transaction_first_offset = entry.transaction_first_offset, NO_OFFSET
+        if first_offset < 0:
+            return None
+        del self._ongoing[first_offset]
+        self._unreplicated[first_offset] = offset
+        return CompletedTransaction(header.producer_id, first_offset, offset, not marker.committed)
+
+    def _entry(self, producer_id: int) -> ProducerEntry:
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        return entry
+
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """The last stable offset once `completed` is replicated: what its entry in the transaction index
+        says.
+        """
+        return next(iter(self._ongoing), completed.last_offset + 1)
+
+    def replicated_to(self, offset: int) -> None:
+        """The high watermark, or the log's start, is at `offset`: markers below it are settled."""
+        if not self._unreplicated:
+            return
+        for first_offset, last_offset in list(self._unreplicated.items()):
+            if last_offset < offset:
+                del self._unreplicated[first_offset]
+        self._find_first_unstable()
+
+    def _find_first_unstable(self) -> None:
+        firsts = list(self._unreplicated)
+        firsts += list(self._ongoing)[:1]
+        self.first_unstable_offset = min(firsts, default=NO_OFFSET)
+
+    def remove_expired(self, now_ms: int) -> int:
+        """Forget producers that were silent for too long; gives how many."""
+        expired = [entry.producer_id for entry in self.entries.values() if self._is_expired(entry, now_ms)]
+        for producer_id in expired:
+            del self.entries[producer_id]
+        return len(expired)
+
+    def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
+        if entry.transaction_first_offset >= 0:
+            return False
+        return now_ms - entry.last_timestamp >= self.config.expiration_ms
+
+    # -- beginning anew
+
+    def clear(self, end_offset: int) -> None:
+        self.entries.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+        self.first_unstable_offset = NO_OFFSET
+        self.end_offset = end_offset
+
+    def load(self, entries: Iterable[ProducerEntry], end_offset: int, now_ms: int) -> None:
+        """Replace the state by that of a snapshot; producers that expired meanwhile are left out."""
+        self.clear(end_offset)
+        alive = [entry for entry in entries if not self._is_expired(entry, now_ms)]
+        self.entries = {entry.producer_id: entry for entry in alive}
+        open_transactions = [entry for entry in alive if entry.transaction_first_offset >= 0]
+        open_transactions.sort(key=lambda entry: entry.transaction_first_offset)
+        self._ongoing = {entry.transaction_first_offset: entry.producer_id for entry in open_transactions}
+        self._find_first_unstable()
+
+
+def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    """A snapshot file of version 1: version, CRC-32C of what follows, and the producers."""
+    message = ProducerSnapshot(producer_entries=[_to_snapshot(entry) for entry in entries])
+    data = bytearray(_VERSION.pack(_SNAPSHOT_VERSION) + encode(message, _SNAPSHOT_VERSION))
+    _CRC.pack_into(data, _CRC_POSITION, crc32c(memoryview(data)[_CRC_COVERS_FROM:]))
+    return bytes(data)
+
+
+def _to_snapshot(entry: ProducerEntry) -> SnapshotEntry:
+    last = entry.batches[-1] if entry.batches else None
+    return SnapshotEntry(
+        producer_id=entry.producer_id,
+        epoch=entry.epoch,
+        last_sequence=last.last_sequence if last else NO_SEQUENCE,
+        last_offset=last.last_offset if last else NO_OFFSET,
+        offset_delta=last.last_offset - last.first_offset if last else 0,
+        timestamp=entry.last_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_first_offset=entry.transaction_first_offset,
+    )
+
+
+def decode_snapshot(data: bytes) -> Sequence[ProducerEntry]:
+    """The producers of a snapshot file; of each the last batch only. Raises `CorruptSnapshot`."""
+    if len(data) < _CRC_COVERS_FROM:
+        raise CorruptSnapshot(f"{len(data)} bytes are too few")
+    (version,) = _VERSION.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise CorruptSnapshot(f"unknown version {version}")
+    (crc,) = _CRC.unpack_from(data, _CRC_POSITION)
+    if crc != crc32c(memoryview(data)[_CRC_COVERS_FROM:]):
+        raise CorruptSnapshot("wrong CRC")
+    try:
+        message = decode(ProducerSnapshot, memoryview(data)[_VERSION.size :], version)
+    except MalformedMessage as error:
+        raise CorruptSnapshot(str(error)) from None
+    return [_from_snapshot(entry) for entry in message.producer_entries]
+
+
+def _from_snapshot(stored: SnapshotEntry) -> ProducerEntry:
+    entry = ProducerEntry(stored.producer_id)
+    entry.epoch = stored.epoch
+    entry.coordinator_epoch = stored.coordinator_epoch
+    entry.last_timestamp = stored.timestamp
+    entry.transaction_first_offset = stored.current_txn_first_offset
+    if stored.last_offset >= 0:
+        last_sequence, delta = stored.last_sequence, stored.offset_delta
+        first_sequence = NO_SEQUENCE if last_sequence == NO_SEQUENCE else (last_sequence - delta) & MAX_INT32
+        entry.batches.append(
+            SequencedBatch(
+                first_sequence,
+                last_sequence,
+                stored.last_offset - delta,
+                stored.last_offset,
+                stored.timestamp,
+            )
+        )
+    return entry

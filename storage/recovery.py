@@ -1,0 +1,379 @@
+"""Opening a log, whatever state the last run left it in.
+
+After a clean stop the files are taken as they are. After any other stop the segments from the recovery
+point on are gone through: each batch must have a sane head, fit the file, carry a valid CRC and continue
+the offsets. The log is cut at the first that does not, and everything behind it goes; so what is served
+afterwards is a prefix of what was appended. Flushed segments are not gone through (that would take hours):
+only their indexes are looked at, and rebuilt if they are missing or damaged. A bad batch found while doing
+so is reported, and the segment is cut there, as Kafka does.
+
+Renames that a crash interrupted are finished or undone: `.deleted` and `.cleaned` files go, `.swap` files
+take the place of the segments they were made from. Knows no producers; `PartitionLog` brings those up to
+date afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
+from runtime.world import File
+from settings.topic import TopicConfig
+from storage.checkpoints import LEADER_EPOCH_CHECKPOINT, MalformedCheckpoint, parse_epochs
+from storage.epochs import LeaderEpochs
+from storage.indexes import CorruptIndex
+from storage.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    offset_file_name,
+    parse_offset_file_name,
+)
+from storage.segment import Folder, Segment, crc_of_file
+
+_log = logging.getLogger(__name__)
+
+SCAN_BYTES = 1 << 20
+"""What is read at once while going through a segment."""
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """What was found on disk, and what was done to it."""
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    names: list[str]
+    """The files in the directory as recovery left them, segments aside."""
+    events: list[str] = field(default_factory=list)
+    """One line for each thing that was found wrong or done about it."""
+    scanned_bytes: int = 0
+    """How much was gone through batch by batch."""
+
+
+class LogLoader:
+    """Loads one log. Use it once: `LogLoader(folder, config, now_ms).load(...)`."""
+
+    def __init__(self, folder: Folder, config: TopicConfig, now_ms: int) -> None:
+        self._folder = folder
+        self._disk = folder.disk
+        self._config = config
+        self._now_ms = now_ms
+        self._names: list[str] = []
+        self._segments: list[Segment] = []
+        self._epochs = LeaderEpochs()
+        self._events: list[str] = []
+        self._scanned_bytes = 0
+
+    def load(self, log_start_offset: int, recovery_point: int, clean_shutdown: bool) -> LoadedLog:
+        """OSError if the disk fails; nothing that a file can hold makes it fail otherwise."""
+        self._names = self._disk.list(self._folder.path)
+        self._finish_interrupted_renames()
+        self._epochs = self._read_epochs()
+        self._find_segments(None if clean_shutdown else recovery_point)
+        if clean_shutdown:
+            self._check_last_segment()
+        else:
+            self._recover_from(self._place_of(recovery_point), recovery_point)
+        end_offset = self._segments[-1].read_end_offset() if self._segments else log_start_offset
+        if self._segments and end_offset < log_start_offset:
+            # Segment files were removed by hand, or the disk lost them: what is left was deleted logically.
+            self._note(f"log ends at {end_offset}, before its start offset {log_start_offset}: emptied")
+            self._remove_segments_from(0)
+            self._epochs.clear()
+            end_offset = log_start_offset
+        if not self._segments:
+            self._segments.append(
+                Segment.create(self._folder, log_start_offset, self._config.segment_index_bytes, self._now_ms)
+            )
+        for segment in self._segments[:-1]:
+            segment.seal()
+        log_start_offset = max(log_start_offset, self._segments[0].base_offset)
+        self._epochs.truncate_from_end(end_offset)
+        self._epochs.truncate_from_start(log_start_offset)
+        return LoadedLog(
+            segments=self._segments,
+            epochs=self._epochs,
+            log_start_offset=log_start_offset,
+            log_end_offset=end_offset,
+            recovery_point=end_offset if clean_shutdown else min(recovery_point, end_offset),
+            names=self._names,
+            events=self._events,
+            scanned_bytes=self._scanned_bytes,
+        )
+
+    def _note(self, event: str) -> None:
+        self._events.append(event)
+        _log.warning("%s: %s", self._folder.path, event)
+
+    # -- names
+
+    def _remove(self, name: str) -> None:
+        self._disk.remove(f"{self._folder.path}/{name}")
+        self._names.remove(name)
+
+    def _finish_interrupted_renames(self) -> None:
+        """Kafka's rules: a `.swap` without older `.cleaned` beside it is a finished copy and wins."""
+        swaps: list[tuple[int, str]] = []
+        cleaned: list[tuple[int, str]] = []
+        for name in list(self._names):
+            parsed = parse_offset_file_name(name)
+            if parsed is None:
+                continue
+            offset, rest = parsed
+            if rest.endswith(DELETED_SUFFIX):
+                self._remove(name)
+            elif rest.endswith(CLEANED_SUFFIX):
+                cleaned.append((offset, name))
+            elif rest.endswith(SWAP_SUFFIX):
+                swaps.append((offset, name))
+        first_cleaned = min((offset for offset, _ in cleaned), default=None)
+        for offset, name in swaps:
+            if first_cleaned is not None and offset >= first_cleaned:
+                self._note(f"removed {name} of an unfinished split")
+                self._remove(name)
+        for _, name in cleaned:
+            self._remove(name)
+        valid = [(offset, name) for offset, name in swaps if name in self._names]
+        if valid:
+            self._put_swaps_in_place(valid)
+
+    def _put_swaps_in_place(self, swaps: list[tuple[int, str]]) -> None:
+        logs = [offset for offset, name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]
+        if logs:
+            start, end = min(logs), max(self._swap_end_offset(offset) for offset in logs)
+            for name in list(self._names):
+                parsed = parse_offset_file_name(name)
+                if parsed is not None and start <= parsed[0] < end and parsed[1] in SEGMENT_SUFFIXES:
+                    # The swapped copy holds its records.
+                    self._remove(name)
+        for _, name in swaps:
+            target = name.removesuffix(SWAP_SUFFIX)
+            self._disk.rename(f"{self._folder.path}/{name}", f"{self._folder.path}/{target}")
+            self._names.remove(name)
+            if target not in self._names:
+                self._names.append(target)
+        self._names.sort()
+        self._disk.sync_directory(self._folder.path)
+        self._note(f"finished the swap of {len(logs)} segments")
+
+    def _swap_end_offset(self, base_offset: int) -> int:
+        """The offset after the last record of a swapped segment; its batches are hopped over."""
+        path = self._folder.file(base_offset, LOG_SUFFIX + SWAP_SUFFIX)
+        file = self._disk.open(path)
+        try:
+            position, end_offset = 0, base_offset
+            while True:
+                head = file.pread(BATCH_HEADER_BYTES, position)
+                if not head:
+                    return end_offset
+                header = read_header(head)
+                end_offset = header.next_offset
+                position += header.size_bytes
+        except CorruptBatch:
+            return end_offset
+        finally:
+            file.close()
+
+    def _read_epochs(self) -> LeaderEpochs:
+        if LEADER_EPOCH_CHECKPOINT not in self._names:
+            return LeaderEpochs()
+        path = f"{self._folder.path}/{LEADER_EPOCH_CHECKPOINT}"
+        try:
+            return LeaderEpochs(parse_epochs(self._disk.read_bytes(path), path))
+        except (MalformedCheckpoint, ValueError) as error:
+            # Only what lies below the recovery point is lost, and a replica then truncates by what is left.
+            self._note(f"leader epochs unreadable: {error}")
+            return LeaderEpochs()
+
+    def _find_segments(self, recovery_point: int | None) -> None:
+        """One Segment per `.log`; index files without a log are litter.
+
+        Indexes are loaded or rebuilt, but not from the recovery point on: there, recovery makes them anew.
+        """
+        bases = []
+        for name in list(self._names):
+            parsed = parse_offset_file_name(name)
+            if parsed is None or parsed[1] not in SEGMENT_SUFFIXES:
+                continue
+            if parsed[1] == LOG_SUFFIX:
+                bases.append(parsed[0])
+            elif f"{name.partition('.')[0]}{LOG_SUFFIX}" not in self._names:
+                self._note(f"removed {name}, which has no log")
+                self._remove(name)
+        names = set(self._names)
+        self._segments = [
+            Segment.open(self._folder, base, self._config.segment_index_bytes, self._now_ms)
+            for base in sorted(bases)
+        ]
+        count = len(self._segments) if recovery_point is None else self._place_of(recovery_point)
+        for segment in self._segments[:count]:
+            present = {
+                suffix
+                for suffix in SEGMENT_SUFFIXES
+                if offset_file_name(segment.base_offset, suffix) in names
+            }
+            self._load_indexes(segment, present)
+
+    def _place_of(self, offset: int) -> int:
+        """Of the segment that holds `offset`, or would; 0 if it is below all."""
+        return max(bisect_right([segment.base_offset for segment in self._segments], offset) - 1, 0)
+
+    def _load_indexes(self, segment: Segment, present: set[str]) -> None:
+        try:
+            if OFFSET_INDEX_SUFFIX not in present:
+                raise CorruptIndex("the offset index is missing")
+            if TIME_INDEX_SUFFIX not in present and segment.size_bytes:
+                raise CorruptIndex("the time index is missing")
+            segment.load_indexes()
+            if segment.last_indexed_position() > max(segment.size_bytes - 1, 0):
+                raise CorruptIndex("the offset index points behind the end of the log")
+        except CorruptIndex as error:
+            problem = self._go_through(segment, only_indexes=True)
+            self._note(f"rebuilt the indexes of segment {segment.base_offset}: {error}")
+            if problem is not None:
+                self._note(f"segment {segment.base_offset} is corrupt: {problem}: cut there")
+
+    # -- contents
+
+    def _check_last_segment(self) -> None:
+        """Trust after a clean stop goes as far as hopping over the last batches."""
+        if not self._segments:
+            return
+        try:
+            self._segments[-1].read_end_offset()
+        except CorruptBatch as error:
+            self._note(f"corrupt after a clean stop: {error}")
+            self._go_through(self._segments[-1])
+
+    def _recover_from(self, first: int, recovery_point: int) -> None:
+        """Go through the segments from the one with the recovery point on, and cut at the first fault."""
+        if first and self._segments[first].base_offset == recovery_point:
+            self._check_sealed(self._segments[first - 1])
+        if self._segments:
+            # Those batches will name their epochs; a checkpoint written before a truncation may name others.
+            self._epochs.truncate_from_end(self._segments[first].base_offset)
+        end_offset: int | None = None
+        for place in range(first, len(self._segments)):
+            segment = self._segments[place]
+            if end_offset is not None and segment.base_offset != end_offset:
+                # A roll puts each segment where the one before it ended. Unflushed segments are never
+                # cleaned, so this is the lost tail of the one before, not a gap that compaction made.
+                self._cut_before(place, f"segment {segment.base_offset} does not continue at {end_offset}")
+                return
+            problem = self._go_through(segment)
+            if problem is not None:
+                self._cut_before(place + 1, f"segment {segment.base_offset}: {problem}")
+                return
+            end_offset = segment.read_end_offset()
+
+    def _check_sealed(self, segment: Segment) -> None:
+        """The final time entry of this segment may be lost, if it was rolled after the last flush."""
+        try:
+            segment.find_max_timestamp()
+        except CorruptBatch as error:
+            problem = self._go_through(segment, only_indexes=True)
+            self._note(f"flushed segment {segment.base_offset} is corrupt: {problem or error}: cut there")
+
+    def _cut_before(self, place: int, problem: str) -> None:
+        end_offset = self._segments[place - 1].read_end_offset()
+        self._note(f"cut at offset {end_offset}: {problem}")
+        if place < len(self._segments):
+            self._remove_segments_from(place)
+
+    def _remove_segments_from(self, place: int) -> None:
+        """From the last to the first, so that a crash on the way leaves a prefix; durable before going on."""
+        for segment in reversed(self._segments[place:]):
+            self._note(f"removed segment {segment.base_offset} of {segment.size_bytes} bytes")
+            segment.remove_files()
+        del self._segments[place:]
+        self._disk.sync_directory(self._folder.path)
+
+    def _go_through(self, segment: Segment, *, only_indexes: bool = False) -> str | None:
+        """Check every batch, rebuild the indexes, learn the epochs; cut at the first fault and tell it.
+
+        `only_indexes`: the segment may be in the middle of the log, where its epochs are known already.
+        """
+        segment.reset()
+        file = segment.log_file()
+        size = file.size()
+        scan = _Scan(file, size, segment.base_offset)
+        epochs = self._epochs
+        interval = self._config.index_interval_bytes
+        while (header := scan.next_batch()) is not None:
+            position, last_offset = scan.position, header.last_offset
+            if not segment.offset_index.accepts(last_offset):
+                scan.problem = f"offset {last_offset} is out of the segment's range at byte {position}"
+                break
+            segment.recovered(position, last_offset, header.size_bytes, header.max_timestamp, interval)
+            if not only_indexes and header.partition_leader_epoch > epochs.latest_epoch:
+                epochs.assign(header.partition_leader_epoch, header.base_offset)
+            scan.advance(header)
+        self._scanned_bytes += scan.position
+        segment.cut_file(scan.position)
+        return scan.problem
+
+
+class _Scan:
+    """Goes through a segment's file batch by batch, reading it in large pieces."""
+
+    __slots__ = ("_chunk", "_chunk_start", "_file", "_next_offset", "_size", "position", "problem")
+
+    def __init__(self, file: File, size: int, base_offset: int) -> None:
+        self._file = file
+        self._size = size
+        self._next_offset = base_offset
+        self._chunk = b""
+        self._chunk_start = 0
+        self.position = 0
+        self.problem: str | None = None
+
+    def next_batch(self) -> BatchHeader | None:
+        """The batch at `position` if it is good; None at the end, or where `problem` says what is wrong."""
+        position = self.position
+        if position >= self._size:
+            return None
+        at = position - self._chunk_start
+        if at + BATCH_HEADER_BYTES > len(self._chunk):
+            at = self._read_chunk()
+        try:
+            header = read_header(self._chunk, at)
+        except CorruptBatch as error:
+            return self._stop(str(error))
+        size = header.size_bytes
+        if position + size > self._size:
+            return self._stop(f"a batch of {size} bytes where {self._size - position} are left")
+        if header.base_offset < self._next_offset or header.last_offset_delta < 0:
+            return self._stop(
+                f"offsets {header.base_offset} to {header.last_offset} after {self._next_offset}"
+            )
+        if at + size > len(self._chunk):
+            if header.magic >= 2 and size > SCAN_BYTES:
+                crc = crc_of_file(self._file, position + 21, position + size, SCAN_BYTES)
+                return header if crc == header.crc else self._stop("wrong CRC")
+            at = self._read_chunk(size)
+        if not crc_is_valid(self._chunk, at, header):
+            return self._stop("wrong CRC")
+        return header
+
+    def _read_chunk(self, at_least: int = 0) -> int:
+        self._chunk = self._file.pread(max(SCAN_BYTES, at_least), self.position)
+        self._chunk_start = self.position
+        return 0
+
+    def _stop(self, problem: str) -> BatchHeader | None:
+        self.problem = f"{problem} at byte {self.position} of {self._size}"
+        return None
+
+    def advance(self, header: BatchHeader) -> None:
+        self.position += header.size_bytes
+        self._next_offset = header.next_offset

@@ -1,0 +1,83 @@
+"""Which segments at the front of a log may go. A core: facts in, a number out.
+
+Only whole segments go, oldest first, and none that reaches beyond the high watermark: the log's start
+offset must never pass it. The order of the reasons is Kafka's: first what lies before the start offset
+(DeleteRecords), then the surplus of size, then age. Without `delete` in the cleanup policy only the first
+counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from settings.topic import TopicConfig
+
+
+class AgingSegment(Protocol):
+    """What retention asks of a segment."""
+
+    base_offset: int
+    size_bytes: int
+
+    def largest_timestamp(self) -> int:
+        """Milliseconds since the epoch."""
+
+
+class Retention:
+    """One look at one log."""
+
+    __slots__ = ("_high_watermark", "_log_end_offset", "_segments", "deletable")
+
+    def __init__(self, segments: Sequence[AgingSegment], high_watermark: int, log_end_offset: int) -> None:
+        self._segments = segments
+        self._high_watermark = high_watermark
+        self._log_end_offset = log_end_offset
+        self.deletable = 0
+        """How many segments from the front on may go; all of them, if even the active one is due."""
+
+    def apply(self, config: TopicConfig, log_start_offset: int, now_ms: int) -> int:
+        """All rules, one after the other; gives `deletable`."""
+        self.before(log_start_offset)
+        if config.deletes:
+            self.by_size(config.retention_bytes)
+            self.by_age(config.retention_ms, now_ms)
+        return self.deletable
+
+    def _next(self) -> tuple[AgingSegment, int, bool] | None:
+        """(the oldest segment left, the offset after it, whether it is the active one), if it is eligible."""
+        place = self.deletable
+        if place == len(self._segments):
+            return None
+        segment = self._segments[place]
+        is_active = place + 1 == len(self._segments)
+        end_offset = self._log_end_offset if is_active else self._segments[place + 1].base_offset
+        if end_offset > self._high_watermark or (is_active and not segment.size_bytes):
+            return None
+        return segment, end_offset, is_active
+
+    def before(self, log_start_offset: int) -> None:
+        """Segments that end at or before the start offset."""
+        while (candidate := self._next()) is not None:
+            _, end_offset, is_active = candidate
+            if is_active or end_offset > log_start_offset:
+                return
+            self.deletable += 1
+
+    def by_size(self, retention_bytes: int) -> None:
+        """The oldest, as long as what stays is no less than `retention_bytes`; -1 is no limit."""
+        if retention_bytes < 0:
+            return
+        surplus = sum(segment.size_bytes for segment in self._segments[self.deletable :]) - retention_bytes
+        while (candidate := self._next()) is not None and surplus >= candidate[0].size_bytes:
+            surplus -= candidate[0].size_bytes
+            self.deletable += 1
+
+    def by_age(self, retention_ms: int, now_ms: int) -> None:
+        """Those whose youngest record is older than `retention_ms`; -1 is no limit."""
+        if retention_ms < 0:
+            return
+        while (candidate := self._next()) is not None:
+            if now_ms - candidate[0].largest_timestamp() <= retention_ms:
+                return
+            self.deletable += 1

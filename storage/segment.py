@@ -1,0 +1,492 @@
+"""One segment of a log: a `.log` file of record batches, and its two indexes.
+
+The segment turns offsets into file positions and back to whole batches. It knows the size of its file by
+itself, so bytes that a failed write left behind the last good batch are never served; and it remembers the
+boundaries that its readers at the tail ask for, so those need not touch a file. It knows nothing of
+leaders, producers or other segments.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from protocol.records.batch import (
+    BATCH_HEADER_BYTES,
+    NO_TIMESTAMP,
+    OFFSET_AND_SIZE_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    read_header,
+)
+from runtime.world import Bytes, Disk, File
+from storage.indexes import PAGE_BYTES, OffsetIndex, TimeIndex, TimestampOffset
+from storage.names import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    offset_file_name,
+)
+
+_HOP = struct.Struct(">qi4xb6xi")
+"""Base offset, length, magic, last offset delta: what it takes to get from one batch to the next."""
+HOP_BYTES = _HOP.size
+_MIN_BATCH_LENGTH = 14
+_MAX_TIMESTAMP_POSITION = 35
+_INT64 = struct.Struct(">q")
+
+_BOUNDARIES_KEPT = 32
+_CURSORS_KEPT = 16
+
+
+@dataclass(slots=True)
+class Folder:
+    """Where the files of one log are. All of its segments share it: a directory is renamed once."""
+
+    disk: Disk
+    path: str
+
+    def file(self, base_offset: int, suffix: str) -> str:
+        return f"{self.path}/{offset_file_name(base_offset, suffix)}"
+
+    def snapshot(self, offset: int) -> str:
+        return self.file(offset, SNAPSHOT_SUFFIX)
+
+
+class AppendedBatch(NamedTuple):
+    """What a segment needs to know of a batch that it is given."""
+
+    position: int
+    """Within the bytes that are appended."""
+    size_bytes: int
+    last_offset: int
+    max_timestamp: int
+
+
+class Boundary(NamedTuple):
+    """A place between two batches."""
+
+    position: int
+    next_offset: int
+    """The offset after the batch before it; -1 if that batch was not looked at."""
+    next_size_bytes: int
+    """Of the batch after it; -1 if that was not looked at."""
+
+
+class Segment:
+    """Batches from `base_offset` on. Create it with `create` or `open`.
+
+    `first_batch_timestamp` is the largest timestamp of the first batch (-1 unknown), from which
+    `segment.ms` counts.
+    """
+
+    __slots__ = (
+        "_boundaries",
+        "_bytes_since_index",
+        "_cursors",
+        "_dirty",
+        "_file",
+        "_folder",
+        "_max_timestamp",
+        "_tail_unknown",
+        "base_offset",
+        "created_ms",
+        "deleted",
+        "first_batch_timestamp",
+        "offset_index",
+        "size_bytes",
+        "time_index",
+    )
+
+    def __init__(self, folder: Folder, base_offset: int, index_max_bytes: int, now_ms: int) -> None:
+        disk = folder.disk
+        self._folder = folder
+        self._file: File | None = None
+        self.base_offset = base_offset
+        self.size_bytes = 0
+        self.created_ms = now_ms
+        self.first_batch_timestamp: int | None = None
+        self.deleted = False
+        self._max_timestamp: TimestampOffset | None = None
+        self._bytes_since_index = 0
+        self._dirty = False
+        self._tail_unknown = False
+        """A write failed and the file may be longer than `size_bytes`."""
+        self._boundaries: dict[int, int] = {}
+        """Recently appended: an offset to where the first batch that reaches it begins."""
+        self._cursors: dict[int, int] = {}
+        """The same for where readers that are behind stopped."""
+        self.offset_index = OffsetIndex(
+            disk, folder.file(base_offset, OFFSET_INDEX_SUFFIX), base_offset, index_max_bytes
+        )
+        self.time_index = TimeIndex(
+            disk, folder.file(base_offset, TIME_INDEX_SUFFIX), base_offset, index_max_bytes
+        )
+
+    @classmethod
+    def create(cls, folder: Folder, base_offset: int, index_max_bytes: int, now_ms: int) -> Segment:
+        """An empty segment; files of the same name lose their contents."""
+        segment = cls(folder, base_offset, index_max_bytes, now_ms)
+        segment._max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset)
+        segment._dirty = True
+        try:
+            file = segment.log_file()
+            if file.size():
+                file.truncate(0)
+            for index in (segment.offset_index, segment.time_index):
+                index.create()
+                # Most segments of most partitions never look into their indexes again before they are
+                # flushed.
+                index.close()
+        except OSError:
+            # Left where it is, it would stand for a part of the log that the segment before it still fills.
+            segment.remove_files()
+            raise
+        return segment
+
+    @classmethod
+    def open(cls, folder: Folder, base_offset: int, index_max_bytes: int, now_ms: int) -> Segment:
+        """A segment whose `.log` exists. The indexes are loaded apart: they may need to be rebuilt."""
+        segment = cls(folder, base_offset, index_max_bytes, now_ms)
+        segment.size_bytes = folder.disk.size(segment.log_path)
+        return segment
+
+    def load_indexes(self) -> None:
+        """`CorruptIndex` if either cannot belong to this segment."""
+        for index in (self.offset_index, self.time_index):
+            try:
+                index.load()
+            finally:
+                index.close()
+
+    # -- what it is
+
+    @property
+    def log_path(self) -> str:
+        return self._folder.file(self.base_offset, LOG_SUFFIX)
+
+    @property
+    def open_files(self) -> int:
+        return (self._file is not None) + self.offset_index.is_open + self.time_index.is_open
+
+    def log_file(self) -> File:
+        """The `.log`, opened on first use."""
+        if self._file is None:
+            self._file = self._folder.disk.open(self.log_path, create=True)
+        return self._file
+
+    @property
+    def max_timestamp(self) -> TimestampOffset:
+        """The largest timestamp in the segment (-1 if no record has one) and the last offset of its batch."""
+        if self._max_timestamp is None:
+            self._max_timestamp = self.time_index.last_entry
+        return self._max_timestamp
+
+    def largest_timestamp(self) -> int:
+        """What retention by time goes by: the records' own time; the file's if they have none (magic 0)."""
+        timestamp = self.max_timestamp.timestamp
+        return timestamp if timestamp >= 0 else self._folder.disk.modified_ms(self.log_path)
+
+    def waited_ms(self, now_ms: int, batch_timestamp: int) -> int:
+        """How long this segment has been written to, by the records' time where they have one."""
+        if self.first_batch_timestamp is None:
+            self.first_batch_timestamp = NO_TIMESTAMP
+            if self.size_bytes >= BATCH_HEADER_BYTES:
+                (self.first_batch_timestamp,) = _INT64.unpack(self._pread(8, _MAX_TIMESTAMP_POSITION))
+        if self.first_batch_timestamp >= 0:
+            return batch_timestamp - self.first_batch_timestamp
+        return now_ms - self.created_ms
+
+    # -- writing
+
+    def append(self, data: Bytes, batches: list[AppendedBatch], index_interval_bytes: int) -> None:
+        """Write `data` at the end, in one call. After an OSError the segment is as it was before."""
+        start = self.size_bytes
+        offset_index = self.offset_index
+        # Before the data, so that an index that cannot be written leaves nothing to undo.
+        if offset_index.unwritten_bytes >= PAGE_BYTES or self.time_index.unwritten_bytes >= PAGE_BYTES:
+            offset_index.write_out()
+            self.time_index.write_out()
+        if self._tail_unknown:
+            self.cut_unknown_tail()
+        try:
+            (self._file or self.log_file()).pwrite(data, start)
+        except OSError:
+            self._tail_unknown = True
+            raise
+        if not start:
+            self.first_batch_timestamp = batches[0].max_timestamp
+        max_timestamp = self.max_timestamp
+        since_index = self._bytes_since_index
+        boundaries = self._boundaries
+        for position, size, last_offset, timestamp in batches:
+            if timestamp > max_timestamp[0]:
+                max_timestamp = self._max_timestamp = TimestampOffset(timestamp, last_offset)
+            if since_index > index_interval_bytes:
+                offset_index.append(last_offset, start + position)
+                self.time_index.maybe_append(*max_timestamp)
+                since_index = 0
+            since_index += size
+            boundaries[last_offset + 1] = start + position + size
+        self._bytes_since_index = since_index
+        self.size_bytes = start + len(data)
+        self._dirty = True
+        while len(boundaries) > _BOUNDARIES_KEPT:
+            del boundaries[next(iter(boundaries))]
+
+    def cut_unknown_tail(self) -> None:
+        """Give back what a failed write may have left behind the last good batch."""
+        if self._tail_unknown:
+            self.log_file().truncate(self.size_bytes)
+            self._tail_unknown = False
+
+    def seal(self) -> None:
+        """This segment gets no more appends: the time index learns its largest timestamp, memory is freed."""
+        self.cut_unknown_tail()
+        self.time_index.maybe_append(*self.max_timestamp)
+        self.offset_index.seal()
+        self.time_index.seal()
+        self._boundaries.clear()
+
+    def write_out(self) -> None:
+        """As at a clean stop: what the files lack of what memory knows."""
+        self.cut_unknown_tail()
+        self.time_index.maybe_append(*self.max_timestamp)
+        self.offset_index.write_out()
+        self.time_index.write_out()
+
+    def files_to_sync(self) -> list[File]:
+        """The files that changed since they were last given here. Data comes before the indexes into it."""
+        files: list[File] = []
+        if self._dirty:
+            self.cut_unknown_tail()
+            self._dirty = False
+            files.append(self.log_file())
+        files += self.offset_index.files_to_sync()
+        files += self.time_index.files_to_sync()
+        return files
+
+    def truncate_to(self, offset: int) -> int | None:
+        """Cut the first batch that reaches `offset`, and all after it; gives its base offset if there was
+        one.
+        """
+        position = self.position_of(offset)
+        removed = self._hop(position)[0] if position < self.size_bytes else None
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        if removed is not None or self._tail_unknown:
+            self.log_file().truncate(position)
+            self._tail_unknown = False
+            self._dirty = True
+        self.size_bytes = position
+        self._bytes_since_index = 0
+        self._boundaries.clear()
+        self._cursors.clear()
+        if not position:
+            self.first_batch_timestamp = None
+        self.find_max_timestamp()
+        return removed
+
+    def find_max_timestamp(self) -> None:
+        """Learn what the time index may not say: the batches after the last offset entry are looked at.
+
+        Both indexes are written to at the same batches, so up to there the time index knows it all.
+        """
+        largest = self.time_index.last_entry
+        for _, header in self.headers(self.last_indexed_position()):
+            if header.max_timestamp > largest.timestamp:
+                largest = TimestampOffset(header.max_timestamp, header.last_offset)
+        self._max_timestamp = largest
+
+    def last_indexed_position(self) -> int:
+        """Where the last batch begins that the offset index knows; 0 if it knows none."""
+        index = self.offset_index
+        return index.entry(index.entries - 1).position if index.entries else 0
+
+    def reset(self) -> None:
+        """Forget all about the contents, before they are gone through again."""
+        self.offset_index.create()
+        self.time_index.create()
+        self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self.first_batch_timestamp = None
+        self._bytes_since_index = 0
+        self._boundaries.clear()
+        self._cursors.clear()
+
+    def recovered(self, position: int, last_offset: int, size: int, timestamp: int, interval: int) -> None:
+        """Index a batch that is in the file already (the counterpart of `append`)."""
+        if not position:
+            self.first_batch_timestamp = timestamp
+        if timestamp > self.max_timestamp.timestamp:
+            self._max_timestamp = TimestampOffset(timestamp, last_offset)
+        if self._bytes_since_index > interval:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(*self.max_timestamp)
+            self._bytes_since_index = 0
+            if self.offset_index.unwritten_bytes >= PAGE_BYTES:
+                self.offset_index.write_out()
+                self.time_index.write_out()
+        self._bytes_since_index += size
+
+    def cut_file(self, size_bytes: int) -> None:
+        """The file ends at a boundary found by going through it."""
+        if self.log_file().size() != size_bytes:
+            self.log_file().truncate(size_bytes)
+        self.size_bytes = size_bytes
+        self._dirty = True
+
+    # -- finding
+
+    def _pread(self, count: int, position: int) -> bytes:
+        return (self._file or self.log_file()).pread(count, position)
+
+    def _corrupt(self, position: int, problem: str) -> CorruptBatch:
+        return CorruptBatch(f"{self.log_path} at byte {position}: {problem}")
+
+    def _hop(self, position: int) -> tuple[int, int, int]:
+        """(base offset, last offset, size in bytes) of the batch at `position`."""
+        data = self._pread(HOP_BYTES, position)
+        return self._parse_hop(data, 0, position)
+
+    def _parse_hop(self, data: bytes, at: int, position: int) -> tuple[int, int, int]:
+        if len(data) - at < HOP_BYTES:
+            raise self._corrupt(position, "the file ends within a batch head")
+        base_offset, length, magic, delta = _HOP.unpack_from(data, at)
+        if magic < 2:
+            delta = 0
+        if (
+            length < _MIN_BATCH_LENGTH
+            or delta < 0
+            or position + length + OFFSET_AND_SIZE_BYTES > self.size_bytes
+        ):
+            raise self._corrupt(position, f"no batch begins here (length {length}, offset delta {delta})")
+        return base_offset, base_offset + delta, length + OFFSET_AND_SIZE_BYTES
+
+    def position_of(self, offset: int) -> int:
+        """Where the first batch begins that reaches `offset`; the end of the segment if none does.
+
+        No file is touched for offsets that were just appended or where a reader stopped.
+        """
+        known = self._boundaries.get(offset)
+        if known is None:
+            known = self._cursors.get(offset)
+            if known is None:
+                if offset <= self.base_offset:
+                    return 0
+                return self._search(self.offset_index.lookup(offset).position, offset)
+        return known
+
+    def _search(self, position: int, offset: int) -> int:
+        """Hop from batch to batch, in steps of a page, from a boundary on."""
+        chunk, chunk_start = b"", position
+        while position < self.size_bytes:
+            at = position - chunk_start
+            if at + HOP_BYTES > len(chunk):
+                chunk, chunk_start, at = self._pread(PAGE_BYTES, position), position, 0
+            _, last_offset, size = self._parse_hop(chunk, at, position)
+            if last_offset >= offset:
+                break
+            position += size
+        return position
+
+    def boundary_within(self, start: int, limit: int) -> Boundary:
+        """The last boundary at or before `limit`, seen from the boundary `start` <= limit < size.
+
+        Its position is `start` if the first batch already reaches beyond `limit`.
+        """
+        position = max(start, self.offset_index.lookup_position(limit).position)
+        next_offset = -1
+        chunk, chunk_start = b"", position
+        while position < self.size_bytes:
+            at = position - chunk_start
+            if at + HOP_BYTES > len(chunk):
+                chunk, chunk_start, at = self._pread(PAGE_BYTES, position), position, 0
+            _, last_offset, size = self._parse_hop(chunk, at, position)
+            if position + size > limit:
+                return Boundary(position, next_offset, size)
+            position += size
+            next_offset = last_offset + 1
+        return Boundary(position, next_offset, -1)
+
+    def remember_cursor(self, next_offset: int, position: int) -> None:
+        """A reader stopped at this boundary and will come back for it."""
+        cursors = self._cursors
+        cursors[next_offset] = position
+        if len(cursors) > _CURSORS_KEPT:
+            del cursors[next(iter(cursors))]
+
+    def headers(self, position: int = 0, step_bytes: int = PAGE_BYTES) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, head) of each batch from a boundary on, read in steps of `step_bytes`."""
+        chunk, chunk_start = b"", position
+        while position < self.size_bytes:
+            at = position - chunk_start
+            if at + BATCH_HEADER_BYTES > len(chunk):
+                chunk, chunk_start, at = self._pread(step_bytes, position), position, 0
+            header = read_header(chunk, at)
+            if header.last_offset_delta < 0 or position + header.size_bytes > self.size_bytes:
+                raise self._corrupt(position, f"no batch begins here (length {header.batch_length})")
+            yield position, header
+            position += header.size_bytes
+
+    def read_end_offset(self) -> int:
+        """The offset after the last batch, looked up in the file; the base offset if it is empty."""
+        end_offset = self.base_offset
+        for _, header in self.headers(self.last_indexed_position()):
+            end_offset = header.next_offset
+        return end_offset
+
+    # -- the end of it
+
+    def mark_deleted(self) -> None:
+        """Rename the files so that a restart deletes them; who still reads them can go on."""
+        disk = self._folder.disk
+        # The indexes first: a log without indexes can be rebuilt, indexes without a log are litter.
+        for suffix in reversed(SEGMENT_SUFFIXES):
+            path = self._folder.file(self.base_offset, suffix)
+            if disk.exists(path):
+                disk.rename(path, path + DELETED_SUFFIX)
+        self.deleted = True
+
+    def remove_files(self) -> None:
+        """For good. Files that are gone already are no error."""
+        self.close_files()
+        disk = self._folder.disk
+        ending = DELETED_SUFFIX if self.deleted else ""
+        for suffix in reversed(SEGMENT_SUFFIXES):
+            path = self._folder.file(self.base_offset, suffix) + ending
+            if disk.exists(path):
+                disk.remove(path)
+
+    def directory_renamed(self) -> None:
+        """The folder has a new path; files that are open stay open."""
+        self.offset_index.path = self._folder.file(self.base_offset, OFFSET_INDEX_SUFFIX)
+        self.time_index.path = self._folder.file(self.base_offset, TIME_INDEX_SUFFIX)
+
+    def close_files(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self.offset_index.close()
+        self.time_index.close()
+
+    def __repr__(self) -> str:
+        return f"Segment({self.base_offset}, {self.size_bytes} bytes)"
+
+
+def crc_of_file(file: File, position: int, end: int, step_bytes: int) -> int:
+    """CRC-32C of a part of a file that is too large to be read at once."""
+    crc = 0
+    while position < end:
+        data = file.pread(min(step_bytes, end - position), position)
+        if not data:
+            break
+        crc = crc32c(data, crc)
+        position += len(data)
+    return crc

@@ -1,0 +1,65 @@
+"""The producer snapshot files of one log: one at each roll and at a clean stop, named by the offset they
+stand for.
+
+Knows the files, not what is in them. A snapshot that a crash tore fails its CRC and the one before it is
+used.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable
+
+from storage.names import SNAPSHOT_SUFFIX, parse_offset_file_name
+from storage.segment import Folder
+
+
+class SnapshotFiles:
+    """Offsets of the snapshots on disk, ascending."""
+
+    __slots__ = ("_folder", "offsets", "unsynced")
+
+    def __init__(self, folder: Folder, names: Iterable[str]) -> None:
+        self._folder = folder
+        self.offsets = sorted(
+            parsed[0]
+            for parsed in map(parse_offset_file_name, names)
+            if parsed is not None and parsed[1] == SNAPSHOT_SUFFIX
+        )
+        self.unsynced: list[int] = []
+        """Written but not known to be durable."""
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Without a sync: a snapshot can be made again, so it must not hold up an append."""
+        file = self._folder.disk.open(self._folder.snapshot(offset), create=True)
+        try:
+            file.truncate(0)
+            file.pwrite(data, 0)
+        finally:
+            file.close()
+        if offset not in self.offsets:
+            insort(self.offsets, offset)
+        self.unsynced.append(offset)
+
+    def read(self, offset: int) -> bytes:
+        return self._folder.disk.read_bytes(self._folder.snapshot(offset))
+
+    def remove(self, offsets: Iterable[int]) -> None:
+        """Files that are gone already are no error."""
+        disk = self._folder.disk
+        for offset in list(offsets):
+            path = self._folder.snapshot(offset)
+            if disk.exists(path):
+                disk.remove(path)
+            if offset in self.offsets:
+                self.offsets.remove(offset)
+            if offset in self.unsynced:
+                self.unsynced.remove(offset)
+
+    def remove_strays(self, base_offsets: Iterable[int], end_offset: int) -> None:
+        """Keep those of a segment's start and the newest of all, if the log reaches that far."""
+        wanted = set(base_offsets)
+        usable = [offset for offset in self.offsets if offset <= end_offset]
+        if usable:
+            wanted.add(usable[-1])
+        self.remove(offset for offset in self.offsets if offset not in wanted or offset > end_offset)
