@@ -121,6 +121,7 @@ class SocketListener:
 
     async def accept(self) -> Connection:
         """The next connection; ConnectionLost once closed, OSError if the machine has no sockets left."""
+        await trio.lowlevel.checkpoint()
         while not self._closed:
             try:
                 accepted, address = self._socket.accept()

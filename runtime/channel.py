@@ -1,0 +1,318 @@
+"""Outgoing calls to one node: dialled on first use, pipelined over one connection, matched by correlation id.
+
+A channel never retries. Its errors tell the caller what it must know to do so: whether the request can have
+been processed. After an error the next call dials again; waiting in between is the caller's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import trio
+
+from protocol.api_keys import API_SPECS, ApiKey, ApiSpec
+from protocol.errors import ErrorCode, MalformedMessage
+from protocol.framing import request_prefix
+from protocol.headers import ResponseHeader
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.schema import Message, decode, decode_prefix, encode_chunks
+from runtime.frames import FrameError, FrameReader
+from runtime.outgoing import Outgoing
+from runtime.world import Chunk, Connection, ConnectionLost, DialFailed, DialRefused, World
+
+log = logging.getLogger(__name__)
+
+MAX_RESPONSE_BYTES = 2**31 - 1
+"""The protocol's own bound; memory is taken only as the bytes come."""
+
+SCRATCH_BYTES = 32 * 1024
+CLIENT_SOFTWARE_NAME = "barnabas"
+CLIENT_SOFTWARE_VERSION = "0.1.0"
+
+
+class ChannelError(Exception):
+    """A call got no answer."""
+
+
+class NotSent(ChannelError):
+    """The request certainly did not reach the peer. `refused`: the peer's host answered that nobody
+    listens."""
+
+    def __init__(self, reason: str, *, refused: bool = False) -> None:
+        super().__init__(reason)
+        self.refused = refused
+
+
+class UnsupportedVersion(NotSent):
+    """The peer does not serve the API in a version that we speak."""
+
+
+class ConnectionFailed(ChannelError):
+    """The connection ended before the answer came: the request may have been processed."""
+
+
+class CallTimedOut(ChannelError):
+    """No answer in time: the request may have been processed, or may yet be."""
+
+
+class _Waiter:
+    """One call under way; it is woken with a frame or with an error."""
+
+    __slots__ = ("error", "frame", "woken")
+
+    def __init__(self) -> None:
+        self.woken = trio.Event()
+        self.frame: bytearray | None = None
+        self.error: ChannelError | None = None
+
+
+class _Link:
+    """One open connection of a channel, with the calls that wait on it."""
+
+    def __init__(self, connection: Connection, nursery: trio.Nursery, on_lost: Callable[[], None]) -> None:
+        self._connection = connection
+        self._outgoing = Outgoing(connection)
+        self._nursery = nursery
+        self._on_lost = on_lost
+        self._waiters: dict[int, _Waiter] = {}
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.closed = False
+
+    async def run(self) -> None:
+        """Receive answers until the connection ends."""
+        reader = FrameReader(self._connection, MAX_RESPONSE_BYTES, bytearray(SCRATCH_BYTES + 4))
+        try:
+            while not self.closed:
+                for frame in await reader.read():
+                    self._answered(frame)
+        except (ConnectionLost, FrameError, MalformedMessage) as error:
+            self._lose(error)
+        finally:
+            self.close("the channel is closing")
+
+    def post(self, correlation_id: int, chunks: list[Chunk]) -> _Waiter:
+        """Send one request; raises NotSent if it certainly did not go."""
+        if self.closed:
+            raise NotSent("the connection just closed")
+        size_bytes = sum(map(len, chunks))
+        waiter = _Waiter()
+        self._waiters[correlation_id] = waiter
+        try:
+            self._outgoing.send([size_bytes.to_bytes(4, "big"), *chunks], size_bytes + 4)
+        except ConnectionLost as lost:
+            # The peer's end of this frame is missing for ever, so it cannot act on it.
+            del self._waiters[correlation_id]
+            self._lose(lost)
+            raise NotSent(str(lost)) from lost
+        if self._outgoing.unsent_bytes and not self._outgoing.draining:
+            self._outgoing.draining = True
+            self._nursery.start_soon(self._drain)
+        return waiter
+
+    def close(self, reason: str) -> None:
+        """Close; every call that still waits fails."""
+        if not self.closed:
+            self.closed = True
+            self._connection.close()
+            self._outgoing.clear()
+            waiters, self._waiters = self._waiters, {}
+            for waiter in waiters.values():
+                waiter.error = ConnectionFailed(reason)
+                waiter.woken.set()
+
+    def _answered(self, frame: bytearray) -> None:
+        waiter = self._waiters.pop(int.from_bytes(frame[:4], "big", signed=True), None)
+        if waiter is None or len(frame) < 4:
+            raise MalformedMessage("an answer to no request")
+        waiter.frame = frame
+        waiter.woken.set()
+
+    async def _drain(self) -> None:
+        try:
+            await self._outgoing.drain()
+        except ConnectionLost as lost:
+            self._lose(lost)
+
+    def _lose(self, error: Exception) -> None:
+        if not self.closed:
+            self.close(str(error))
+            self._on_lost()
+
+
+class Channel:
+    """Calls to one host and port. Every method may be used by many tasks at once."""
+
+    def __init__(self, world: World, nursery: trio.Nursery, host: str, port: int, *, client_id: str) -> None:
+        """`nursery` runs the receiving; when it is cancelled the connection closes."""
+        self.host = host
+        self.port = port
+        self.on_closed: Callable[[bool], None] | None = None
+        """Called with False when the peer ended an established connection, with True when a dial was refused:
+        both are early news that its process may be gone."""
+        self._world = world
+        self._nursery = nursery
+        self._client_id = client_id
+        self._link: _Link | None = None
+        self._opening = trio.Lock()
+        self._last_correlation_id = 0
+        self._closed = False
+
+    @property
+    def connected(self) -> bool:
+        return self._link is not None and not self._link.closed
+
+    async def call(self, request: Message, *, timeout_ms: float, version: int | None = None) -> Any:
+        """Send `request`, in the highest version both sides speak or in `version`, and give the response.
+
+        Byte fields of the response that are records are views into its frame, which nobody else uses.
+        Raises NotSent, UnsupportedVersion, ConnectionFailed or CallTimedOut.
+        """
+        spec = API_SPECS[ApiKey(request.API_KEY)]
+        chosen, frame = await self._exchange(spec, request, version, timeout_ms)
+        try:
+            return decode(spec.response_type(), _body(frame, spec, chosen), chosen)
+        except MalformedMessage as error:
+            raise self._malformed(spec, error) from error
+
+    async def call_raw(
+        self, api_key: ApiKey, version: int, body: Sequence[Chunk], *, timeout_ms: float
+    ) -> memoryview:
+        """Send an encoded request body and give the encoded response body, writable and the caller's own."""
+        spec = API_SPECS[api_key]
+        chosen, frame = await self._exchange(spec, body, version, timeout_ms)
+        try:
+            return _body(frame, spec, chosen)
+        except MalformedMessage as error:
+            raise self._malformed(spec, error) from error
+
+    async def connect(self, *, timeout_ms: float) -> None:
+        """Make sure that there is a connection. Raises NotSent."""
+        with trio.move_on_after(timeout_ms / 1000):
+            await self._open()
+            return
+        raise NotSent(f"connecting to {self.host}:{self.port} took longer than {timeout_ms} ms")
+
+    def close(self) -> None:
+        """Close for good: calls under way raise ConnectionFailed, later ones NotSent."""
+        self._closed = True
+        self._drop_link("the channel was closed")
+
+    async def _exchange(
+        self, spec: ApiSpec, request: Message | Sequence[Chunk], version: int | None, timeout_ms: float
+    ) -> tuple[int, bytearray]:
+        """(version, frame of the response)"""
+        link: _Link | None = None
+        waiter: _Waiter | None = None
+        with trio.move_on_after(timeout_ms / 1000):
+            link = self._link
+            if link is None or link.closed:
+                link = await self._open()
+            version = self._choose(link, spec, version)
+            waiter = self._post(link, spec, version, request)
+            return version, await self._wait(waiter)
+        if link is None or waiter is None:
+            raise NotSent(f"connecting to {self.host}:{self.port} took longer than {timeout_ms} ms")
+        # The connection may be half dead, and answers keep their order: it is of no more use to anybody.
+        link.close(f"{spec.name} to {self.host}:{self.port} timed out")
+        raise CallTimedOut(f"{spec.name} to {self.host}:{self.port}: no answer in {timeout_ms} ms")
+
+    def _post(self, link: _Link, spec: ApiSpec, version: int, request: Message | Sequence[Chunk]) -> _Waiter:
+        self._last_correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
+        prefix = request_prefix(spec.key, version, self._last_correlation_id, self._client_id)
+        chunks = (
+            encode_chunks(request, version, prefix) if isinstance(request, Message) else [prefix, *request]
+        )
+        return link.post(self._last_correlation_id, chunks)
+
+    async def _wait(self, waiter: _Waiter) -> bytearray:
+        await waiter.woken.wait()
+        if waiter.error is not None:
+            raise waiter.error
+        assert waiter.frame is not None
+        return waiter.frame
+
+    async def _open(self) -> _Link:
+        async with self._opening:
+            link = self._link
+            if link is not None and not link.closed:
+                return link
+            if self._closed:
+                raise NotSent("the channel was closed")
+            link = self._link = _Link(await self._dial(), self._nursery, self._lost)
+            try:
+                self._nursery.start_soon(link.run)
+                await self._learn_versions(link)
+            except (ConnectionFailed, MalformedMessage) as error:
+                link.close(str(error))
+                raise NotSent(f"handshake with {self.host}:{self.port} failed: {error}") from error
+            except BaseException:
+                link.close("the handshake was given up")
+                raise
+            if self._closed:
+                link.close("the channel was closed")
+                raise NotSent("the channel was closed")
+            return link
+
+    async def _dial(self) -> Connection:
+        try:
+            return await self._world.network.dial(self.host, self.port)
+        except DialRefused as error:
+            if self.on_closed is not None:
+                self.on_closed(True)
+            raise NotSent(str(error), refused=True) from error
+        except DialFailed as error:
+            raise NotSent(str(error)) from error
+
+    async def _learn_versions(self, link: _Link) -> None:
+        """Ask which versions the peer serves; one that does not know ours answers in version 0 (KIP-511)."""
+        spec = API_SPECS[ApiKey.API_VERSIONS]
+        ask = ApiVersionsRequest(
+            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
+        )
+        for version in (spec.max_version, 0):
+            body = _body(await self._wait(self._post(link, spec, version, ask)), spec, version)
+            if int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+                continue
+            response = decode(ApiVersionsResponse, body, version)
+            if response.error_code != ErrorCode.NONE:
+                raise MalformedMessage(f"ApiVersions answered error {response.error_code}")
+            link.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+            return
+
+    def _choose(self, link: _Link, spec: ApiSpec, version: int | None) -> int:
+        lowest, highest = link.versions.get(spec.key, (0, -1))
+        if version is None:
+            version = min(highest, spec.max_version)
+            if version >= max(lowest, spec.min_version):
+                return version
+        elif lowest <= version <= highest:
+            return version
+        wanted = f"{spec.min_version}-{spec.max_version}" if version is None else str(version)
+        raise UnsupportedVersion(
+            f"{self.host}:{self.port} serves {spec.name} {lowest}-{highest}, wanted {wanted}"
+        )
+
+    def _malformed(self, spec: ApiSpec, error: MalformedMessage) -> ConnectionFailed:
+        reason = f"malformed {spec.name} response from {self.host}:{self.port}: {error}"
+        self._drop_link(reason)
+        return ConnectionFailed(reason)
+
+    def _drop_link(self, reason: str) -> None:
+        if self._link is not None:
+            self._link.close(reason)
+
+    def _lost(self) -> None:
+        log.debug("connection to %s:%d lost", self.host, self.port)
+        if self.on_closed is not None:
+            self.on_closed(False)
+
+
+def _body(frame: bytearray, spec: ApiSpec, version: int) -> memoryview:
+    """What follows the response header."""
+    view = memoryview(frame)
+    position = 4
+    if spec.response_header_version(version) == 1:
+        _, position = decode_prefix(ResponseHeader, view, 0, 1)
+    return view[position:]

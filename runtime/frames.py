@@ -1,0 +1,109 @@
+"""Incoming frames (int32 size, then that many bytes), cut out of one connection. Knows nothing of what is in
+them.
+
+Small frames are over-read, many at once, into a scratch buffer and copied out; what is missing of a large one
+is read straight into its place. Every frame is its own bytearray, so its reader may keep it, change it or
+slice it freely.
+"""
+
+from __future__ import annotations
+
+from runtime.world import Connection
+
+SCRATCH_BYTES = 128 * 1024
+EXACT_READ_BYTES = 32 * 1024
+"""From so many missing bytes on, a frame is read into its place; below, over-reading saves a call for the
+next one."""
+
+TRUSTED_BYTES = 2 * 1024 * 1024
+"""What a frame may claim before any of it came. A larger one doubles its memory only as its bytes arrive."""
+
+
+class FrameError(Exception):
+    """The peer announced a frame that is negative or too large; the rest of its bytes means nothing."""
+
+
+class FrameReader:
+    """Cuts one connection into frames.
+
+    `scratch` may be shared by many readers: bytes stay in it only between the end of a receive and the end of
+    the `read` around it, and nothing awaits in between.
+    """
+
+    __slots__ = ("_connection", "_filled", "_head", "_max_frame_bytes", "_partial", "_scratch", "_size")
+
+    def __init__(self, connection: Connection, max_frame_bytes: int, scratch: bytearray) -> None:
+        self._connection = connection
+        self._max_frame_bytes = max_frame_bytes
+        self._scratch = memoryview(scratch)
+        self._partial: bytearray | None = None
+        """The frame under way; it holds `_filled` of its `_size` bytes and has room for at least one more."""
+        self._size = 0
+        self._filled = 0
+        self._head = b""
+        """0 to 3 bytes of the next frame's size; never any while a frame is under way."""
+
+    async def read(self) -> list[bytearray]:
+        """Receive once; the frames completed by it, in order, perhaps none.
+
+        Raises ConnectionLost at the end and FrameError for a bad size.
+        """
+        partial = self._partial
+        if partial is not None and self._size - self._filled >= EXACT_READ_BYTES:
+            with memoryview(partial) as whole, whole[self._filled :] as rest:
+                self._filled += await self._connection.receive_into(rest)
+            if self._filled == self._size:
+                self._partial = None
+                return [partial]
+            self._make_room(partial)
+            return []
+        received = self._scratch[4:]
+        count = await self._connection.receive_into(received)
+        return self._cut(received[:count])
+
+    def _cut(self, received: memoryview) -> list[bytearray]:
+        frames: list[bytearray] = []
+        position, end = 0, len(received)
+        partial = self._partial
+        if partial is not None:
+            position = min(self._size - self._filled, end)
+            self._fill(partial, received[:position])
+            if self._filled < self._size:
+                return frames
+            frames.append(partial)
+            self._partial = None
+        elif self._head:
+            # The size's first bytes came earlier: put them back in front, where room was left for them.
+            start = 4 - len(self._head)
+            self._scratch[start:4] = self._head
+            received = self._scratch[start : 4 + end]
+            end = len(received)
+        while end - position >= 4:
+            size = int.from_bytes(received[position : position + 4], "big", signed=True)
+            if not 0 <= size <= self._max_frame_bytes:
+                raise FrameError(f"a frame of {size} bytes, at most {self._max_frame_bytes} are allowed")
+            position += 4
+            if size > end - position:
+                self._start(size, received[position:])
+                self._head = b""
+                return frames
+            frames.append(bytearray(received[position : position + size]))
+            position += size
+        self._head = bytes(received[position:])
+        return frames
+
+    def _start(self, size: int, first: memoryview) -> None:
+        partial = bytearray(min(size, TRUSTED_BYTES))
+        self._partial, self._size, self._filled = partial, size, 0
+        self._fill(partial, first)
+
+    def _fill(self, partial: bytearray, data: memoryview) -> None:
+        self._filled += len(data)
+        if self._filled > len(partial):  # over-read past what was trusted so far
+            partial.extend(bytes(self._filled - len(partial)))
+        partial[self._filled - len(data) : self._filled] = data
+        self._make_room(partial)
+
+    def _make_room(self, partial: bytearray) -> None:
+        if self._filled == len(partial) < self._size:
+            partial.extend(bytes(min(len(partial), self._size - len(partial))))

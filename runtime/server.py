@@ -1,0 +1,166 @@
+"""Accepting connections and serving them, within limits. What a request means is its handler's.
+
+One `Server` may serve several listeners: they share the limits and the flushing of answers, so that a request
+on one listener which completes others on another needs no wake-up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+import trio
+
+from runtime.exchange import (
+    Flusher,
+    Handle,
+    Request,
+    ResponseSlot,
+    ServerConnection,
+    ServerLimits,
+    Service,
+)
+from runtime.frames import SCRATCH_BYTES
+from runtime.world import ConnectionLost, Listener, World
+
+__all__ = ["Handle", "Request", "ResponseSlot", "Server", "ServerLimits", "serve_listener"]
+
+log = logging.getLogger(__name__)
+
+ACCEPT_RETRY_SECONDS = 0.1
+"""Pause after the machine refused an accept (no descriptors left): trying at once would only spin."""
+
+
+class Server:
+    """All listeners of one node that lead to one handler."""
+
+    def __init__(self, world: World, handle: Handle, limits: ServerLimits) -> None:
+        self._world = world
+        self._limits = limits
+        self._flusher = Flusher()
+        self._service = Service(handle, limits, world.monotonic, self._flusher, bytearray(SCRATCH_BYTES + 4))
+        self._listeners: list[Listener] = []
+        self._connections: dict[int, ServerConnection] = {}
+        self._per_host: Counter[str] = Counter()
+        self._next_id = 0
+        self._stopping = False
+        self._vacancy = trio.lowlevel.ParkingLot()
+        """Who waits for a connection to end."""
+        self._creation_tokens = float(limits.max_connection_creation_rate)
+        self._creation_counted_ms = world.monotonic.now_ms()
+
+    @property
+    def connections(self) -> int:
+        """How many are open now."""
+        return len(self._connections)
+
+    async def serve(self, listener: Listener, listener_name: str) -> None:
+        """Serve `listener` until `stop` (returns once its last connection ended) or cancellation."""
+        self._listeners.append(listener)
+        try:
+            async with trio.open_nursery() as helpers:
+                helpers.start_soon(self._flusher.run)
+                helpers.start_soon(self._close_idle)
+                async with trio.open_nursery() as nursery:
+                    await self._accept(listener, listener_name, nursery)
+                helpers.cancel_scope.cancel()
+        finally:
+            listener.close()
+            self._listeners.remove(listener)
+
+    async def stop(self) -> None:
+        """Accept and read nothing more, answer what is under way, and close; the caller bounds the time."""
+        self._stopping = True
+        for listener in self._listeners:
+            listener.close()
+        for connection in list(self._connections.values()):
+            connection.finish()
+        self._vacancy.unpark_all()
+        while self._connections:
+            await self._vacancy.park()
+
+    def flush(self) -> None:
+        """Send what was filled since; saves a wake-up where a callback outside any request fills many
+        slots."""
+        self._flusher.flush()
+
+    async def _accept(self, listener: Listener, listener_name: str, nursery: trio.Nursery) -> None:
+        while not self._stopping:
+            if len(self._connections) >= self._limits.max_connections:
+                await self._vacancy.park()
+                continue
+            await self._await_creation_token()
+            try:
+                connection = await listener.accept()
+            except ConnectionLost:
+                return
+            except OSError as error:
+                log.error("cannot accept on listener %s: %s", listener_name, error)
+                await trio.sleep(ACCEPT_RETRY_SECONDS)
+                continue
+            if self._stopping or self._too_many_from(connection.peer_host):
+                connection.close()
+                continue
+            serving = ServerConnection(self._service, connection, listener_name, self._next_id)
+            self._connections[self._next_id] = serving
+            nursery.start_soon(self._serve_connection, serving, self._next_id, nursery)
+            self._next_id += 1
+
+    def _too_many_from(self, host: str) -> bool:
+        limits = self._limits
+        limit = limits.max_connections_per_ip_overrides.get(host, limits.max_connections_per_ip)
+        if self._per_host[host] < limit:
+            self._per_host[host] += 1
+            return False
+        log.info("refusing a connection from %s: it has %d", host, limit)
+        return True
+
+    async def _serve_connection(
+        self, serving: ServerConnection, connection_id: int, nursery: trio.Nursery
+    ) -> None:
+        try:
+            if self._stopping:
+                serving.finish()
+            await serving.run(nursery)
+        finally:
+            serving.close()
+            del self._connections[connection_id]
+            self._per_host[serving.peer_host] -= 1
+            if not self._per_host[serving.peer_host]:
+                del self._per_host[serving.peer_host]
+            self._vacancy.unpark_all()
+
+    async def _await_creation_token(self) -> None:
+        rate = self._limits.max_connection_creation_rate
+        while True:
+            now_ms = self._world.monotonic.now_ms()
+            gained = (now_ms - self._creation_counted_ms) * rate / 1000
+            self._creation_tokens = min(float(rate), self._creation_tokens + gained)
+            self._creation_counted_ms = now_ms
+            if self._creation_tokens >= 1:
+                self._creation_tokens -= 1
+                return
+            await trio.sleep(1 / max(rate, 1))
+
+    async def _close_idle(self) -> None:
+        idle_ms = self._limits.connections_max_idle_ms
+        if idle_ms <= 0:
+            return
+        while True:
+            await trio.sleep(idle_ms / 4000)
+            deadline_ms = self._world.monotonic.now_ms() - idle_ms
+            for connection in list(self._connections.values()):
+                if connection.is_idle_since(deadline_ms):
+                    connection.close()
+
+
+async def serve_listener(
+    world: World,
+    listener: Listener,
+    handle: Handle,
+    limits: ServerLimits,
+    *,
+    listener_name: str = "PLAINTEXT",
+) -> None:
+    """Serve one listener until cancelled: a server of its own."""
+    await Server(world, handle, limits).serve(listener, listener_name)

@@ -1,0 +1,115 @@
+"""Running a story so that one seed gives one schedule. The only file that knows trio's private names.
+
+trio runs each batch of ready tasks in random order. With its deterministic flag on, it sorts the batch by the
+tasks' age and then shuffles with `_r`, which we seed: so the order is still arbitrary, but the same in every
+run, whatever the hash seed and the addresses of objects. Threads and sockets would bring their own time in,
+and are refused.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import trio
+import trio._core._run as trio_scheduler
+
+from runtime.simulated.universe import Universe
+
+T = TypeVar("T")
+
+REFUSED_EVENTS = ("socket.connect", "socket.bind", "socket.getaddrinfo", "subprocess.Popen")
+"""Audit events that mean the real world (trio's own wake-up socket pair raises none of them)."""
+
+
+class RealWorldTouched(RuntimeError):
+    """A simulated story used a thread, a socket or a process."""
+
+
+class SimulationStuck(RuntimeError):
+    """Every task of a story waited, and nothing was ever to happen again."""
+
+
+class _Guard:
+    """Whether a simulation runs, and in which thread. Audit hooks cannot be removed, so there is one for
+    ever."""
+
+    def __init__(self) -> None:
+        self.thread: int | None = None
+        self._installed = False
+
+    def install(self) -> None:
+        if not self._installed:
+            self._installed = True
+            sys.addaudithook(self._audit)
+
+    def _audit(self, event: str, _: tuple[Any, ...]) -> None:
+        if self.thread is not None and event in REFUSED_EVENTS and threading.get_ident() == self.thread:
+            raise RealWorldTouched(f"{event} in a simulation")
+
+
+_guard = _Guard()
+
+
+def run_simulation(seed: int, story: Callable[..., Awaitable[T]], *args: object) -> T:
+    """Run `story(universe, *args)` under virtual time and a schedule fixed by `seed`; gives what it returns.
+
+    Time passes only when every task waits, and then at once. Raises SimulationStuck if that would be for
+    ever.
+    """
+    universe = Universe(seed)
+
+    async def main() -> T:
+        stuck = False
+
+        def give_up() -> None:
+            nonlocal stuck
+            assert not stuck, "a task shields itself from the end of a story that is stuck"
+            stuck = True
+            scope.cancel()
+
+        with trio.CancelScope() as scope:
+            universe.time.on_stuck = give_up
+            try:
+                return await story(universe, *args)
+            finally:
+                universe.time.on_stuck = None
+        raise SimulationStuck(f"seed {seed}: at {universe.time.now} s every task waits for ever")
+
+    with _fixed_schedule(seed), _no_real_world():
+        return trio.run(main, clock=universe.time)
+
+
+@contextmanager
+def _fixed_schedule(seed: int) -> Iterator[None]:
+    scheduler: Any = trio_scheduler
+    before = scheduler._ALLOW_DETERMINISTIC_SCHEDULING
+    state = scheduler._r.getstate()
+    scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True
+    scheduler._r.seed(f"{seed}/schedule")
+    try:
+        yield
+    finally:
+        scheduler._ALLOW_DETERMINISTIC_SCHEDULING = before
+        scheduler._r.setstate(state)
+
+
+@contextmanager
+def _no_real_world() -> Iterator[None]:
+    _guard.install()
+    threads: Any = trio.to_thread
+    run_sync, outer = threads.run_sync, _guard.thread
+    threads.run_sync = _refuse_thread
+    _guard.thread = threading.get_ident()
+    try:
+        yield
+    finally:
+        _guard.thread = outer
+        threads.run_sync = run_sync
+
+
+async def _refuse_thread(*_: object, **__: object) -> None:
+    raise RealWorldTouched("a thread in a simulation: blocking work goes through World.run_blocking")

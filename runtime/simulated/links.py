@@ -1,0 +1,163 @@
+"""The wires between hosts: one directed link for each ordered pair, and the pump that lets parcels arrive in
+time.
+
+A link may be cut (nothing passes, and nobody is told) or stalled; both only hold parcels back, as TCP sends
+again what was not acknowledged, except what nobody sends again (a reset). Knows hosts by name, no connection.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Protocol
+
+from runtime.simulated.virtual_time import VirtualTime
+
+
+class Parcel(Protocol):
+    """Something under way on a link. If it is sent several times it arrives as often, in order."""
+
+    def arrive(self) -> None:
+        """It is at the other end."""
+
+    def vanishes(self) -> bool:
+        """The closed link is no delay but the end of what would arrive next; it must forget it."""
+
+
+class Link:
+    """The way from one host to another."""
+
+    __slots__ = (
+        "_wires",
+        "cut",
+        "held",
+        "latency_mean_ms",
+        "latency_min_ms",
+        "source",
+        "stalled",
+        "target",
+        "target_down",
+    )
+
+    def __init__(self, source: str, target: str, wires: Wires, latency_ms: tuple[float, float]) -> None:
+        self.source = source
+        self.target = target
+        self._wires = wires
+        self.latency_min_ms, self.latency_mean_ms = latency_ms
+        """A parcel takes the least, plus an exponential time with this mean."""
+        self.cut = False
+        self.stalled = False
+        self.target_down = False
+        self.held: list[Parcel] = []
+
+    @property
+    def open(self) -> bool:
+        return not (self.cut or self.stalled or self.target_down)
+
+    def send(self, parcel: Parcel) -> None:
+        """Let `parcel` arrive after this link's latency."""
+        wires = self._wires
+        delay_ms = self.latency_min_ms
+        if self.latency_mean_ms > 0:
+            delay_ms += wires.chance.expovariate(1.0 / self.latency_mean_ms)
+        wires.time.call_at(wires.time.now + delay_ms / 1000.0, self._arrived, parcel)
+
+    def _arrived(self, parcel: Parcel) -> None:
+        """The latency is over: hand it over, or hold it back."""
+        self._wires.arrivals += 1
+        if not (self.cut or self.stalled or self.target_down):
+            parcel.arrive()
+        elif self.stalled or not parcel.vanishes():
+            self.held.append(parcel)
+
+    def set(
+        self, *, cut: bool | None = None, stalled: bool | None = None, target_down: bool | None = None
+    ) -> None:
+        """Change the link's state; once it is open, what was held comes through."""
+        if cut is not None:
+            self.cut = cut
+        if stalled is not None:
+            self.stalled = stalled
+        if target_down is not None:
+            self.target_down = target_down
+        if self.held and self.open:
+            held, self.held = self.held, []
+            for parcel in held:
+                self.send(parcel)
+
+
+class Wires:
+    """All links of a universe, and the ways to break them."""
+
+    def __init__(self, time: VirtualTime, chance: random.Random, latency_ms: tuple[float, float]) -> None:
+        self.time = time
+        self.chance = chance
+        self.arrivals = 0
+        """How many parcels came to the end of a link so far."""
+        self.latency_ms = latency_ms
+        """Of links that are used for the first time."""
+        self._links: dict[tuple[str, str], Link] = {}
+        self._names: dict[str, bool] = {}
+        """Every host, and whether it is down."""
+
+    def add_host(self, name: str, *, down: bool) -> None:
+        """Tell that a host exists, and whether it is down (unreachable, not refusing)."""
+        self._names[name] = down
+        for link in list(self._links.values()):
+            if link.target == name:
+                link.set(target_down=down)
+
+    def link(self, source: str, target: str) -> Link:
+        link = self._links.get((source, target))
+        if link is None:
+            latency_ms = (0.02, 0.02) if source == target else self.latency_ms
+            link = self._links[source, target] = Link(source, target, self, latency_ms)
+            link.target_down = self._names.get(target, False)
+        return link
+
+    def cut(self, source: str, target: str) -> None:
+        """Nothing passes from `source` to `target` any more."""
+        self.link(source, target).set(cut=True)
+
+    def cut_between(self, some: Iterable[str], others: Iterable[str], *, both_ways: bool = True) -> None:
+        """Cut every link from one of `some` to one of `others`, and back."""
+        targets = list(others)
+        for source in some:
+            for target in targets:
+                if source != target:
+                    self.cut(source, target)
+                    if both_ways:
+                        self.cut(target, source)
+
+    def isolate(self, name: str, *, outgoing: bool = True, incoming: bool = True) -> None:
+        """Cut a host off from all others: wholly, or one way only."""
+        others = [other for other in self._names if other != name]
+        if outgoing:
+            self.cut_between([name], others, both_ways=False)
+        if incoming:
+            self.cut_between(others, [name], both_ways=False)
+
+    def partition(self, *groups: Iterable[str]) -> None:
+        """Only hosts of the same group reach each other."""
+        sides = [list(group) for group in groups]
+        for index, side in enumerate(sides):
+            for other in sides[index + 1 :]:
+                self.cut_between(side, other)
+
+    def bridge(self, name: str, left: Iterable[str], right: Iterable[str]) -> None:
+        """Two halves that do not reach each other, while `name` reaches both."""
+        self.cut_between([n for n in left if n != name], [n for n in right if n != name])
+
+    def stall(self, source: str, target: str) -> None:
+        """Everything waits on this link until `heal`; unlike in a cut, nothing at all is lost."""
+        self.link(source, target).set(stalled=True)
+
+    def slow(self, source: str, target: str, latency_ms: tuple[float, float]) -> None:
+        """Set (least, mean of what comes on top) of a link."""
+        link = self.link(source, target)
+        link.latency_min_ms, link.latency_mean_ms = latency_ms
+
+    def heal(self) -> None:
+        """Undo every cut and stall, and nothing else."""
+        for link in list(self._links.values()):
+            link.set(cut=False, stalled=False)

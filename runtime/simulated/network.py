@@ -1,0 +1,407 @@
+"""The network as one process sees it, and TCP as far as anybody can tell: `runtime.world.Network` over links.
+
+Each connection has a pipe for either direction: bytes arrive in order, late, in pieces of any size, and the
+sender is held back when too many were not read. What is lost is never bytes in the middle but the news of an
+end.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import trio
+
+from runtime.network import EAGER_RECEIVES
+from runtime.simulated.disk import SimulatedFile
+from runtime.simulated.links import Link, Wires
+from runtime.simulated.process import SimulatedProcess
+from runtime.simulated.waiting import WaitingPlace
+from runtime.world import Bytes, Connection, ConnectionLost, DialFailed, DialRefused, File, Listener
+
+FIN = bytes(bytearray(b"FIN"))
+RST = bytes(bytearray(b"RST"))
+"""Marks in a pipe, told apart from data by identity: so they must be objects that nobody else can have."""
+
+EVERYWHERE = ("", "0.0.0.0", "::")
+ITSELF = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(slots=True)
+class NetworkHabits:
+    """How unkind the network is to everybody; set before or while a story runs."""
+
+    short_probability: float = 0.02
+    """How often a send or a receive takes only some of the bytes it could."""
+    dribble: bool = False
+    """Receives give three bytes at most."""
+    buffer_bytes: int = 256 * 1024
+    """Unread bytes that one direction of a connection holds."""
+
+
+class Fabric:
+    """What all processes' networks share: links, names, listeners, and the record of what happened."""
+
+    def __init__(self, wires: Wires, chance: random.Random, trace: Callable[[str], None]) -> None:
+        self.wires = wires
+        self.chance = chance
+        self.trace = trace
+        self.habits = NetworkHabits()
+        self.names: dict[str, str] = {}
+        """Host names and further addresses, to the node behind them."""
+        self.listeners: dict[tuple[str, int], SimulatedListener] = {}
+        self._next_port = 32768
+
+    def next_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+
+class Pipe:
+    """One direction of a connection: what is under way, and what waits to be read."""
+
+    __slots__ = ("_ends", "link", "received", "receiver", "sender", "unread_bytes", "withheld_bytes")
+
+    def __init__(self, link: Link, sender: SimulatedConnection, receiver: SimulatedConnection) -> None:
+        self.link = link
+        self.sender = sender
+        self.receiver = receiver
+        self._ends: deque[bytes] = deque()
+        """Sent and not arrived; the marks FIN and RST are told apart by identity."""
+        self.received: deque[memoryview] = deque()
+        self.unread_bytes = 0
+        """Of all that was sent."""
+        self.withheld_bytes = 0
+        """Read, but the way back is closed, so that the sender does not learn of it."""
+
+    def send(self, data: bytes) -> None:
+        self._ends.append(data)
+        self.link.send(self)
+
+    def forget(self) -> None:
+        """The sender's kernel is no more, or cannot reach anybody: what did not arrive never will."""
+        self._ends.clear()
+
+    def arrive(self) -> None:
+        if not self._ends:
+            return
+        data = self._ends.popleft()
+        receiver = self.receiver
+        fabric = receiver.fabric
+        fabric.trace(
+            f"{self.link.source}>{self.link.target} {receiver.number} {len(data)} {zlib.crc32(data)}"
+        )
+        if data is FIN or data is RST:
+            receiver.peer_gone("closed by the peer" if data is FIN else "reset by the peer")
+        elif receiver.closed:
+            receiver.reset()
+        else:
+            self.received.append(memoryview(data))
+            receiver.readable.wake()
+
+    def vanishes(self) -> bool:
+        if self._ends and self._ends[0] is RST:
+            self._ends.popleft()
+            return True
+        return False
+
+    def take(self, buffer: memoryview) -> int:
+        """Read what has arrived into `buffer`."""
+        taken, room = 0, len(buffer)
+        received = self.received
+        while received and taken < room:
+            head = received[0]
+            size = min(len(head), room - taken)
+            buffer[taken : taken + size] = head[:size]
+            taken += size
+            if size == len(head):
+                received.popleft()
+            else:
+                received[0] = head[size:]
+        self.acknowledge(taken)
+        return taken
+
+    def acknowledge(self, size: int) -> None:
+        """Tell the sender that there is room again, as soon as the way back is open."""
+        back = self.receiver.outgoing.link
+        if back.cut or back.stalled:
+            if self.withheld_bytes == 0:
+                back.held.append(_Acknowledgement(self))
+            self.withheld_bytes += size
+        else:
+            self.unread_bytes -= size + self.withheld_bytes
+            self.withheld_bytes = 0
+            self.sender.writable.wake()
+
+
+class _Acknowledgement:
+    """What a closed link keeps from the sender: how much was read."""
+
+    __slots__ = ("_pipe",)
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+
+    def arrive(self) -> None:
+        self._pipe.acknowledge(0)
+
+    def vanishes(self) -> bool:
+        return False
+
+
+class SimulatedConnection:
+    """One end of a connection."""
+
+    incoming: Pipe
+    outgoing: Pipe
+
+    def __init__(self, fabric: Fabric, process: SimulatedProcess, peer_host: str, peer_port: int) -> None:
+        self.fabric = fabric
+        self.number = fabric.next_port()
+        self.peer_host = peer_host
+        self.peer_port = peer_port
+        self.readable = WaitingPlace()
+        self.writable = WaitingPlace()
+        self.closed = False
+        self._process = process
+        self._gone: str | None = None
+        """Why the peer's end is no more, once that is known here."""
+        self._reset = False
+        self._eager = 0
+        process.on_end.append(self._process_ended)
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        assert len(buffer) > 0
+        self._eager += 1
+        if self._eager >= EAGER_RECEIVES:
+            self._eager = 0
+            await trio.lowlevel.checkpoint()
+        incoming = self.incoming
+        while not incoming.received or self._reset:
+            self._check_open()
+            if self._gone is not None:
+                raise ConnectionLost(self._gone)
+            self._eager = 0
+            await self.readable.wait()
+        self._check_open()
+        habits = self.fabric.habits
+        if habits.dribble:
+            buffer = buffer[:3]
+        elif self.fabric.chance.random() < habits.short_probability:
+            buffer = buffer[: self.fabric.chance.randint(1, len(buffer))]
+        return incoming.take(buffer)
+
+    def send_now(self, views: Sequence[Bytes]) -> int:
+        self._check_sendable()
+        data = bytes(views[0]) if len(views) == 1 else b"".join(views)
+        return self._send(data)
+
+    def send_file_now(self, file: File, offset: int, count: int) -> int:
+        self._check_sendable()
+        if count == 0:
+            return 0
+        assert isinstance(file, SimulatedFile), "a simulated connection sends simulated files only"
+        data = file.pread(min(count, max(self._room(), 1)), offset)
+        if not data:
+            raise EOFError(f"{file.path} ends before byte {offset + 1}")
+        return self._send(data)
+
+    async def wait_writable(self) -> None:
+        await trio.lowlevel.checkpoint()
+        while True:
+            self._check_sendable()
+            if self._room() > 0:
+                return
+            await self.writable.wait()
+
+    def close(self) -> None:
+        if not self.closed:
+            self._end(self._last_mark())
+            self._process.on_end.remove(self._process_ended)
+
+    def peer_gone(self, reason: str) -> None:
+        """The news that the other end closed arrived."""
+        if self._gone is None:
+            self._gone = reason
+            self._reset = reason != "closed by the peer"
+            self.readable.wake()
+            self.writable.wake()
+
+    def reset(self) -> None:
+        """Answer bytes that came for a connection that is no more here."""
+        if self.outgoing.link.open:
+            self.outgoing.send(RST)
+
+    def _send(self, data: bytes) -> int:
+        size = min(len(data), self._room())
+        habits = self.fabric.habits
+        if size > 1 and self.fabric.chance.random() < habits.short_probability:
+            size = self.fabric.chance.randint(1, size)
+        if size > 0:
+            self.outgoing.unread_bytes += size
+            self.outgoing.send(data if size == len(data) else data[:size])
+        return max(size, 0)
+
+    def _room(self) -> int:
+        return self.fabric.habits.buffer_bytes - self.outgoing.unread_bytes
+
+    def _process_ended(self, power_cut: bool) -> None:
+        cut = self.outgoing.link.cut
+        if cut:
+            # Nobody is left to send it again; the other end hears of it only when it sends something itself.
+            self.outgoing.forget()
+        self._end(None if cut or power_cut else self._last_mark())
+
+    def _last_mark(self) -> bytes:
+        # As in TCP, bytes that nobody will read turn the end into a reset.
+        return RST if self.incoming.received else FIN
+
+    def _end(self, mark: bytes | None) -> None:
+        self.closed = True
+        self.incoming.received.clear()
+        if mark is not None and self._gone is None:
+            self.outgoing.send(mark)
+        self.readable.wake()
+        self.writable.wake()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ConnectionLost("closed here")
+
+    def _check_sendable(self) -> None:
+        if self.closed:
+            raise ConnectionLost("closed here")
+        if self._gone is not None:
+            raise ConnectionLost(self._gone)
+
+
+class SimulatedListener:
+    """A listening port of a process."""
+
+    def __init__(self, fabric: Fabric, process: SimulatedProcess, port: int) -> None:
+        self.port = port
+        self._fabric = fabric
+        self._process = process
+        self._arrived: deque[SimulatedConnection] = deque()
+        self._waiting = WaitingPlace()
+        self._closed = False
+        fabric.listeners[process.name, port] = self
+        process.on_end.append(self._process_ended)
+
+    @property
+    def process(self) -> SimulatedProcess:
+        return self._process
+
+    def offer(self, connection: SimulatedConnection) -> None:
+        """A dial arrived."""
+        self._arrived.append(connection)
+        self._waiting.wake()
+
+    async def accept(self) -> Connection:
+        await trio.lowlevel.checkpoint()
+        while not self._closed:
+            if self._arrived:
+                return self._arrived.popleft()
+            await self._waiting.wait()
+        raise ConnectionLost("the listener is closed")
+
+    def close(self) -> None:
+        if not self._closed:
+            self._process.on_end.remove(self._process_ended)
+            self._process_ended(False)
+
+    def _process_ended(self, power_cut: bool) -> None:
+        self._closed = True
+        del self._fabric.listeners[self._process.name, self.port]
+        if self._process.alive:
+            for connection in self._arrived:
+                connection.close()
+        self._waiting.wake()
+
+
+class _Dial:
+    """A dial under way: it arrives twice, as the question there and as the answer here."""
+
+    def __init__(self, fabric: Fabric, process: SimulatedProcess, target: str, port: int) -> None:
+        self._fabric = fabric
+        self._process = process
+        self._target = target
+        self._port = port
+        self._asked = False
+        self.answer = WaitingPlace()
+        self.answered = False
+        self.connection: SimulatedConnection | None = None
+        self.given_up = False
+
+    def arrive(self) -> None:
+        fabric, source = self._fabric, self._process.name
+        if not self._asked:
+            self._asked = True
+            fabric.trace(f"{source}>{self._target} dial {self._port}")
+            listener = fabric.listeners.get((self._target, self._port))
+            if listener is not None:
+                self.connection = self._connect(listener)
+            fabric.wires.link(self._target, source).send(self)
+            return
+        fabric.trace(f"{self._target}>{source} {'connected' if self.connection else 'refused'}")
+        self.answered = True
+        if self.connection is not None and (self.given_up or not self._process.alive):
+            self.connection.close()
+        self.answer.wake()
+
+    def vanishes(self) -> bool:
+        return False
+
+    def _connect(self, listener: SimulatedListener) -> SimulatedConnection:
+        fabric = self._fabric
+        near = SimulatedConnection(fabric, self._process, self._target, self._port)
+        far = SimulatedConnection(fabric, listener.process, self._process.name, near.number)
+        wires = fabric.wires
+        near.outgoing = far.incoming = Pipe(wires.link(self._process.name, self._target), near, far)
+        far.outgoing = near.incoming = Pipe(wires.link(self._target, self._process.name), far, near)
+        listener.offer(far)
+        return near
+
+
+class SimulatedNetwork:
+    """The network of a process."""
+
+    def __init__(self, fabric: Fabric, process: SimulatedProcess) -> None:
+        self._fabric = fabric
+        self._process = process
+
+    async def dial(self, host: str, port: int) -> Connection:
+        await trio.lowlevel.checkpoint()
+        if not self._process.alive:
+            raise DialFailed(f"{self._process.name} was killed")
+        target = self._process.name if host in ITSELF else self._fabric.names.get(host)
+        if target is None:
+            raise DialFailed(f"{host}: unknown name")
+        dial = _Dial(self._fabric, self._process, target, port)
+        self._fabric.wires.link(self._process.name, target).send(dial)
+        try:
+            while not dial.answered:
+                await dial.answer.wait()
+        except BaseException:
+            dial.given_up = True
+            raise
+        if dial.connection is None:
+            raise DialRefused(f"{host}:{port}: nobody listens")
+        return dial.connection
+
+    async def listen(self, host: str, port: int) -> Listener:
+        await trio.lowlevel.checkpoint()
+        self._process.check_alive()
+        name = self._process.name
+        if host not in EVERYWHERE and host not in ITSELF and self._fabric.names.get(host) != name:
+            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL), host)
+        if port == 0:
+            port = self._fabric.next_port()
+        if (name, port) in self._fabric.listeners:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), f"{host}:{port}")
+        return SimulatedListener(self._fabric, self._process, port)

@@ -1,0 +1,111 @@
+"""One life of a simulated node: from its start to its end or its kill.
+
+After a kill nothing of the node may reach the outside again, whatever its `finally` blocks try: its files and
+disk answer EBADF, its connections are lost, its fault points and blocking work raise `NodeKilled`.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import trio
+
+T = TypeVar("T")
+
+
+class NodeKilled(BaseException):
+    """The node was killed right here. Not an Exception: no handler in the node may take it for an error of
+    its own."""
+
+
+class Executioner(Protocol):
+    """What ends a process: the universe."""
+
+    def reached(self, process: SimulatedProcess, point: str) -> None:
+        """The process came by a fault point; may kill it."""
+
+    def end(self, process: SimulatedProcess, *, power_cut: bool) -> None:
+        """Kill it."""
+
+
+class SimulatedProcess:
+    """The living part of a node. What outlives it (disk, clocks, name) is the host's."""
+
+    def __init__(
+        self, name: str, universe: Executioner, chance: random.Random, blocking_ms: tuple[float, float]
+    ) -> None:
+        self.name = name
+        self.alive = True
+        self.scope: trio.CancelScope | None = None
+        """Cancelled by a kill."""
+        self.chance = chance
+        self.blocking_ms = blocking_ms
+        """Blocking work takes the first, plus an exponential time of the second as its mean."""
+        self.changes = 0
+        """Disk operations so far that change something or make it durable."""
+        self.dies_at_change: int | None = None
+        self.dies_by_power_cut = False
+        self.on_end: list[Callable[[bool], None]] = []
+        """Called once with whether the power was cut, when the process ends in any way."""
+        self._universe = universe
+
+    def fault_point(self, name: str) -> None:
+        """The `World.fault_point` of this process."""
+        if self.alive:
+            self._universe.reached(self, name)
+        if not self.alive:
+            raise NodeKilled(f"{self.name} at {name}")
+
+    async def run_blocking(self, work: Callable[[], T]) -> T:
+        """The `World.run_blocking`: others run for a drawn time before the work, and for another before its
+        result.
+
+        As with a thread, the caller's own cancellation does not undo work that was begun.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        with trio.CancelScope(shield=True):
+            await self._blocking_pause()
+            try:
+                result = work()
+            finally:
+                # A thread's result, or its error, arrives later than its effects.
+                if self.alive:
+                    await self._blocking_pause()
+        return result
+
+    def check_alive(self) -> None:
+        """Raises OSError (EBADF) once the process ended: to it the disk is gone."""
+        if not self.alive:
+            raise OSError(errno.EBADF, f"{self.name} was killed")
+
+    def about_to_change(self) -> bool:
+        """Count a changing disk operation; True if the process is to die in the middle of it (see `die`)."""
+        if not self.alive:
+            raise OSError(errno.EBADF, f"{self.name} was killed")
+        self.changes += 1
+        return self.changes == self.dies_at_change
+
+    def die(self) -> None:
+        """End the process here; always raises NodeKilled."""
+        self._universe.end(self, power_cut=self.dies_by_power_cut)
+        raise NodeKilled(f"{self.name} at disk operation {self.changes}")
+
+    def ended(self, power_cut: bool) -> None:
+        """Close everything the process held, as its kernel does (or, without power, cannot do)."""
+        if self.alive:
+            self.alive = False
+            for close in self.on_end:
+                close(power_cut)
+            self.on_end.clear()
+            if self.scope is not None:
+                self.scope.cancel()
+
+    async def _blocking_pause(self) -> None:
+        least_ms, mean_ms = self.blocking_ms
+        drawn_ms = least_ms + (self.chance.expovariate(1.0 / mean_ms) if mean_ms > 0 else 0.0)
+        await trio.sleep(drawn_ms / 2000.0)
+        if not self.alive:
+            raise NodeKilled(f"{self.name} during blocking work")

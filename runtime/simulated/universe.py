@@ -1,0 +1,198 @@
+"""Everything around the simulated nodes: hosts with disks and clocks, the wires, chance, faults and the
+trace.
+
+All of it comes from one seed. Each part draws from a stream of its own, so that a draw more in one place does
+not shift every other. Knows nodes as names with one living process at most.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from runtime.simulated.clocks import SimulatedClock
+from runtime.simulated.disk import SimulatedDisk
+from runtime.simulated.links import Wires
+from runtime.simulated.network import Fabric, SimulatedNetwork
+from runtime.simulated.process import SimulatedProcess
+from runtime.simulated.store import Store
+from runtime.simulated.virtual_time import VirtualTime
+from runtime.world import World
+
+WALL_START_MS = 1_750_000_000_000.0
+TRACE_TAIL = 1000
+MAX_WALL_SKEW_MS = 500.0
+MAX_RATE_PPM = 200.0
+
+
+class Host:
+    """What of a node outlives its process."""
+
+    def __init__(self, name: str, universe: Universe) -> None:
+        chance = universe.stream(f"host/{name}")
+        self.name = name
+        self.wall_clock = SimulatedClock(
+            universe.time,
+            WALL_START_MS + chance.uniform(-MAX_WALL_SKEW_MS, MAX_WALL_SKEW_MS),
+            chance.uniform(-MAX_RATE_PPM, MAX_RATE_PPM),
+        )
+        self.monotonic = SimulatedClock(
+            universe.time, chance.uniform(0, 1e9), chance.uniform(-MAX_RATE_PPM, MAX_RATE_PPM)
+        )
+        self.store = Store(universe.stream(f"disk/{name}"), self.wall_clock.now_ms)
+        self.locks: dict[str, SimulatedProcess] = {}
+        self.blocking_ms = (0.2, 1.0)
+        """Time of blocking work: (least, mean of what comes on top); of processes started from now on."""
+        self.process: SimulatedProcess | None = None
+        self.lives = 0
+
+
+class Universe:
+    """One simulated world of many nodes. Use it inside one `run_simulation`."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.hosts: dict[str, Host] = {}
+        self.coverage: Counter[str] = Counter()
+        """How often each fault point was reached by any node."""
+        self.trace_tail: deque[str] = deque(maxlen=TRACE_TAIL)
+        """The last events, for whoever looks at a failure."""
+        self.time = VirtualTime()
+        self._digest = hashlib.blake2b(digest_size=16)
+        self.wires = Wires(self.time, self.stream("latency"), (0.2, 0.3))
+        self.fabric = Fabric(self.wires, self.stream("network"), self.trace)
+        self._armed: dict[tuple[str, str], tuple[int, bool]] = {}
+
+    def stream(self, name: str) -> random.Random:
+        """Chance for one purpose, fixed by the seed and `name`."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def trace(self, event: str) -> None:
+        """Add to the record of what happened; two runs of one seed must agree in it."""
+        line = f"{self.time.now:.6f} {event}"
+        self.trace_tail.append(line)
+        self._digest.update(line.encode())
+
+    def digest(self) -> str:
+        """The record so far, in short."""
+        return self._digest.hexdigest()
+
+    def host(self, name: str) -> Host:
+        """The host of that name, made on first use."""
+        host = self.hosts.get(name)
+        if host is None:
+            host = self.hosts[name] = Host(name, self)
+            self.fabric.names[name] = name
+            self.wires.add_host(name, down=False)
+        return host
+
+    def disk(self, name: str) -> Store:
+        """The disk of a node, with its faults."""
+        return self.host(name).store
+
+    def is_alive(self, name: str) -> bool:
+        process = self.host(name).process
+        return process is not None and process.alive
+
+    async def run_node(self, name: str, main: Callable[[World], Awaitable[object]]) -> bool:
+        """Run `main` as a node until it returns (True) or is killed (False). What it raises while alive is
+        raised."""
+        world = make_world(name, self)
+        process = self.hosts[name].process
+        assert process is not None
+        with trio.CancelScope() as process.scope:
+            try:
+                await main(world)
+            except BaseException as error:
+                # After a kill whatever the node still said is of no meaning, except to stop the whole
+                # program.
+                if process.alive or _stops_program(error):
+                    raise
+            finally:
+                survived = process.alive
+                process.ended(False)
+        return survived
+
+    def kill(self, name: str) -> None:
+        """SIGKILL: the node stops where it is; what it wrote stays, and peers that can hear of it do."""
+        self._end(name, power_cut=False)
+
+    def power_cut(self, name: str) -> None:
+        """The host goes dark: what was not synced is left to chance, and nobody is told.
+
+        It is reachable again (and refuses) from `boot` or the next start of the node on.
+        """
+        self._end(name, power_cut=True)
+
+    def boot(self, name: str) -> None:
+        """The host has power again; its node does not run yet."""
+        self.wires.add_host(name, down=False)
+
+    def kill_at(self, name: str, point: str, *, occurrence: int = 1, power_cut: bool = False) -> None:
+        """Kill the node when it reaches a fault point for the `occurrence`-th time from now."""
+        self._armed[name, point] = (occurrence, power_cut)
+
+    def kill_at_change(self, name: str, after: int, *, power_cut: bool = False) -> None:
+        """Kill the node in its `after`-th disk change or sync from now (counting from 1)."""
+        process = self.hosts[name].process
+        assert process is not None and process.alive, f"{name} does not run"
+        process.dies_at_change = process.changes + after
+        process.dies_by_power_cut = power_cut
+
+    # --- what processes call ---
+
+    def reached(self, process: SimulatedProcess, point: str) -> None:
+        self.coverage[point] += 1
+        armed = self._armed.get((process.name, point))
+        if armed is not None:
+            occurrence, power_cut = armed
+            if occurrence > 1:
+                self._armed[process.name, point] = (occurrence - 1, power_cut)
+            else:
+                del self._armed[process.name, point]
+                self.end(process, power_cut=power_cut)
+
+    def end(self, process: SimulatedProcess, *, power_cut: bool) -> None:
+        if self.hosts[process.name].process is process:
+            self._end(process.name, power_cut=power_cut)
+
+    def _end(self, name: str, *, power_cut: bool) -> None:
+        host = self.host(name)
+        self.trace(f"{name} {'power cut' if power_cut else 'kill'}")
+        if host.process is not None:
+            host.process.ended(power_cut)
+        if power_cut:
+            host.store.power_cut()
+            self.wires.add_host(name, down=True)
+
+
+def make_world(name: str, universe: Universe) -> World:
+    """Start a new life of the node `name`: its world, until it is killed. Boots its host if that is dark."""
+    host = universe.host(name)
+    assert host.process is None or not host.process.alive, f"{name} still runs"
+    universe.boot(name)
+    host.lives += 1
+    universe.trace(f"{name} start {host.lives}")
+    process = SimulatedProcess(
+        name, universe, universe.stream(f"process/{name}/{host.lives}"), host.blocking_ms
+    )
+    host.process = process
+    return World(
+        network=SimulatedNetwork(universe.fabric, process),
+        disk=SimulatedDisk(host.store, process, host.locks),
+        wall_clock=host.wall_clock,
+        monotonic=host.monotonic,
+        chance=universe.stream(f"node/{name}/{host.lives}"),
+        run_blocking=process.run_blocking,
+        fault_point=process.fault_point,
+    )
+
+
+def _stops_program(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_stops_program(inner) for inner in error.exceptions)
+    return isinstance(error, KeyboardInterrupt | SystemExit)
