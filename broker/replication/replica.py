@@ -199,6 +199,11 @@ class Replica:
         return self.role.isr if isinstance(self.role, Leading) else frozenset()
 
     @property
+    def pending_isr_change(self) -> IsrChangeWanted | None:
+        """What is proposed and not answered."""
+        return self.role.pending if isinstance(self.role, Leading) else None
+
+    @property
     def min_isr(self) -> int:
         return min(self.settings.min_insync_replicas, max(1, len(self.replicas)))
 

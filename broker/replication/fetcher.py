@@ -1,0 +1,322 @@
+"""Shell: follows leaders. One task for each broker that leads something of ours, over one connection to it.
+
+All partitions with the same leader share one incremental fetch session; what an answer brings is appended,
+and the next fetch leaves at once. What to fetch and what an answer means is decided in `follower.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import trio
+
+from broker.replication.follower import BoundsWanted, FetchWanted
+from broker.replication.leader_session import LeaderSession, PartitionKey
+from broker.replication.partition import Partition
+from kraft.metadata.image import NO_LEADER
+from protocol.messages.fetch import FetchResponse, ReplicaState
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from runtime.channel import ChannelError
+from runtime.world import World
+
+log = logging.getLogger(__name__)
+
+LATEST, EARLIEST = -1, -2
+FIRST_RETRY_MS = 100
+LAST_RETRY_MS = 1_000
+IMPATIENCE_MS = 20
+"""How long a fetch that waits at the leader holds up a partition that is not in it."""
+
+
+class LeaderChannel(Protocol):
+    """What is used of `runtime.channel.Channel`."""
+
+    async def call(self, request: Any, *, timeout_ms: float) -> Any:
+        """Raises ChannelError."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """The `replica.fetch.*` settings of this broker."""
+
+    node_id: int
+    fetch_wait_max_ms: int = 500
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 1_048_576
+    """Of one partition."""
+    fetch_response_max_bytes: int = 10_485_760
+    socket_timeout_ms: int = 30_000
+
+
+class Fetchers:
+    """Who is followed. `follow` is what `PartitionHost.follow` calls."""
+
+    def __init__(
+        self,
+        world: World,
+        nursery: trio.Nursery,
+        settings: FetchSettings,
+        broker_epoch: Callable[[], int],
+        channel_to: Callable[[int], LeaderChannel | None],
+    ) -> None:
+        """`channel_to` makes a channel to a broker at its present address, None if it has none."""
+        self._world = world
+        self._nursery = nursery
+        self._settings = settings
+        self._broker_epoch = broker_epoch
+        self._channel_to = channel_to
+        self._fetchers: dict[int, LeaderFetcher] = {}
+        self._leaders: dict[PartitionKey, int] = {}
+
+    def follow(self, partition: Partition, leader_id: int) -> None:
+        """Fetch `partition` from `leader_id` from now on, or (NO_LEADER) from nobody."""
+        before = self._leaders.pop(partition.key, NO_LEADER)
+        if before not in (NO_LEADER, leader_id):
+            self._fetchers[before].remove(partition)
+        if leader_id != NO_LEADER:
+            self._leaders[partition.key] = leader_id
+            fetcher = self._fetchers.get(leader_id)
+            if fetcher is None:
+                fetcher = self._fetchers[leader_id] = LeaderFetcher(
+                    leader_id, self._world, self._settings, self._broker_epoch, self._channel_to
+                )
+                self._nursery.start_soon(fetcher.run)
+            fetcher.add(partition)
+
+    def metadata_changed(self) -> None:
+        """Brokers may be reachable that were not: whoever waits before trying again tries now."""
+        for fetcher in self._fetchers.values():
+            fetcher.wake()
+
+    def lag(self, partition: Partition) -> int | None:
+        """By how many records it is known to be behind its leader; None if it is not followed."""
+        leader_id = self._leaders.get(partition.key)
+        if leader_id is None:
+            return None
+        return max(
+            0, self._fetchers[leader_id].high_watermarks.get(partition.key, 0) - partition.log.log_end_offset
+        )
+
+
+class LeaderFetcher:
+    """The task that follows one broker. It sleeps while nothing is to be fetched from it."""
+
+    def __init__(
+        self,
+        leader_id: int,
+        world: World,
+        settings: FetchSettings,
+        broker_epoch: Callable[[], int],
+        channel_to: Callable[[int], LeaderChannel | None],
+    ) -> None:
+        self.leader_id = leader_id
+        self.high_watermarks: dict[PartitionKey, int] = {}
+        """As the leader said last."""
+        self._clock = world.monotonic
+        self._settings = settings
+        self._broker_epoch = broker_epoch
+        self._channel_to = channel_to
+        self._channel: LeaderChannel | None = None
+        self._session = LeaderSession()
+        self._partitions: dict[PartitionKey, Partition] = {}
+        # Whose next question may differ from the last one; all others need no look.
+        self._moved: dict[PartitionKey, None] = {}
+        self._backing_off: dict[PartitionKey, int] = {}
+        self._asking_bounds: dict[PartitionKey, BoundsWanted] = {}
+        self._bell = trio.Event()
+        self._waiting_at_leader: trio.CancelScope | None = None
+        self._retry_ms = FIRST_RETRY_MS
+
+    def add(self, partition: Partition) -> None:
+        self._partitions[partition.key] = partition
+        self._moved[partition.key] = None
+        self.wake()
+        if self._waiting_at_leader is not None:
+            # The leader holds its answer back until there is news. For a partition that is new here we rather
+            # begin again on another connection.
+            deadline = trio.current_time() + IMPATIENCE_MS / 1000
+            self._waiting_at_leader.deadline = min(self._waiting_at_leader.deadline, deadline)
+
+    def remove(self, partition: Partition) -> None:
+        key = partition.key
+        if self._partitions.get(key) is partition:
+            del self._partitions[key]
+            self.high_watermarks.pop(key, None)
+        self._moved[key] = None
+        self.wake()
+
+    def wake(self) -> None:
+        self._bell.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                self._bell = trio.Event()
+                self._gather()
+                if self._session.idle and not self._asking_bounds:
+                    if not self._partitions:
+                        self._disconnect()
+                    await self._sleep(self._next_retry_ms())
+                    continue
+                if not await self._exchange():
+                    await self._sleep(self._clock.now_ms() + self._retry_ms)
+                    self._retry_ms = min(2 * self._retry_ms, LAST_RETRY_MS)
+        finally:
+            self._disconnect()
+
+    async def _sleep(self, until_ms: int | None) -> None:
+        """Until then, or until something changes."""
+        if until_ms is None:
+            await self._bell.wait()
+        else:
+            with trio.move_on_after(max(1, until_ms - self._clock.now_ms()) / 1000):
+                await self._bell.wait()
+
+    def _next_retry_ms(self) -> int | None:
+        return min(self._backing_off.values(), default=None)
+
+    def _gather(self) -> None:
+        """What every partition that moved wants to ask now."""
+        now_ms = self._clock.now_ms()
+        if self._backing_off:
+            for key in [key for key, retry_at_ms in self._backing_off.items() if retry_at_ms <= now_ms]:
+                self._moved[key] = None
+        for key in self._moved:
+            self._backing_off.pop(key, None)
+            self._asking_bounds.pop(key, None)
+            partition = self._partitions.get(key)
+            wanted = None if partition is None else partition.follower.next(now_ms)
+            if isinstance(wanted, FetchWanted):
+                self._session.wants(key, wanted)
+                continue
+            self._session.forget(key)
+            if wanted is not None:
+                self._asking_bounds[key] = wanted
+            elif partition is not None and partition.follower.retry_at_ms is not None:
+                self._backing_off[key] = partition.follower.retry_at_ms
+        self._moved = {}
+
+    async def _exchange(self) -> bool:
+        """One round with the leader; False if it cannot be reached."""
+        if self._channel is None:
+            self._channel = self._channel_to(self.leader_id)
+            if self._channel is None:
+                return False
+        try:
+            if self._asking_bounds:
+                await self._ask_bounds(self._channel)
+            elif not await self._fetch(self._channel):
+                return False
+        except ChannelError as error:
+            log.info("broker %d cannot be fetched from: %s", self.leader_id, error)
+            self._session.lost()
+            self._disconnect()
+            return False
+        self._retry_ms = FIRST_RETRY_MS
+        return True
+
+    async def _fetch(self, channel: LeaderChannel) -> bool:
+        settings = self._settings
+        request = self._session.request(settings.fetch_max_bytes)
+        request.replica_state = ReplicaState(replica_id=settings.node_id, replica_epoch=self._broker_epoch())
+        request.min_bytes = settings.fetch_min_bytes
+        request.max_bytes = settings.fetch_response_max_bytes
+        # While some partition waits out a pause, the leader shall not hold us longer than that.
+        request.max_wait_ms = settings.fetch_wait_max_ms
+        retry_at_ms = self._next_retry_ms()
+        if retry_at_ms is not None:
+            left_ms = max(0, retry_at_ms - self._clock.now_ms())
+            request.max_wait_ms = min(settings.fetch_wait_max_ms, left_ms)
+        with trio.CancelScope() as scope:
+            self._waiting_at_leader = scope
+            try:
+                response: FetchResponse = await channel.call(request, timeout_ms=settings.socket_timeout_ms)
+            finally:
+                self._waiting_at_leader = None
+        if scope.cancelled_caught:
+            self._session.lost()
+            self._disconnect()
+            return True
+        if not self._session.answered(response):
+            log.info("broker %d answers our fetch with error %d", self.leader_id, response.error_code)
+            # Its sessions are gone, or it cannot speak with us at all; the former is over at once.
+            return response.error_code in (70, 71)
+        self._apply(response)
+        return True
+
+    def _apply(self, response: FetchResponse) -> None:
+        asked = self._session.wanted
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = (topic.topic_id, data.partition_index)
+                partition = self._partitions.get(key)
+                wanted = asked.get(key)
+                if partition is None or wanted is None:
+                    continue
+                self._moved[key] = None
+                self.high_watermarks[key] = data.high_watermark
+                try:
+                    partition.fetched(wanted, data)
+                except Exception:
+                    # A mistake of ours in one partition must not stop the others.
+                    log.exception("%s: cannot take in what was fetched", partition)
+                    partition.follower.back_off(self._clock.now_ms())
+
+    async def _ask_bounds(self, channel: LeaderChannel) -> None:
+        """For partitions whose end lies outside of what the leader has: where does its log start and end?"""
+        asked = dict(self._asking_bounds)
+        ends = await self._list_offsets(channel, asked, LATEST)
+        starts = await self._list_offsets(channel, asked, EARLIEST)
+        for key, wanted in asked.items():
+            partition = self._partitions.get(key)
+            self._moved[key] = None
+            if partition is not None:
+                bounds = (starts[key], ends[key]) if key in starts and key in ends else None
+                partition.bounds_answered(wanted, bounds)
+
+    async def _list_offsets(
+        self, channel: LeaderChannel, asked: dict[PartitionKey, BoundsWanted], timestamp: int
+    ) -> dict[PartitionKey, int]:
+        topics: dict[str, ListOffsetsTopic] = {}
+        keys: dict[tuple[str, int], PartitionKey] = {}
+        for key, wanted in asked.items():
+            partition = self._partitions.get(key)
+            if partition is None:
+                continue
+            keys[partition.topic, partition.index] = key
+            topic = topics.setdefault(partition.topic, ListOffsetsTopic(name=partition.topic))
+            topic.partitions.append(
+                ListOffsetsPartition(
+                    partition_index=partition.index,
+                    current_leader_epoch=wanted.leader_epoch,
+                    timestamp=timestamp,
+                )
+            )
+        settings = self._settings
+        request = ListOffsetsRequest(
+            replica_id=settings.node_id, topics=list(topics.values()), timeout_ms=settings.socket_timeout_ms
+        )
+        response: ListOffsetsResponse = await channel.call(request, timeout_ms=settings.socket_timeout_ms)
+        return {
+            keys[topic_answer.name, data.partition_index]: data.offset
+            for topic_answer in response.topics
+            for data in topic_answer.partitions
+            if data.error_code == 0 and data.offset >= 0 and (topic_answer.name, data.partition_index) in keys
+        }
+
+    def _disconnect(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+            self._session.lost()

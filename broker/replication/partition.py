@@ -1,0 +1,403 @@
+"""Shell: one partition on this broker. Ties the log to the cores and carries out what they want, in one
+place.
+
+The replica core decides what is committed and who leads, the follower core what is fetched and cut; the log
+holds the bytes. Everything here runs on one thread and does not wait. Knows no topic but its own, no sockets
+and no requests.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from broker.purgatory import WaitingAck, WaitingAcks
+from broker.replication.follower import (
+    APPEND,
+    BoundsWanted,
+    FetchAnswer,
+    FetchWanted,
+    Follower,
+    Step,
+    TruncateFullyAndStartAt,
+    TruncateTo,
+)
+from broker.replication.replica import (
+    CommittedIsr,
+    Effects,
+    Follow,
+    FollowerFetch,
+    HighWatermarkAdvanced,
+    IsrChangeWanted,
+    LeadershipLost,
+    LeadershipTaken,
+    Replica,
+    ReplicaSettings,
+)
+from kraft.metadata.image import NO_LEADER, PartitionImage
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import PartitionData
+from protocol.records.batch import BatchHeader, CorruptBatch
+from runtime.world import Clock
+from storage.log import AppendResult, LogSlice, OffsetOutOfRange, PartitionLog
+
+log = logging.getLogger(__name__)
+
+HIGH_WATERMARK = -1
+"""The offset by which DeleteRecords means "all that is committed"."""
+
+
+class FetchKind(Enum):
+    """How far a reader may read."""
+
+    READ_UNCOMMITTED = 0
+    """To the high watermark."""
+    READ_COMMITTED = 1
+    """To the last stable offset."""
+    REPLICA = 2
+    """To the log's end."""
+
+
+class ReadRequest(NamedTuple):
+    """What is to be read, and what the reader believes."""
+
+    kind: FetchKind
+    offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    """-1: the reader does not say. So for the next."""
+    last_fetched_epoch: int = -1
+    leader_only: bool = True
+    """False for consumers that may read from a follower (KIP-392)."""
+    at_least_one_batch: bool = True
+    """Even if it is larger than `max_bytes`."""
+
+
+class ReadResult(NamedTuple):
+    """What there is, and the offsets as of now."""
+
+    records: LogSlice | None
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    diverging_epoch: tuple[int, int] | None = None
+    """(epoch, end offset) where the reader's log parts from this one; then there are no records (KIP-595)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionHost:
+    """What a partition needs of the broker around it."""
+
+    monotonic: Clock
+    wall_clock: Clock
+    propose_isr: Callable[[Partition, IsrChangeWanted], None]
+    follow: Callable[[Partition, int], None]
+    """Fetch this partition from that broker from now on; NO_LEADER: from nobody."""
+    changed: Callable[[Partition], None]
+    """There may be more to read, or another answer to give: look at who waits."""
+
+
+class Partition:
+    """A replica of a partition that lives here. `topic_id` and `index` never change."""
+
+    __slots__ = ("_acks", "_host", "follower", "index", "log", "replica", "topic", "topic_id")
+
+    def __init__(
+        self, topic: str, topic_id: bytes, log: PartitionLog, replica: Replica, host: PartitionHost
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = log.partition
+        self.log = log
+        self.replica = replica
+        self.follower = Follower(log)
+        self._host = host
+        self._acks: WaitingAcks[ErrorCode] = WaitingAcks()
+        log.set_high_watermark(replica.high_watermark)
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index} {self.replica.describe()}"
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        return self.topic_id, self.index
+
+    @property
+    def is_leader(self) -> bool:
+        return self.replica.is_leader
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.replica.leader_epoch
+
+    @property
+    def waiting_acks(self) -> int:
+        return len(self._acks)
+
+    # -- producing
+
+    def append(
+        self, buffer: bytearray | memoryview, batches: Sequence[tuple[int, BatchHeader]], acks: int
+    ) -> AppendResult:
+        """Append what a client (or a coordinator) wrote. Raises KafkaError, and then nothing was appended."""
+        error = self.replica.append_error(acks)
+        if error is not None:
+            raise KafkaError(error)
+        now_ms = self._host.wall_clock.now_ms()
+        result = self.log.append_as_leader(buffer, batches, self.replica.leader_epoch, now_ms)
+        if not result.duplicate:
+            effects = self.replica.appended(self.log.log_end_offset, self._host.monotonic.now_ms())
+            self._carry_out(effects)
+            if not effects:
+                # Followers read to the end of the log.
+                self._host.changed(self)
+        return result
+
+    def when_replicated(
+        self, required_offset: int, callback: Callable[[ErrorCode | None], None]
+    ) -> WaitingAck[ErrorCode] | None:
+        """Call back once the ISR has everything below `required_offset` (the last offset + 1), or with why
+        not.
+
+        None if that was at once; else cancel the result when the request's time is over.
+        """
+        done, error = self.replica.enough_replicas(required_offset)
+        if done:
+            callback(error)
+            return None
+        return self._acks.add(required_offset, callback)
+
+    # -- reading
+
+    def read(self, request: ReadRequest) -> ReadResult:
+        """Raises KafkaError: epochs (74, 75), NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE,
+        KAFKA_STORAGE_ERROR."""
+        replica = self.replica
+        if request.leader_only:
+            error = replica.leader_error(request.current_leader_epoch)
+        else:
+            error = replica.replica_error(request.current_leader_epoch)
+        if error is not None:
+            raise KafkaError(error)
+        diverging_epoch = self._diverging(request)
+        return self._read(request) if diverging_epoch is None else self._offsets(None, diverging_epoch)
+
+    def follower_read(self, fetch: FollowerFetch, request: ReadRequest) -> ReadResult:
+        """A fetch of another replica: a read, and the news of how far that replica has come."""
+        error = self.replica.follower_error(fetch.node_id, fetch.broker_epoch, request.current_leader_epoch)
+        if error is not None:
+            raise KafkaError(error)
+        diverging_epoch = self._diverging(request)
+        if diverging_epoch is not None:
+            # Its log holds other records than ours: its end says nothing.
+            return self._offsets(None, diverging_epoch)
+        partition_log = self.log
+        if not partition_log.log_start_offset <= fetch.fetch_offset <= partition_log.log_end_offset:
+            raise OffsetOutOfRange(f"{partition_log}: replica {fetch.node_id} at {fetch.fetch_offset}")
+        effects = self.replica.follower_fetched(
+            fetch, partition_log.log_end_offset, self._host.monotonic.now_ms()
+        )
+        if effects:
+            # Before the read, so that the answer carries a high watermark that this very fetch has moved.
+            self._carry_out(effects)
+        return self._read(request)
+
+    def _diverging(self, request: ReadRequest) -> tuple[int, int] | None:
+        asked = request.last_fetched_epoch
+        if asked < 0:
+            return None
+        epoch, end_offset = self.log.end_offset_for_epoch(asked)
+        if epoch < 0 or request.offset < self.log.log_start_offset:
+            raise OffsetOutOfRange(f"{self.log}: offset {request.offset} after epoch {asked}")
+        return (epoch, end_offset) if epoch < asked or end_offset < request.offset else None
+
+    def _read(self, request: ReadRequest) -> ReadResult:
+        partition_log = self.log
+        kind = request.kind
+        if kind is FetchKind.REPLICA:
+            upper_offset = partition_log.log_end_offset
+        elif kind is FetchKind.READ_COMMITTED:
+            upper_offset = partition_log.last_stable_offset
+        else:
+            upper_offset = partition_log.high_watermark
+        records = partition_log.read(
+            request.offset, request.max_bytes, upper_offset, request.at_least_one_batch
+        )
+        return self._offsets(records, None)
+
+    def _offsets(self, records: LogSlice | None, diverging_epoch: tuple[int, int] | None) -> ReadResult:
+        partition_log = self.log
+        return ReadResult(
+            records,
+            partition_log.high_watermark,
+            partition_log.last_stable_offset,
+            partition_log.log_start_offset,
+            partition_log.log_end_offset,
+            diverging_epoch,
+        )
+
+    def end_offset_for_epoch(self, epoch: int, current_leader_epoch: int) -> tuple[int, int]:
+        """OffsetForLeaderEpoch: (largest epoch <= `epoch`, its end), (-1, -1) if unknown. Raises
+        KafkaError."""
+        error = self.replica.leader_error(current_leader_epoch)
+        if error is not None:
+            raise KafkaError(error)
+        return self.log.end_offset_for_epoch(epoch)
+
+    # -- deleting
+
+    def delete_records(self, offset: int) -> int:
+        """Hide what is below `offset` (-1: all that is committed). Gives the low watermark, which followers
+        raise as they hear of it. Raises KafkaError.
+        """
+        error = self.replica.leader_error()
+        if error is not None:
+            raise KafkaError(error)
+        if not self.log.config.deletes:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{self.topic} does not have cleanup.policy delete")
+        if offset == HIGH_WATERMARK:
+            offset = self.log.high_watermark
+        if offset < 0:
+            raise OffsetOutOfRange(f"{self.log}: cannot delete below {offset}")
+        if self.log.advance_log_start_offset(offset):
+            self._host.changed(self)
+        return self.low_watermark
+
+    @property
+    def low_watermark(self) -> int:
+        """Leader only: below it, no live replica has anything."""
+        return self.replica.low_watermark(self.log.log_start_offset)
+
+    def apply_retention(self) -> int:
+        """Let go of old segments; gives how many. Their files go later."""
+        count = self.log.delete_old_segments(self._host.wall_clock.now_ms())
+        if count:
+            self._host.changed(self)
+        return count
+
+    # -- what the metadata log and the controller say
+
+    def partition_changed(self, image: PartitionImage) -> None:
+        """A newer state of this partition."""
+        now_ms = self._host.monotonic.now_ms()
+        self._carry_out(self.replica.partition_changed(image, self.log.log_end_offset, now_ms))
+
+    def settings_changed(self, settings: ReplicaSettings) -> None:
+        if settings != self.replica.settings:
+            self.replica.settings = settings
+            self.tick()
+
+    def tick(self) -> None:
+        """Look at the clock and at the brokers: who lags, whom to wait for no longer."""
+        self._carry_out(self.replica.tick(self._host.monotonic.now_ms()))
+
+    def isr_change_answered(self, proposal: IsrChangeWanted, answer: CommittedIsr | ErrorCode) -> None:
+        """The controller's answer to a proposal that went through `PartitionHost.propose_isr`."""
+        now_ms = self._host.monotonic.now_ms()
+        self._carry_out(self.replica.isr_change_answered(proposal, answer, now_ms))
+
+    def go_offline(self) -> None:
+        """The disk under this log failed."""
+        self._carry_out(self.replica.go_offline())
+        self.follower.stop()
+        self._host.changed(self)
+
+    def leave(self) -> None:
+        """The partition is deleted or moves to other brokers: whoever waits is told to look for them."""
+        self.follower.stop()
+        self._host.follow(self, NO_LEADER)
+        self._acks.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    # -- following
+
+    def fetched(self, asked: FetchWanted, data: PartitionData) -> None:
+        """The leader's answer to `asked`."""
+        now_ms = self._host.monotonic.now_ms()
+        diverging = data.diverging_epoch
+        answer = FetchAnswer(data.error_code, diverging.epoch, diverging.end_offset)
+        step = self.follower.answered(asked, answer, now_ms)
+        if step is APPEND:
+            self._replicate(data, now_ms)
+        elif step is not None:
+            self._cut(step, now_ms)
+        elif data.error_code:
+            log.info("%s: the leader answers with error %d", self, data.error_code)
+
+    def bounds_answered(self, asked: BoundsWanted, bounds: tuple[int, int] | None) -> None:
+        """The leader's (log start offset, log end offset); None if it did not say."""
+        now_ms = self._host.monotonic.now_ms()
+        step = self.follower.bounds_answered(asked, bounds, now_ms)
+        if step is not None:
+            self._cut(step, now_ms)
+
+    def _replicate(self, data: PartitionData, now_ms: int) -> None:
+        partition_log = self.log
+        try:
+            if data.records:
+                end_offset = partition_log.append_as_follower(data.records, self._host.wall_clock.now_ms())
+            else:
+                end_offset = partition_log.log_end_offset
+        except (CorruptBatch, KafkaError) as error:
+            # On the way, or on our disk: either way nothing was appended. Ask again later.
+            log.warning("%s: cannot append what was fetched: %s", self, error)
+            self.follower.back_off(now_ms)
+            return
+        effects = self.replica.replicated(end_offset, data.high_watermark)
+        if effects:
+            self._carry_out(effects)
+        elif data.records:
+            self._host.changed(self)
+        if data.log_start_offset > partition_log.log_start_offset:
+            self._carry_out(self.replica.log_start_advanced(data.log_start_offset))
+            partition_log.advance_log_start_offset(min(data.log_start_offset, end_offset))
+
+    def _cut(self, step: Step, now_ms: int) -> None:
+        partition_log = self.log
+        assert isinstance(step, TruncateTo | TruncateFullyAndStartAt)
+        level = logging.WARNING if step.offset < self.replica.high_watermark else logging.INFO
+        log.log(level, "%s: %s", self, step)
+        try:
+            if isinstance(step, TruncateTo):
+                partition_log.truncate_to(step.offset)
+            else:
+                partition_log.truncate_fully_and_start_at(step.offset, now_ms=self._host.wall_clock.now_ms())
+        except KafkaError as error:
+            log.warning("%s: cannot truncate: %s", self, error)
+            self.follower.truncated()
+            self.follower.back_off(now_ms)
+            return
+        self.replica.truncated(partition_log.log_end_offset)
+        self.replica.log_start_advanced(partition_log.log_start_offset)
+        partition_log.set_high_watermark(self.replica.high_watermark)
+        self.follower.truncated()
+        self._host.changed(self)
+
+    # -- effects
+
+    def _carry_out(self, effects: Effects) -> None:
+        """All that the replica core wants done, in its order; then whoever waits has a look."""
+        for effect in effects:
+            if isinstance(effect, HighWatermarkAdvanced):
+                self.log.set_high_watermark(effect.offset)
+                self._acks.complete_up_to(effect.offset, self.replica.ack_error())
+            elif isinstance(effect, IsrChangeWanted):
+                self._host.propose_isr(self, effect)
+            elif isinstance(effect, LeadershipTaken):
+                self.follower.stop()
+                self._host.follow(self, NO_LEADER)
+                self.log.epochs.assign(effect.leader_epoch, effect.start_offset)
+                log.info("%s: leading from offset %d", self, effect.start_offset)
+            elif isinstance(effect, LeadershipLost):
+                self._acks.fail_all(effect.error)
+            elif isinstance(effect, Follow):
+                if effect.leader_id == NO_LEADER:
+                    self.follower.stop()
+                else:
+                    self.follower.start(effect.leader_epoch)
+                self._host.follow(self, effect.leader_id)
+        if effects:
+            self._host.changed(self)
