@@ -110,10 +110,12 @@ class IsrChanges:
                 item = asked.pop((topic.topic_id, data.partition_index), None)
                 if item is None:
                     continue
-                answer: CommittedIsr | ErrorCode = error_code(data.error_code)
-                if answer == ErrorCode.NONE:
-                    answer = CommittedIsr(data.leader_epoch, data.partition_epoch, tuple(data.isr))
+                partition, proposal = item
+                error = error_code(data.error_code)
+                if error == ErrorCode.NONE:
+                    committed = CommittedIsr(data.leader_epoch, data.partition_epoch, tuple(data.isr))
+                    partition.isr_change_answered(proposal, committed)
                 else:
-                    log.info("%s: the controller refuses %s: %s", item[0], item[1], answer.name)
-                item[0].isr_change_answered(item[1], answer)
+                    log.info("%s: the controller refuses %s: %s", partition, proposal, error.name)
+                    partition.isr_change_answered(proposal, error)
         return "the answer lacks some" if asked else None
