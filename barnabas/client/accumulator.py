@@ -141,6 +141,8 @@ class PartitionQueue:
         """Numbered one after another; sent, or to be sent again."""
         self._next_sequence = 0
         self._retry_at_ms = 0
+        self._proven = False
+        """A batch with the present producer id was acked."""
         self._broken = False
         """A sequence was given up or refused: no batch numbered after it will be taken."""
 
@@ -201,6 +203,7 @@ class PartitionQueue:
         if batch not in self._undecided:
             return  # given up before the answer came
         self._undecided.remove(batch)
+        self._proven = True
         self._settle()
         for index, (record, tell) in enumerate(zip(batch.records, batch.on_outcome, strict=True)):
             offset = base_offset + index if base_offset >= 0 else -1
@@ -249,7 +252,10 @@ class PartitionQueue:
             self._tell(self._waiting.popleft(), error)
 
     def _may_send(self) -> bool:
-        if self.producer is None or self._broken or self.in_flight >= self._settings.max_in_flight_requests:
+        # A broker that has never heard of a producer id takes any sequence for its first. So the first batch
+        # goes alone, lest the second be taken before it.
+        limit = self._settings.max_in_flight_requests if self._proven else 1
+        if self.producer is None or self._broken or self.in_flight >= limit:
             return False
         # After a failure those sent behind it land first; then all that is left goes again, in order.
         failed = False
@@ -292,7 +298,7 @@ class PartitionQueue:
         """
         if not self._broken or self.in_flight:
             return
-        self._broken = False
+        self._broken = self._proven = False
         self.producer = None
         self._next_sequence = 0
         unwritten = []

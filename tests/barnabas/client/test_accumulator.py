@@ -1,0 +1,308 @@
+"""The queue of one partition against a broker that checks sequences and a network that loses and delays."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.client.accumulator import (
+    Acked,
+    Batch,
+    Failed,
+    Outcome,
+    PartitionQueue,
+    ProducerId,
+    ProducerSettings,
+    Unknown,
+)
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchHeader, read_header
+from protocol.records.record import Record, decode_records
+
+SETTINGS = ProducerSettings(linger_ms=5, batch_size=200, delivery_timeout_ms=1000)
+LOST = ConnectionError("lost")
+
+
+@dataclass
+class BrokerModel:
+    """A log that takes batches as Kafka does: in sequence, repetitions of the last five told apart."""
+
+    values: list[bytes] = field(default_factory=list)
+    producers: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+
+    def produce(self, encoded: bytes) -> int | ErrorCode:
+        """The base offset, or why not."""
+        header = read_header(encoded)
+        known = self.producers.get(header.producer_id)
+        if known is not None:
+            for first, last, offset in known[-5:]:
+                if (first, last) == (header.base_sequence, header.last_sequence):
+                    return offset
+            if header.base_sequence != known[-1][1] + 1:
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return self._append(encoded, header)
+
+    def _append(self, encoded: bytes, header: BatchHeader) -> int:
+        offset = len(self.values)
+        self.values += [record.value or b"" for record in decode_records(encoded)]
+        entry = (header.base_sequence, header.last_sequence, offset)
+        self.producers.setdefault(header.producer_id, []).append(entry)
+        return offset
+
+
+class Client:
+    """Feeds a queue and keeps what it says."""
+
+    def __init__(self, options: ProducerSettings = SETTINGS) -> None:
+        self.queue = PartitionQueue(0, options)
+        self.outcomes: dict[int, Outcome] = {}
+        self.appended = 0
+        self.ids = 0
+        self.now_ms = 0
+
+    def append(self, size: int = 10) -> int:
+        number = self.appended
+        self.appended += 1
+
+        def tell(outcome: Outcome) -> None:
+            assert number not in self.outcomes, "a record ends once"
+            self.outcomes[number] = outcome
+
+        value = b"%06d" % number + b"." * size
+        self.queue.append(Record(0, 5, None, value), tell, self.now_ms)
+        return number
+
+    def next(self) -> Batch | None:
+        self.queue.expire(self.now_ms)
+        if self.queue.producer is None:
+            self.ids += 1
+            self.queue.producer = ProducerId(self.ids, 0)
+        return self.queue.next_to_send(self.now_ms)
+
+    def send(self) -> Batch:
+        batch = self.next()
+        assert batch is not None
+        return batch
+
+    def refuse(self, batch: Batch, code: ErrorCode) -> None:
+        self.queue.refused(batch, KafkaError(code), self.now_ms, 10)
+
+
+def full_batches(client: Client, count: int) -> None:
+    for _ in range(count):
+        client.append(150)
+
+
+def proven() -> Client:
+    """A client whose first batch was acked, so that it sends several at once."""
+    client = Client()
+    client.append(150)
+    client.queue.acked(client.send(), 0, -1)
+    return client
+
+
+def test_records_wait_for_linger_or_for_a_full_batch() -> None:
+    client = Client()
+    client.append()
+    client.append()
+    assert client.next() is None
+    assert client.queue.wake_at_ms() == 5
+    client.now_ms = 5
+    batch = client.send()
+    assert read_header(batch.encoded).records_count == 2
+    client.queue.acked(batch, 40, -1)
+    assert client.outcomes == {0: Acked(0, 40, 5), 1: Acked(0, 41, 5)}
+    assert client.queue.idle
+    assert client.queue.wake_at_ms() is None
+
+
+def test_the_first_batch_of_a_producer_id_goes_alone_and_then_five_at_a_time() -> None:
+    client = Client()
+    full_batches(client, 8)
+    first = client.send()
+    assert client.next() is None
+    client.queue.acked(first, 0, -1)
+    batches = [client.send() for _ in range(5)]
+    assert client.next() is None
+    assert [read_header(batch.encoded).base_sequence for batch in batches] == [1, 2, 3, 4, 5]
+
+
+def test_after_a_failure_all_that_followed_lands_before_anything_goes_again() -> None:
+    client = proven()
+    full_batches(client, 3)
+    first, second, third = client.send(), client.send(), client.send()
+    client.refuse(first, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    client.now_ms += 10
+    assert client.next() is None
+    client.refuse(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    client.refuse(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert client.next() is None
+    assert client.queue.wake_at_ms() == 20
+    client.now_ms += 10
+    assert [client.send(), client.send(), client.send()] == [first, second, third]
+    assert client.ids == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(ErrorCode.MESSAGE_TOO_LARGE, Failed), (ErrorCode.UNKNOWN_SERVER_ERROR, Unknown)],
+)
+def test_a_final_error_fails_its_batch_and_the_others_go_on_with_a_fresh_id(
+    code: ErrorCode, kind: type[Outcome]
+) -> None:
+    client = proven()
+    full_batches(client, 2)
+    first, second = client.send(), client.send()
+    client.refuse(first, code)
+    assert isinstance(client.outcomes[1], kind)
+    assert client.next() is None, "the second may still be taken under the old id"
+    client.refuse(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    client.now_ms += 10
+    again = client.send()
+    header = read_header(again.encoded)
+    assert (header.producer_id, header.base_sequence) == (2, 0)
+    client.queue.acked(again, 1, -1)
+    assert client.outcomes[2] == Acked(0, 1, 5)
+
+
+def test_an_answer_that_was_lost_and_never_made_up_for_is_unknown() -> None:
+    client = Client()
+    client.append(150)
+    batch = client.send()
+    client.queue.lost(batch, LOST, 10, sent=True)
+    client.now_ms = 1000
+    client.queue.expire(client.now_ms)
+    assert client.outcomes == {0: Unknown(LOST)}
+
+
+def test_a_request_that_never_left_is_a_failure() -> None:
+    client = Client()
+    client.append(150)
+    client.queue.lost(client.send(), LOST, 10, sent=False)
+    client.append()
+    client.now_ms = 1000
+    client.queue.expire(client.now_ms)
+    assert client.outcomes[0] == Failed(LOST)
+    assert isinstance(client.outcomes[1], Failed)
+
+
+def test_an_ack_after_the_end_changes_nothing() -> None:
+    client = Client()
+    client.append(150)
+    batch = client.send()
+    client.queue.abandon(LOST)
+    client.queue.acked(batch, 7, -1)
+    assert client.outcomes == {0: Unknown(LOST)}
+
+
+class Chaos:
+    """A client, a broker, and between them a network that may lose the answer, the request, or only time."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.client = Client()
+        self.broker = BrokerModel()
+        self.wire: list[Batch] = []
+        self.answers: list[tuple[Batch, int | ErrorCode]] = []
+        self.ghosts: list[bytes] = []
+        """Requests of broken connections which are still somewhere on their way."""
+
+    def step(self) -> None:
+        actions = [
+            self.append,
+            self.pump,
+            self.pump,
+            self.deliver,
+            self.answer,
+            self.answer,
+            self.break_connection,
+        ]
+        actions += [self.haunt, self.pass_time]
+        self.chance.choice(actions)()
+
+    def append(self) -> None:
+        for _ in range(self.chance.randrange(1, 6)):
+            self.client.append(self.chance.choice([10, 60, 150]))
+
+    def pump(self) -> None:
+        while (batch := self.client.next()) is not None:
+            self.wire.append(batch)
+
+    def deliver(self) -> None:
+        if self.wire:
+            batch = self.wire.pop(0)
+            fate = self.chance.random()
+            result: int | ErrorCode
+            if fate < 0.1:
+                result = ErrorCode.NOT_ENOUGH_REPLICAS
+            elif fate < 0.13:
+                result = ErrorCode.MESSAGE_TOO_LARGE
+            else:
+                result = self.broker.produce(batch.encoded)
+                if fate > 0.9:
+                    result = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            self.answers.append((batch, result))
+
+    def answer(self) -> None:
+        if self.answers:
+            batch, result = self.answers.pop(0)
+            if isinstance(result, ErrorCode):
+                self.client.refuse(batch, result)
+            else:
+                self.client.queue.acked(batch, result, -1)
+
+    def break_connection(self) -> None:
+        if self.chance.random() < 0.4:
+            for batch in self.wire:
+                self.ghosts.append(batch.encoded)
+            for batch in [batch for batch, _ in self.answers] + self.wire:
+                self.client.queue.lost(batch, LOST, self.client.now_ms + 10, sent=True)
+            self.wire, self.answers = [], []
+
+    def haunt(self) -> None:
+        if self.ghosts:
+            ghost = self.ghosts.pop(self.chance.randrange(len(self.ghosts)))
+            if self.chance.random() < 0.5:
+                self.broker.produce(ghost)
+
+    def pass_time(self) -> None:
+        self.client.now_ms += self.chance.choice([1, 10, 10, 30, 400])
+
+    def finish(self) -> None:
+        """Peace: everything is delivered, and what is left of the old connections arrives."""
+        self.chance.random = lambda: 0.5  # type: ignore[method-assign]
+        for _ in range(1000):
+            self.pump()
+            self.deliver()
+            self.answer()
+            self.client.now_ms += 10
+            if self.client.queue.idle and not self.wire:
+                break
+        for ghost in self.ghosts:
+            self.broker.produce(ghost)
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.integers(0, 2**40), st.integers(10, 250))
+def test_whatever_the_network_does_the_outcomes_tell_the_truth(seed: int, steps: int) -> None:
+    chaos = Chaos(random.Random(seed))
+    for _ in range(steps):
+        chaos.step()
+    chaos.finish()
+    log = [int(value[:6]) for value in chaos.broker.values]
+    outcomes = chaos.client.outcomes
+    assert len(outcomes) == chaos.client.appended, "every record has an outcome"
+    assert len(set(log)) == len(log), "nothing is in the log twice"
+    offsets = []
+    for number in range(chaos.client.appended):
+        outcome = outcomes[number]
+        if isinstance(outcome, Acked):
+            assert log[outcome.offset] == number
+            offsets.append(outcome.offset)
+        elif isinstance(outcome, Failed):
+            assert number not in log
+    assert offsets == sorted(offsets), "acked records keep their order"
