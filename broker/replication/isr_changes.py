@@ -111,11 +111,11 @@ class IsrChanges:
                 if item is None:
                     continue
                 partition, proposal = item
-                error = error_code(data.error_code)
-                if error == ErrorCode.NONE:
+                code = error_code(data.error_code)
+                if code == ErrorCode.NONE:
                     committed = CommittedIsr(data.leader_epoch, data.partition_epoch, tuple(data.isr))
                     partition.isr_change_answered(proposal, committed)
                 else:
-                    log.info("%s: the controller refuses %s: %s", partition, proposal, error.name)
-                    partition.isr_change_answered(proposal, error)
+                    log.info("%s: the controller refuses %s: %s", partition, proposal, code.name)
+                    partition.isr_change_answered(proposal, code)
         return "the answer lacks some" if asked else None
