@@ -3,8 +3,8 @@
 A line is either a message, `{"message", "version", "json", "hex"}`, or record batches,
 `{"case", "batches", "hex"}`. A message must decode to its values, and both the decoded message and one made
 from the values must encode to its bytes. Batches must decode to what the line tells; uncompressed ones of
-format v2 must be built again to the very bytes. Exit status: 0 if all passed, 1 if not, 2 if the file cannot be
-read as vectors.
+format v2 must be built again to the very bytes. Exit status: 0 if all passed, 1 if not, 2 if the file cannot
+be read as vectors.
 """
 
 from __future__ import annotations

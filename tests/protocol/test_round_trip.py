@@ -1,0 +1,59 @@
+"""Any message that a version can carry comes back from its bytes, and from its JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protocol.check import message_types
+from protocol.json_form import from_json, to_json
+from protocol.schema import Message, decode, encode, encode_chunks
+
+PAIRS = [
+    (kind, version)
+    for kind in message_types().values()
+    for version in range(kind.VERSIONS.lowest, kind.VERSIONS.highest + 1)
+]
+QUICK = settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+MessagesOf = Callable[[type[Message], int], st.SearchStrategy[Any]]
+
+
+@pytest.mark.feature("PF-03")
+@QUICK
+@given(data=st.data())
+def test_bytes_come_back(messages_of: MessagesOf, data: st.DataObject) -> None:
+    kind, version = data.draw(st.sampled_from(PAIRS))
+    message = data.draw(messages_of(kind, version))
+    encoded = encode(message, version)
+    again = decode(kind, encoded, version)
+    assert again == message
+    assert encode(again, version) == encoded
+    assert b"".join(encode_chunks(message, version, b"prefix")) == b"prefix" + encoded
+
+
+@pytest.mark.feature("PF-03")
+@QUICK
+@given(data=st.data())
+def test_the_json_form_comes_back(messages_of: MessagesOf, data: st.DataObject) -> None:
+    kind, version = data.draw(st.sampled_from(PAIRS))
+    message = data.draw(messages_of(kind, version))
+    told = to_json(message, version)
+    assert to_json(from_json(kind, told, version), version) == told
+
+
+@pytest.mark.feature("PF-03")
+@pytest.mark.parametrize("name", sorted(message_types()))
+def test_defaults_come_back_in_every_version(name: str) -> None:
+    kind = message_types()[name]
+    for version in range(kind.VERSIONS.lowest, kind.VERSIONS.highest + 1):
+        message = kind()
+        assert decode(kind, encode(message, version), version) == message
