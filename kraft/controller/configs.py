@@ -275,7 +275,7 @@ def _check_broker(state: ControllerState, name: str, changes: Changes) -> None:
         if name:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"{MIN_INSYNC_REPLICAS} of one broker cannot be set while eligible leader replicas are enabled",
+                f"{MIN_INSYNC_REPLICAS} of one broker cannot differ while eligible leader replicas are on",
             )
         if changes[MIN_INSYNC_REPLICAS] is None:
             raise KafkaError(

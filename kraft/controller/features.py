@@ -57,7 +57,7 @@ def update_features(
             log.warning("feature %s stays: %s", update.feature, reason)
             raise KafkaError(
                 ErrorCode.INVALID_UPDATE_VERSION,
-                f"no feature was updated: {update.feature} cannot be set to {update.max_version_level}: {reason}",
+                f"nothing was updated: {update.feature} cannot go to {update.max_version_level}: {reason}",
             )
         if update.feature != KRAFT_VERSION:
             records += _update_records(state, update)

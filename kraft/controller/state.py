@@ -78,10 +78,6 @@ Command = Callable[[ControllerState, Any, int], ControllerResult[Any]]
 """(state, request, request version) -> result. Raises KafkaError when the request is refused as a whole."""
 
 
-class Refused(KafkaError):
-    """One item of a request is refused; the others go on."""
-
-
 def refuse_if_excessive(records: int) -> None:
     """Raises KafkaError POLICY_VIOLATION for more records than one operation may write."""
     if records > MAX_RECORDS_PER_OPERATION:

@@ -50,7 +50,7 @@ from protocol.messages.delete_topics import (
 from protocol.messages.metadata_log import RemoveTopicRecord, TopicRecord
 from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
-from runtime.world import Chance
+from runtime.uuids import random_uuid
 
 log = logging.getLogger("kraft.controller")
 
@@ -71,17 +71,6 @@ def invalid_topic_name(name: str) -> str | None:
     if not _LEGAL_NAME.fullmatch(name):
         return "a topic name consists of letters, digits, '.', '_' and '-' of ASCII"
     return None
-
-
-def new_topic_id(chance: Chance) -> bytes:
-    """A random (version 4) uuid. Its text never starts with a dash, so that it can be given to any
-    command."""
-    while True:
-        drawn = bytearray(chance.randbytes(16))
-        drawn[6] = drawn[6] & 0x0F | 0x40
-        drawn[8] = drawn[8] & 0x3F | 0x80
-        if drawn[0] >> 2 != 0b111110:
-            return bytes(drawn)
 
 
 # CreateTopics
@@ -142,9 +131,7 @@ def _create_topic(
 ) -> tuple[CreatableTopicResult, list[Message]]:
     overrides = new_topic_configs(state, topic)
     partitions = _assigned_partitions(state, topic) if topic.assignments else _placed_partitions(state, topic)
-    topic_id = new_topic_id(state.chance)
-    while topic_id in state.image.topics.by_id:
-        topic_id = new_topic_id(state.chance)
+    topic_id = random_uuid(state.chance)
     result = CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,

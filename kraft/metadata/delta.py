@@ -48,7 +48,8 @@ class MetadataDelta:
     """Topics of `before` that are gone, by id, as they were."""
     changed_brokers: dict[int, BrokerImage | None] = field(default_factory=dict)
     """Registered, changed, or (None) unregistered."""
-    changed_controllers: dict[int, ControllerImage] = field(default_factory=dict)
+    changed_controllers: dict[int, ControllerImage | None] = field(default_factory=dict)
+    """As for brokers; None only when a snapshot lacks what was there."""
     changed_configs: dict[ConfigResource, dict[str, str | None]] = field(default_factory=dict)
     """The keys that were written and their new values, None where the override is gone."""
     changed_features: dict[str, int] = field(default_factory=dict)

@@ -7,13 +7,13 @@ Knows nothing of files or of the snapshot's header and footer.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from kraft.metadata.delta import MetadataDelta, TopicDelta
 from kraft.metadata.features import METADATA_VERSION
 from kraft.metadata.image import (
     EMPTY_IMAGE,
     BrokerImage,
-    ClusterImage,
     ControllerImage,
     Endpoint,
     FeatureRange,
@@ -36,6 +36,8 @@ from protocol.messages.metadata_log import (
     TopicRecord,
 )
 from protocol.schema import Message
+
+V = TypeVar("V")
 
 
 def image_to_records(image: MetadataImage) -> list[Message]:
@@ -150,16 +152,8 @@ def difference(before: MetadataImage, loaded: MetadataImage) -> MetadataDelta:
     """
     delta = MetadataDelta(before=before, after=loaded)
     topics = _difference_of_topics(before.topics, loaded.topics, delta)
-    brokers_before, brokers_after = before.cluster.brokers, loaded.cluster.brokers
-    for broker_id in brokers_before:
-        if broker_id not in brokers_after:
-            delta.changed_brokers[broker_id] = None
-    for broker_id, broker in brokers_after.items():
-        if brokers_before.get(broker_id) != broker:
-            delta.changed_brokers[broker_id] = broker
-    for controller_id, controller in loaded.cluster.controllers.items():
-        if before.cluster.controllers.get(controller_id) != controller:
-            delta.changed_controllers[controller_id] = controller
+    delta.changed_brokers = _changed(before.cluster.brokers, loaded.cluster.brokers)
+    delta.changed_controllers = _changed(before.cluster.controllers, loaded.cluster.controllers)
     for resource in dict.fromkeys([*before.configs, *loaded.configs]):
         old, new = before.configs.get(resource, {}), loaded.configs.get(resource, {})
         if old != new:
@@ -178,13 +172,20 @@ def difference(before: MetadataImage, loaded: MetadataImage) -> MetadataDelta:
         epoch=loaded.epoch,
         timestamp_ms=loaded.timestamp_ms,
         features=loaded.features,
-        cluster=ClusterImage(brokers_after, loaded.cluster.controllers),
+        cluster=loaded.cluster,
         topics=topics,
         configs=loaded.configs,
         producer_ids=loaded.producer_ids,
         others=loaded.others,
     )
     return delta
+
+
+def _changed(before: dict[int, V], after: dict[int, V]) -> dict[int, V | None]:
+    """Entries that are new or different, and None for those that are gone."""
+    return {
+        key: after.get(key) for key in dict.fromkeys([*before, *after]) if before.get(key) != after.get(key)
+    }
 
 
 def _difference_of_topics(before: TopicsImage, loaded: TopicsImage, delta: MetadataDelta) -> TopicsImage:

@@ -1,0 +1,214 @@
+"""`QuorumController`: one controller, active or standing by. A core: everything goes in and out as values.
+
+It follows the committed log into the committed image all its life, so taking over needs no reload. While it
+is active it decides on a second, pending image, which also has the records that were appended but are not
+committed yet; when leadership is lost the pending image is simply dropped, and what did not commit never
+happened.
+
+The shell appends what `decide`, `run_periodic` and `activate` give, tells the offset (`appended`), and lets
+an answer go once everything it may have seen is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from kraft.controller import brokers, configs, features, partitions, producer_ids, topics
+from kraft.controller.periodic import PeriodicWork
+from kraft.controller.refusals import refusal_of
+from kraft.controller.sessions import BrokerSessions
+from kraft.controller.state import Command, ControllerDefaults, ControllerResult, ControllerState
+from kraft.metadata.delta import MetadataDelta
+from kraft.metadata.features import ELR_VERSION, METADATA_VERSION
+from kraft.metadata.image import MetadataImage
+from kraft.metadata.loader import MetadataLoader
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from protocol.messages.alter_configs import AlterConfigsRequest
+from protocol.messages.alter_partition import AlterPartitionRequest
+from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from protocol.messages.broker_registration import BrokerRegistrationRequest
+from protocol.messages.controller_registration import ControllerRegistrationRequest
+from protocol.messages.create_partitions import CreatePartitionsRequest
+from protocol.messages.create_topics import CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.elect_leaders import ElectLeadersRequest
+from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from protocol.messages.metadata_log import AbortTransactionRecord, FeatureLevelRecord
+from protocol.messages.unregister_broker import UnregisterBrokerRequest
+from protocol.messages.update_features import UpdateFeaturesRequest
+from protocol.schema import Message
+from runtime.world import Chance
+
+log = logging.getLogger("kraft.controller")
+
+COMMANDS: dict[type[Message], Command] = {
+    CreateTopicsRequest: topics.create_topics,
+    DeleteTopicsRequest: topics.delete_topics,
+    CreatePartitionsRequest: topics.create_partitions,
+    AlterConfigsRequest: configs.alter_configs,
+    IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
+    ElectLeadersRequest: partitions.elect_leaders,
+    AlterPartitionRequest: partitions.alter_partition,
+    AssignReplicasToDirsRequest: partitions.assign_replicas_to_dirs,
+    UpdateFeaturesRequest: features.update_features,
+    AllocateProducerIdsRequest: producer_ids.allocate_producer_ids,
+    BrokerRegistrationRequest: brokers.register_broker,
+    BrokerHeartbeatRequest: brokers.broker_heartbeat,
+    UnregisterBrokerRequest: brokers.unregister_broker,
+    ControllerRegistrationRequest: brokers.register_controller,
+}
+"""What the active controller decides, by request."""
+
+
+class QuorumController:
+    """Owns the loader of the committed log, the pending image, the sessions and the timetable."""
+
+    def __init__(
+        self, defaults: ControllerDefaults, chance: Chance, bootstrap_records: Sequence[FeatureLevelRecord]
+    ) -> None:
+        """`bootstrap_records` begin the log of a cluster that has none yet."""
+        self.defaults = defaults
+        self.loader = MetadataLoader()
+        self.sessions = BrokerSessions(defaults.broker_session_timeout_ms)
+        self._bootstrap_records = bootstrap_records
+        self._chance = chance
+        self._pending: MetadataImage | None = None
+        self._epoch = -1
+        self._periodic: PeriodicWork | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return self._pending is not None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which this controller is active; -1 if it is not."""
+        return self._epoch
+
+    @property
+    def committed(self) -> MetadataImage:
+        """What reads are answered from."""
+        return self.loader.image
+
+    # Following the log
+
+    def handle_commit(
+        self, base_offset: int, epoch: int, append_time_ms: int, records: Iterable[Message]
+    ) -> list[MetadataDelta]:
+        """Committed records, in order. Raises `ReplayError`: this node must stop."""
+        return self.loader.handle_commit(base_offset, epoch, append_time_ms, records)
+
+    def handle_snapshot(
+        self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int
+    ) -> MetadataDelta:
+        """The log before `offset` is replaced by a snapshot that ends there. An active controller never gets
+        one."""
+        assert not self.is_active, "a leader was handed a snapshot"
+        return self.loader.handle_snapshot(records, offset, epoch, timestamp_ms)
+
+    # Leadership
+
+    def activate(self, epoch: int, next_offset: int, now_ms: int) -> list[Message]:
+        """Become the active controller of `epoch`; the records to append first, as one batch.
+
+        Call it when everything before `next_offset` is committed and loaded. Every unfenced broker gets a
+        fresh session: what the last controller heard is not known.
+        """
+        assert self._pending is None, f"active in epoch {self._epoch} already"
+        self._epoch = epoch
+        self._pending = self.loader.image
+        self.sessions.clear()
+        for broker in self._pending.cluster.brokers.values():
+            if not broker.fenced:
+                self.sessions.start(broker.id, broker.epoch, now_ms)
+        state = self._state(next_offset, now_ms)
+        self._periodic = PeriodicWork.starting(state)
+        log.info("active controller of epoch %d from offset %d on", epoch, next_offset)
+        return self._activation_records(state)
+
+    def _activation_records(self, state: ControllerState) -> list[Message]:
+        records: list[Message] = []
+        if self.loader.in_transaction:
+            log.warning(
+                "aborting a metadata transaction that was left open: %s", self.loader.transaction_name
+            )
+            records.append(AbortTransactionRecord(reason="Controller failover"))
+        if state.image.offset < 0:
+            levels = {it.name: it.feature_level for it in self._bootstrap_records}
+            log.info("the metadata log is empty: it begins with %s", levels)
+            assert METADATA_VERSION in levels, "a cluster begins with a metadata.version"
+            records += self._bootstrap_records
+            if levels.get(ELR_VERSION, 0) > 0:
+                records += configs.elr_safety_records(state)
+        return records
+
+    def resign(self) -> None:
+        """Leadership is lost. What was pending counts only if it is committed by whoever leads now."""
+        if self._pending is not None:
+            log.info("no longer the active controller (epoch %d)", self._epoch)
+        self._pending = self._periodic = None
+        self._epoch = -1
+        self.sessions.clear()
+
+    # Deciding
+
+    def decide(
+        self, request: Message, version: int, next_offset: int, now_ms: int
+    ) -> ControllerResult[Message]:
+        """The answer to a request, and the records that must be committed before it may go."""
+        if not self.is_active:
+            return self.refuse(request, version, ErrorCode.NOT_CONTROLLER)
+        state = self._state(next_offset, now_ms)
+        try:
+            return COMMANDS[type(request)](state, request, version)
+        except KafkaError as error:
+            log.info("%s refused with %s: %s", type(request).__name__, error.code.name, error.message)
+            return self.refuse(request, version, error.code, error.message)
+
+    def refuse(
+        self, request: Message, version: int, code: ErrorCode, message: str | None = None
+    ) -> ControllerResult[Message]:
+        """The refusal of a whole request."""
+        if message is None and code is ErrorCode.NOT_CONTROLLER:
+            message = f"node {self.defaults.node_id} is not the active controller"
+        return ControllerResult(refusal_of(request, version, code, message))
+
+    def fence_broker(
+        self, broker_id: int, broker_epoch: int, cause: str, next_offset: int, now_ms: int
+    ) -> list[Message]:
+        """Fence one incarnation of a broker on evidence that its process is gone."""
+        if not self.is_active:
+            return []
+        state = self._state(next_offset, now_ms)
+        return brokers.fence_broker(state, broker_id, broker_epoch, cause).records
+
+    def next_periodic_ms(self, now_ms: int) -> int | None:
+        """When `run_periodic` is due; None while this controller is not active."""
+        if self._periodic is None:
+            return None
+        return self._periodic.next_run_ms(self._state(0, now_ms))
+
+    def run_periodic(self, next_offset: int, now_ms: int) -> ControllerResult[bool]:
+        """What is due by the clock; the answer says whether to call again at once."""
+        if self._periodic is None:
+            return ControllerResult(False)
+        return self._periodic.run(self._state(next_offset, now_ms))
+
+    def appended(self, records: Sequence[Message], last_offset: int, now_ms: int) -> None:
+        """`records` were appended and end at `last_offset`; decisions see them from now on."""
+        assert self._pending is not None and self._periodic is not None
+        seen = [record for record in records if not isinstance(record, AbortTransactionRecord)]
+        self._pending = self._pending.apply(seen, last_offset, self._epoch, now_ms)
+        self._periodic.appended(self._state(last_offset + 1, now_ms))
+
+    @property
+    def pending(self) -> MetadataImage:
+        """What decisions are made on; only while active."""
+        assert self._pending is not None, "not the active controller"
+        return self._pending
+
+    def _state(self, next_offset: int, now_ms: int) -> ControllerState:
+        return ControllerState(self.defaults, self._chance, self.sessions, self.pending, next_offset, now_ms)

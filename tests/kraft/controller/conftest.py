@@ -1,0 +1,220 @@
+"""A controller on its own: no log, no network. Requests go in, are decided, committed, and the answer comes
+back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from kraft.controller.controller import QuorumController
+from kraft.controller.state import ControllerDefaults
+from kraft.metadata.bootstrap import bootstrap_records
+from kraft.metadata.features import SUPPORTED_FEATURES
+from kraft.metadata.image import MetadataImage, PartitionImage
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    RequestPartitionData,
+    RequestTopicData,
+    ResponsePartitionData,
+)
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from protocol.schema import Message
+
+CLUSTER_ID = "kraft-cluster-id-00001"
+
+
+class Cluster:
+    """One active controller and the brokers it has heard of. Everything commits at once unless `hold` is
+    set."""
+
+    def __init__(self, seed: int = 0, levels: dict[str, int] | None = None, **settings: Any) -> None:
+        defaults = ControllerDefaults(node_id=100, cluster_id=CLUSTER_ID, quorum_ids=(100,), **settings)
+        self.chance = random.Random(seed)
+        self.controller = QuorumController(defaults, self.chance, bootstrap_records(levels))
+        self.now_ms = 1_000_000
+        self.log: list[Message] = []
+        self.committed = 0
+        self.hold = False
+        self.epochs: dict[int, int] = {}
+        self.incarnations: dict[int, bytes] = {}
+        self.activate(1)
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.controller.pending
+
+    def activate(self, epoch: int) -> None:
+        """This controller becomes active in `epoch`."""
+        self.append(self.controller.activate(epoch, len(self.log), self.now_ms))
+
+    def append(self, records: Sequence[Message]) -> None:
+        if records:
+            self.log += records
+            self.controller.appended(records, len(self.log) - 1, self.now_ms)
+        if not self.hold:
+            self.commit()
+
+    def commit(self) -> None:
+        """Everything that was appended is committed."""
+        self.hold = False
+        if self.committed < len(self.log):
+            self.controller.handle_commit(
+                self.committed, max(self.controller.epoch, 1), self.now_ms, self.log[self.committed :]
+            )
+            self.committed = len(self.log)
+
+    def fail_over(self, epoch: int) -> None:
+        """Leadership goes away and comes back; what was not committed is gone."""
+        self.controller.resign()
+        del self.log[self.committed :]
+        self.hold = False
+        self.activate(epoch)
+
+    def send(self, request: Message, version: int | None = None) -> Any:
+        """The answer to a request."""
+        version = request.VERSIONS.highest if version is None else version
+        result = self.controller.decide(request, version, len(self.log), self.now_ms)
+        self.append(result.records)
+        return result.response
+
+    def work(self) -> None:
+        """Do what is due by the clock."""
+        while True:
+            result = self.controller.run_periodic(len(self.log), self.now_ms)
+            self.append(result.records)
+            if not result.response:
+                return
+
+    # Brokers
+
+    def registration(self, broker_id: int, **fields: Any) -> BrokerRegistrationRequest:
+        request = BrokerRegistrationRequest(
+            broker_id=broker_id,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=self.chance.randbytes(16),
+            rack=None,
+            listeners=[Listener(name="PLAINTEXT", host=f"broker{broker_id}", port=9092)],
+            features=[
+                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+                for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+            ],
+            log_dirs=[bytes([broker_id, 1]) * 8],
+        )
+        for name, value in fields.items():
+            setattr(request, name, value)
+        return request
+
+    def register(self, broker_id: int, **fields: Any) -> Any:
+        request = self.registration(broker_id, **fields)
+        response = self.send(request)
+        if response.error_code == 0:
+            self.epochs[broker_id] = response.broker_epoch
+            self.incarnations[broker_id] = request.incarnation_id
+        return response
+
+    def heartbeat(self, broker_id: int, **fields: Any) -> Any:
+        """A heartbeat of a broker that has applied the whole log."""
+        request = BrokerHeartbeatRequest(
+            broker_id=broker_id, broker_epoch=self.epochs[broker_id], current_metadata_offset=len(self.log)
+        )
+        for name, value in fields.items():
+            setattr(request, name, value)
+        return self.send(request)
+
+    def start(self, *broker_ids: int, racks: dict[int, str] | None = None) -> None:
+        """Brokers register and are unfenced."""
+        for broker_id in broker_ids:
+            assert self.register(broker_id, rack=(racks or {}).get(broker_id)).error_code == 0
+            assert not self.heartbeat(broker_id).is_fenced
+
+    def restart(self, broker_id: int, clean: bool) -> None:
+        """The process comes back as another incarnation and is unfenced."""
+        self.controller.sessions.end(broker_id)
+        previous = self.epochs[broker_id] if clean else -1
+        assert self.register(broker_id, previous_broker_epoch=previous).error_code == 0
+
+    def die(self, broker_id: int) -> None:
+        """The process is known to be gone."""
+        self.append(
+            self.controller.fence_broker(
+                broker_id, self.epochs[broker_id], "its port refuses", len(self.log), self.now_ms
+            )
+        )
+
+    # Topics
+
+    def create_topic(
+        self,
+        name: str,
+        *assignments: list[int],
+        partitions: int = -1,
+        factor: int = -1,
+        configs: dict[str, str] | None = None,
+    ) -> Any:
+        """One topic, placed by hand if assignments are given; the result of it."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=factor,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
+                for index, brokers in enumerate(assignments)
+            ],
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+        )
+        return self.send(CreateTopicsRequest(topics=[topic])).topics[0]
+
+    def partition(self, name: str, index: int = 0) -> PartitionImage:
+        return self.image.topics.by_name[name].partitions[index]
+
+    def propose_isr(self, name: str, isr: Sequence[int], **fields: Any) -> ResponsePartitionData:
+        """The leader of partition 0 proposes an ISR, knowing everything as it is unless `fields` say
+        otherwise."""
+        partition = self.partition(name)
+        leader = fields.pop("broker_id", partition.leader)
+        wanted = RequestPartitionData(
+            partition_index=0,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            new_isr_with_epochs=[
+                BrokerState(broker_id=it, broker_epoch=self.epochs.get(it, -1)) for it in isr
+            ],
+            leader_recovery_state=0,
+        )
+        for field, value in fields.items():
+            setattr(wanted, field, value)
+        topic_id = self.image.topics.by_name[name].id
+        request = AlterPartitionRequest(
+            broker_id=leader,
+            broker_epoch=self.epochs[leader],
+            topics=[RequestTopicData(topic_id=topic_id, partitions=[wanted])],
+        )
+        response = self.send(request)
+        assert response.error_code == 0
+        answer = response.topics[0].partitions[0]
+        assert isinstance(answer, ResponsePartitionData)
+        return answer
+
+
+@pytest.fixture
+def make_cluster() -> Callable[..., Cluster]:
+    return Cluster
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Three unfenced brokers, min.insync.replicas 2, eligible leader replicas enabled."""
+    cluster = Cluster(min_insync_replicas=2)
+    cluster.start(1, 2, 3)
+    return cluster
