@@ -53,6 +53,8 @@ class _Index:
     """Entries of a fixed size in an append-only file, its tail kept in memory."""
 
     __slots__ = (
+        "_cold",
+        "_cold_start",
         "_dirty",
         "_disk",
         "_file",
@@ -75,6 +77,9 @@ class _Index:
         """The entries from this one on are in `_tail`."""
         self._written = 0
         """The entries before this one are in the file. tail_start <= written <= entries."""
+        self._cold = bytearray()
+        self._cold_start = 0
+        """The page of older entries that was read last: whoever is behind comes back to it."""
         self._dirty = False
         self.path = path
         self.base_offset = base_offset
@@ -90,6 +95,7 @@ class _Index:
         if file.size():
             file.truncate(0)
         self._tail, self._tail_start, self._written, self.entries = bytearray(), 0, 0, 0
+        self._cold = bytearray()
         self._dirty = True
         self._loaded()
 
@@ -104,7 +110,7 @@ class _Index:
             file.truncate(entries * self.entry_bytes)
             self._dirty = True
         self.entries = self._written = self._tail_start = entries
-        self._tail = bytearray()
+        self._tail, self._cold = bytearray(), bytearray()
         self._loaded()
         self._check()
 
@@ -194,6 +200,7 @@ class _Index:
             del self._tail[(entries - self._tail_start) * size :]
         else:
             self._tail, self._tail_start = bytearray(), entries
+        self._cold = bytearray()
         self.entries = entries
         self._loaded()
 
@@ -225,10 +232,19 @@ class _Index:
         else:
             low, high = 0, first_warm
         block, block_start = self._tail, self._tail_start
+        cold = self._cold
+        if (
+            low < block_start
+            and cold
+            and unpack(cold, shift)[0] <= target < unpack(cold, len(cold) - size + shift)[0]
+        ):
+            block, block_start = cold, self._cold_start
+            low, high = block_start, block_start + len(cold) // size - 1
         while low < high:
             if low < block_start and high - low <= PAGE_BYTES // size:
                 # What is left fits a page: read it once, all of it.
-                block, block_start = self._block(low, high), low
+                block = self._cold = self._block(low, high)
+                block_start = self._cold_start = low
             middle = (low + high + 1) >> 1
             if middle >= block_start:
                 if self.page_touched is not None:

@@ -168,7 +168,9 @@ class PartitionLog:
 
         Without `producer_state` no producers are kept track of: the metadata log has none.
         """
-        disk.make_directories(directory)
+        if not disk.exists(directory):
+            disk.make_directories(directory)
+            disk.sync_directory(directory.rpartition("/")[0] or ".")
         folder = Folder(disk, directory)
         loaded = LogLoader(folder, config, now_ms).load(log_start_offset, recovery_point, clean_shutdown)
         log = cls(folder, loaded, topic, partition, config)
@@ -442,6 +444,9 @@ class PartitionLog:
         self._segments.append(segment)
         self._bases.append(base_offset)
         self._flusher.name_added()
+        if len(self._segments) > 2:
+            # The one just sealed keeps its boundaries, for those who read up to the roll.
+            self._segments[-3].forget_boundaries()
         return segment
 
     def roll(self, now_ms: int) -> None:

@@ -219,7 +219,7 @@ class ProducerStates:
                 self.first_unstable_offset = base_offset
 
     def apply_marker(self, header: BatchHeader, marker: EndTxn, offset: int) -> CompletedTransaction | None:
-        """The last stable offset once `completed` is replicated, as its index entry says it."""
+        """A transaction marker is in the log at `offset`; gives the transaction it ended, if any."""
         entry = self._entry(header.producer_id)
         entry.move_to_epoch(header.producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch
@@ -238,9 +238,7 @@ class ProducerStates:
         return entry
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """The last stable offset once `completed` is replicated: what its entry in the transaction index
-        says.
-        """
+        """The last stable offset once `completed` is replicated, as its index entry says it."""
         return next(iter(self._ongoing), completed.last_offset + 1)
 
     def replicated_to(self, offset: int) -> None:

@@ -38,6 +38,7 @@ from storage.names import (
 _HOP = struct.Struct(">qi4xb6xi")
 """Base offset, length, magic, last offset delta: what it takes to get from one batch to the next."""
 HOP_BYTES = _HOP.size
+_NO_HOP = (0, 0, 0, 0)
 _MIN_BATCH_LENGTH = 14
 _MAX_TIMESTAMP_POSITION = 35
 _INT64 = struct.Struct(">q")
@@ -75,7 +76,7 @@ class Boundary(NamedTuple):
 
     position: int
     next_offset: int
-    """The offset after the batch before it; -1 if that batch was not looked at."""
+    """The offset after the batch before it, or the first of the batch after it; -1 if neither is known."""
     next_size_bytes: int
     """Of the batch after it; -1 if that was not looked at."""
 
@@ -253,6 +254,9 @@ class Segment:
         self.time_index.maybe_append(*self.max_timestamp)
         self.offset_index.seal()
         self.time_index.seal()
+
+    def forget_boundaries(self) -> None:
+        """No reader at the tail will ask this segment any more."""
         self._boundaries.clear()
 
     def write_out(self) -> None:
@@ -278,7 +282,9 @@ class Segment:
         one.
         """
         position = self.position_of(offset)
-        removed = self._hop(position)[0] if position < self.size_bytes else None
+        removed: int | None = None
+        if position < self.size_bytes:
+            removed, _, _ = self._checked_hop(self._pread(HOP_BYTES, position), 0, position)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         if removed is not None or self._tail_unknown:
@@ -350,24 +356,17 @@ class Segment:
     def _corrupt(self, position: int, problem: str) -> CorruptBatch:
         return CorruptBatch(f"{self.log_path} at byte {position}: {problem}")
 
-    def _hop(self, position: int) -> tuple[int, int, int]:
-        """(base offset, last offset, size in bytes) of the batch at `position`."""
-        data = self._pread(HOP_BYTES, position)
-        return self._parse_hop(data, 0, position)
-
-    def _parse_hop(self, data: bytes, at: int, position: int) -> tuple[int, int, int]:
+    def _checked_hop(self, data: bytes, at: int, position: int) -> tuple[int, int, int]:
+        """(base offset, last offset delta, end position) of a batch of any format, or `CorruptBatch`."""
         if len(data) - at < HOP_BYTES:
             raise self._corrupt(position, "the file ends within a batch head")
         base_offset, length, magic, delta = _HOP.unpack_from(data, at)
         if magic < 2:
             delta = 0
-        if (
-            length < _MIN_BATCH_LENGTH
-            or delta < 0
-            or position + length + OFFSET_AND_SIZE_BYTES > self.size_bytes
-        ):
+        end = position + length + OFFSET_AND_SIZE_BYTES
+        if length < _MIN_BATCH_LENGTH or delta < 0 or end > self.size_bytes:
             raise self._corrupt(position, f"no batch begins here (length {length}, offset delta {delta})")
-        return base_offset, base_offset + delta, length + OFFSET_AND_SIZE_BYTES
+        return base_offset, delta, end
 
     def position_of(self, offset: int) -> int:
         """Where the first batch begins that reaches `offset`; the end of the segment if none does.
@@ -384,16 +383,19 @@ class Segment:
         return known
 
     def _search(self, position: int, offset: int) -> int:
-        """Hop from batch to batch, in steps of a page, from a boundary on."""
-        chunk, chunk_start = b"", position
-        while position < self.size_bytes:
+        """Hop from batch to batch, reading a page at a time, from a boundary on."""
+        chunk, chunk_start, size_bytes, unpack = b"", position, self.size_bytes, _HOP.unpack_from
+        while position < size_bytes:
             at = position - chunk_start
             if at + HOP_BYTES > len(chunk):
                 chunk, chunk_start, at = self._pread(PAGE_BYTES, position), position, 0
-            _, last_offset, size = self._parse_hop(chunk, at, position)
-            if last_offset >= offset:
+            base_offset, length, magic, delta = unpack(chunk, at) if len(chunk) >= HOP_BYTES else _NO_HOP
+            end = position + length + OFFSET_AND_SIZE_BYTES
+            if magic != 2 or delta < 0 or length < _MIN_BATCH_LENGTH or end > size_bytes:
+                base_offset, delta, end = self._checked_hop(chunk, at, position)
+            if base_offset + delta >= offset:
                 break
-            position += size
+            position = end
         return position
 
     def boundary_within(self, start: int, limit: int) -> Boundary:
@@ -403,16 +405,19 @@ class Segment:
         """
         position = max(start, self.offset_index.lookup_position(limit).position)
         next_offset = -1
-        chunk, chunk_start = b"", position
-        while position < self.size_bytes:
+        chunk, chunk_start, size_bytes, unpack = b"", position, self.size_bytes, _HOP.unpack_from
+        while position < size_bytes:
             at = position - chunk_start
             if at + HOP_BYTES > len(chunk):
                 chunk, chunk_start, at = self._pread(PAGE_BYTES, position), position, 0
-            _, last_offset, size = self._parse_hop(chunk, at, position)
-            if position + size > limit:
-                return Boundary(position, next_offset, size)
-            position += size
-            next_offset = last_offset + 1
+            base_offset, length, magic, delta = unpack(chunk, at) if len(chunk) >= HOP_BYTES else _NO_HOP
+            end = position + length + OFFSET_AND_SIZE_BYTES
+            if magic != 2 or delta < 0 or length < _MIN_BATCH_LENGTH or end > size_bytes:
+                base_offset, delta, end = self._checked_hop(chunk, at, position)
+            if end > limit:
+                return Boundary(position, base_offset if next_offset < 0 else next_offset, end - position)
+            position = end
+            next_offset = base_offset + delta + 1
         return Boundary(position, next_offset, -1)
 
     def remember_cursor(self, next_offset: int, position: int) -> None:

@@ -1,0 +1,138 @@
+"""What the tests of this room share: batches, and a disk that can be killed or lose its power."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from protocol.records.batch import BatchHeader, iterate_batches
+from protocol.records.builder import BatchOptions, build_batch
+from protocol.records.record import Record, decode_records
+from runtime.simulated.disk import SimulatedDisk
+from runtime.simulated.process import SimulatedProcess
+from runtime.simulated.store import Store
+from runtime.world import Disk
+from settings.topic import TopicConfig
+from storage.log import AppendResult, PartitionLog
+from storage.producers import ProducerStateConfig
+
+DIRECTORY = "/logs/orders-0"
+NOW_MS = 1_750_000_000_000
+PRODUCERS = ProducerStateConfig()
+
+
+def records(count: int, timestamp: int = NOW_MS, value: bytes = b"value") -> list[Record]:
+    return [Record(0, timestamp + place, b"key", value) for place in range(count)]
+
+
+def batch(
+    count: int = 1, timestamp: int = NOW_MS, value: bytes = b"value", options: BatchOptions | None = None
+) -> bytes:
+    return build_batch(records(count, timestamp, value), **(options or {}))
+
+
+def heads(data: bytes | bytearray) -> list[tuple[int, BatchHeader]]:
+    return list(iterate_batches(data))
+
+
+def append(log: PartitionLog, *batches: bytes, leader_epoch: int = 0, now_ms: int = NOW_MS) -> AppendResult:
+    """As a leader would, of what a client sent."""
+    buffer = bytearray(b"".join(batches or (batch(),)))
+    return log.append_as_leader(buffer, heads(buffer), leader_epoch, now_ms)
+
+
+def numbered(base_offset: int, count: int = 1, leader_epoch: int = 0, timestamp: int = NOW_MS) -> bytes:
+    """A batch as a follower gets it."""
+    return batch(count, timestamp, options={"base_offset": base_offset, "leader_epoch": leader_epoch})
+
+
+def producer_batch(
+    producer_id: int, epoch: int, sequence: int, count: int = 1, transactional: bool = False
+) -> bytes:
+    return batch(
+        count,
+        options={
+            "producer_id": producer_id,
+            "producer_epoch": epoch,
+            "base_sequence": sequence,
+            "transactional": transactional,
+        },
+    )
+
+
+def all_batches(log: PartitionLog) -> list[bytes]:
+    return list(log.batches(log.log_start_offset))
+
+
+def all_offsets(log: PartitionLog) -> list[int]:
+    return [record.offset for data in all_batches(log) for record in decode_records(data)]
+
+
+@dataclass
+class Rig:
+    """One host's disk through several lives of the process on it."""
+
+    seed: int = 0
+    store: Store = field(init=False)
+    process: SimulatedProcess = field(init=False)
+    now_ms: int = NOW_MS
+    locks: dict[str, SimulatedProcess] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.store = Store(random.Random(self.seed), lambda: self.now_ms)
+        self.store.prepare_directories("/logs")
+        self.start()
+
+    def start(self) -> Disk:
+        self.process = SimulatedProcess("node", self, random.Random(self.seed), (0, 0))
+        self.disk: Disk = SimulatedDisk(self.store, self.process, self.locks)
+        return self.disk
+
+    def reached(self, process: SimulatedProcess, point: str) -> None: ...
+
+    def end(self, process: SimulatedProcess, *, power_cut: bool) -> None:
+        process.ended(power_cut)
+        if power_cut:
+            self.store.power_cut()
+
+    def kill(self) -> Disk:
+        """SIGKILL and a restart: what was written is still there."""
+        self.end(self.process, power_cut=False)
+        return self.start()
+
+    def power_cut(self) -> Disk:
+        """And a restart: only what was synced is sure to be there."""
+        self.end(self.process, power_cut=True)
+        return self.start()
+
+    def open(
+        self,
+        config: TopicConfig | None = None,
+        *,
+        directory: str = DIRECTORY,
+        recovery_point: int = 0,
+        clean_shutdown: bool = False,
+        log_start_offset: int = 0,
+    ) -> PartitionLog:
+        return PartitionLog.open(
+            self.disk,
+            directory,
+            topic="orders",
+            partition=0,
+            config=config or TopicConfig(),
+            now_ms=self.now_ms,
+            recovery_point=recovery_point,
+            clean_shutdown=clean_shutdown,
+            log_start_offset=log_start_offset,
+            producer_state=PRODUCERS,
+        )
+
+    def names(self, directory: str = DIRECTORY) -> Sequence[str]:
+        return self.disk.list(directory)
+
+
+def small_segments(**changes: int) -> TopicConfig:
+    """Segments of a few batches, an index entry for each."""
+    values = {"segment_bytes": 1000, "index_interval_bytes": 1, "segment_index_bytes": 1024} | changes
+    return TopicConfig(**values)  # type: ignore[arg-type]
