@@ -6,7 +6,7 @@ from protocol.schema import INT16, INT32, INT64, STRING, Message, field
 
 
 class AddOffsetsToTxnRequest(Message, api_key=25, versions="0-4", flexible="3+"):
-    """Add a group's offsets partition to a txn (KIP-98). Versions 0 to 4; flexible from 3."""
+    """Add the offsets of a group to a transaction (KIP-98). Versions 0 to 4; flexible from 3."""
 
     transactional_id: str = field(STRING, "0+", default="")
     producer_id: int = field(INT64, "0+", default=0)

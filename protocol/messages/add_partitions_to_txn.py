@@ -19,8 +19,8 @@ class AddPartitionsToTxnTransaction(Struct):
 
 
 class AddPartitionsToTxnRequest(Message, api_key=24, versions="0-5", flexible="3+"):
-    """Add partitions to txn; v0-3 clients, v4+ brokers, batched + VerifyOnly (KIP-98, KIP-890). Versions 0
-    to 5; flexible from 3."""
+    """Add partitions to a transaction. Versions 0 to 3 come from clients; from 4 on from brokers, for many
+    transactions, or only to verify (KIP-98, KIP-890). Versions 0 to 5; flexible from 3."""
 
     transactions: list[AddPartitionsToTxnTransaction] = field(
         array(AddPartitionsToTxnTransaction), "4+", factory=list

@@ -13,7 +13,8 @@ class Listener(Struct):
 
 
 class AddRaftVoterRequest(Message, api_key=80, versions="0-1", flexible="0+"):
-    """Add a KRaft voter; v1 AckWhenCommitted (KIP-853, KIP-1186). Versions 0 to 1; flexible."""
+    """Add a voter to the metadata quorum. Version 1: may be answered before it is committed (KIP-853,
+    KIP-1186). Versions 0 to 1; flexible."""
 
     cluster_id: str | None = field(STRING, "0+", default="", nullable="0+")
     timeout_ms: int = field(INT32, "0+", default=0)

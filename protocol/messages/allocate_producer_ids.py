@@ -6,7 +6,7 @@ from protocol.schema import INT16, INT32, INT64, Message, field
 
 
 class AllocateProducerIdsRequest(Message, api_key=67, versions="0", flexible="0+"):
-    """Controller hands a block of 1000 producer ids to a broker (KIP-730). Version 0; flexible."""
+    """A broker gets a block of producer ids from the controller (KIP-730). Version 0; flexible."""
 
     broker_id: int = field(INT32, "0+", default=0)
     broker_epoch: int = field(INT64, "0+", default=-1)

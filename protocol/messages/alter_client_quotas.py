@@ -22,7 +22,8 @@ class RequestEntryData(Struct):
 
 
 class AlterClientQuotasRequest(Message, api_key=49, versions="0-1", flexible="1+"):
-    """Alter quotas of (user, client-id, ip) entities (KIP-546, KIP-612). Versions 0 to 1; flexible from 1."""
+    """Alter the quotas of entities: users, client ids, ips (KIP-546, KIP-612). Versions 0 to 1; flexible
+    from 1."""
 
     entries: list[RequestEntryData] = field(array(RequestEntryData), "0+", factory=list)
     validate_only: bool = field(BOOL, "0+", default=False)

@@ -17,7 +17,8 @@ class AlterConfigsResource(Struct):
 
 
 class AlterConfigsRequest(Message, api_key=33, versions="0-2", flexible="2+"):
-    """Legacy full-replace config change (KIP-133). Versions 0 to 2; flexible from 2."""
+    """Replace all configurations of resources; what is not named falls back to its default (KIP-133).
+    Versions 0 to 2; flexible from 2."""
 
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource), "0+", factory=list)
     validate_only: bool = field(BOOL, "0+", default=False)

@@ -26,8 +26,8 @@ class RequestTopicData(Struct):
 
 
 class AlterPartitionRequest(Message, api_key=56, versions="2-3", flexible="0+"):
-    """Leader asks the controller to change the ISR (with broker epochs v3), partition epoch CAS (KIP-497,
-    KIP-704, KIP-841, KIP-903). Versions 2 to 3; flexible."""
+    """A leader asks the controller to change its in-sync replicas. Version 3: with the epochs of the
+    brokers (KIP-497, KIP-704, KIP-841, KIP-903). Versions 2 to 3; flexible."""
 
     broker_id: int = field(INT32, "0+", default=0)
     broker_epoch: int = field(INT64, "0+", default=-1)

@@ -16,8 +16,8 @@ class ReassignableTopic(Struct):
 
 
 class AlterPartitionReassignmentsRequest(Message, api_key=45, versions="0-1", flexible="0+"):
-    """Start/cancel replica reassignment; AllowReplicationFactorChange v1 (KIP-455, KIP-860). Versions 0 to
-    1; flexible."""
+    """Start or cancel moving replicas. Version 1: may change the replication factor (KIP-455, KIP-860).
+    Versions 0 to 1; flexible."""
 
     timeout_ms: int = field(INT32, "0+", default=60000)
     allow_replication_factor_change: bool = field(BOOL, "1+", default=True)

@@ -16,8 +16,7 @@ class AlterReplicaLogDir(Struct):
 
 
 class AlterReplicaLogDirsRequest(Message, api_key=34, versions="1-2", flexible="2+"):
-    """Move replicas between log dirs of a broker via future replicas (KIP-113). Versions 1 to 2; flexible
-    from 2."""
+    """Move replicas between log directories of one broker (KIP-113). Versions 1 to 2; flexible from 2."""
 
     dirs: list[AlterReplicaLogDir] = field(array(AlterReplicaLogDir), "0+", factory=list)
 

@@ -19,7 +19,7 @@ class AlterShareGroupOffsetsRequestTopic(Struct):
 
 
 class AlterShareGroupOffsetsRequest(Message, api_key=91, versions="0", flexible="0+"):
-    """Alter share group offsets (KIP-932). Version 0; flexible."""
+    """Alter the start offsets of a share group (KIP-932). Version 0; flexible."""
 
     group_id: str = field(STRING, "0+", default="")
     topics: list[AlterShareGroupOffsetsRequestTopic] = field(

@@ -19,7 +19,7 @@ class ScramCredentialUpsertion(Struct):
 
 
 class AlterUserScramCredentialsRequest(Message, api_key=51, versions="0", flexible="0+"):
-    """Upsert/delete SCRAM credentials; iterations 4096..16384 (KIP-554). Version 0; flexible."""
+    """Upsert and delete SCRAM credentials (KIP-554). Version 0; flexible."""
 
     deletions: list[ScramCredentialDeletion] = field(array(ScramCredentialDeletion), "0+", factory=list)
     upsertions: list[ScramCredentialUpsertion] = field(array(ScramCredentialUpsertion), "0+", factory=list)

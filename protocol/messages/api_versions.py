@@ -6,9 +6,9 @@ from protocol.schema import BOOL, INT16, INT32, INT64, STRING, Message, Struct, 
 
 
 class ApiVersionsRequest(Message, api_key=18, versions="0-4", flexible="3+"):
-    """Versions of every API + supported/finalized features; response header always v0; UNSUPPORTED_VERSION
-    answered with v0 body; only request allowed before auth (KIP-35, KIP-511, KIP-584, KIP-1022). Versions 0
-    to 4; flexible from 3."""
+    """Ask which versions of which APIs are served, and for features. It comes first on a connection, even
+    before authentication; a version that is not known is answered in version 0 with error 35 (KIP-35,
+    KIP-511, KIP-584, KIP-1022). Versions 0 to 4; flexible from 3."""
 
     client_software_name: str = field(STRING, "3+", default="", ignorable=True)
     client_software_version: str = field(STRING, "3+", default="", ignorable=True)

@@ -6,8 +6,9 @@ from protocol.schema import BOOL, INT16, INT32, INT64, UUID, Message, array, fie
 
 
 class BrokerHeartbeatRequest(Message, api_key=63, versions="0-2", flexible="0+"):
-    """Broker liveness, metadata offset, fence/unfence/shutdown wish, offline dirs v1, cordoned v2 (KIP-631,
-    KIP-858, KIP-1066). Versions 0 to 2; flexible."""
+    """A broker is alive, and tells how far it read the metadata log; it wants to be unfenced, fenced or to
+    shut down. Version 1: offline directories; 2: cordoned ones (KIP-631, KIP-858, KIP-1066). Versions 0 to
+    2; flexible."""
 
     broker_id: int = field(INT32, "0+", default=0)
     broker_epoch: int = field(INT64, "0+", default=-1)

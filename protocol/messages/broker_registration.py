@@ -20,8 +20,8 @@ class Feature(Struct):
 
 
 class BrokerRegistrationRequest(Message, api_key=62, versions="0-4", flexible="0+"):
-    """Broker registers: incarnation, listeners, features, rack, log dirs, previous epoch; v4 allows min
-    feature 0 (KIP-631, KIP-858, KIP-866, KIP-1022). Versions 0 to 4; flexible."""
+    """A broker registers with the controller and gets its epoch. Version 2: log directories; 3: previous
+    epoch; 4: features may start at 0 (KIP-631, KIP-858, KIP-866, KIP-1022). Versions 0 to 4; flexible."""
 
     broker_id: int = field(INT32, "0+", default=0)
     cluster_id: str = field(STRING, "0+", default="")

@@ -7,8 +7,8 @@ from protocol.schema import BOOL, INT8, INT16, INT32, STRING, UUID, Message, Str
 
 
 class ConsumerGroupDescribeRequest(Message, api_key=69, versions="0-1", flexible="0+"):
-    """Describe KIP-848 groups (epochs, current/target assignment, member type v1) (KIP-848, KIP-1099).
-    Versions 0 to 1; flexible."""
+    """Describe consumer groups: epochs, current and target assignment. Version 1: type of members (KIP-848,
+    KIP-1099). Versions 0 to 1; flexible."""
 
     group_ids: list[str] = field(array(STRING), "0+", factory=list)
     include_authorized_operations: bool = field(BOOL, "0+", default=False)

@@ -12,7 +12,8 @@ class TopicPartitions(Struct):
 
 
 class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions="0-1", flexible="0+"):
-    """KIP-848 heartbeat: join, reconcile, leave; regex v1 (KIP-848). Versions 0 to 1; flexible."""
+    """A member of a consumer group joins, is alive, tells what it owns, or leaves (epoch -1). Version 1:
+    subscription by pattern (KIP-848). Versions 0 to 1; flexible."""
 
     group_id: str = field(STRING, "0+", default="")
     member_id: str = field(STRING, "0+", default="")

@@ -11,8 +11,7 @@ class CreatableRenewers(Struct):
 
 
 class CreateDelegationTokenRequest(Message, api_key=38, versions="1-3", flexible="2+"):
-    """Create delegation token (HMAC, owner, renewers, max lifetime) (KIP-48, KIP-373). Versions 1 to 3;
-    flexible from 2."""
+    """Create a delegation token (KIP-48, KIP-373). Versions 1 to 3; flexible from 2."""
 
     owner_principal_type: str | None = field(STRING, "3+", default="", nullable="3+")
     owner_principal_name: str | None = field(STRING, "3+", default="", nullable="3+")

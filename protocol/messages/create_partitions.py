@@ -18,7 +18,7 @@ class CreatePartitionsTopic(Struct):
 
 
 class CreatePartitionsRequest(Message, api_key=37, versions="0-3", flexible="2+"):
-    """Grow the partition count (KIP-195, KIP-599). Versions 0 to 3; flexible from 2."""
+    """Give topics more partitions (KIP-195, KIP-599). Versions 0 to 3; flexible from 2."""
 
     topics: list[CreatePartitionsTopic] = field(array(CreatePartitionsTopic), "0+", factory=list)
     timeout_ms: int = field(INT32, "0+", default=0)

@@ -27,8 +27,8 @@ class CreatableTopic(Struct):
 
 
 class CreateTopicsRequest(Message, api_key=19, versions="2-7", flexible="5+"):
-    """Create topics (counts or manual assignment, configs, ValidateOnly); forwarded to the controller in an
-    Envelope (KIP-4, KIP-464, KIP-525, KIP-516). Versions 2 to 7; flexible from 5."""
+    """Create topics, by counts or with given replicas (KIP-4, KIP-464, KIP-525, KIP-516). Versions 2 to 7;
+    flexible from 5."""
 
     topics: list[CreatableTopic] = field(array(CreatableTopic), "0+", factory=list)
     timeout_ms: int = field(INT32, "0+", default=60000)

@@ -16,7 +16,7 @@ class DeleteAclsFilter(Struct):
 
 
 class DeleteAclsRequest(Message, api_key=31, versions="1-3", flexible="2+"):
-    """Delete ACL bindings by filter (KIP-140, KIP-290). Versions 1 to 3; flexible from 2."""
+    """Delete the ACL bindings that match filters (KIP-140, KIP-290). Versions 1 to 3; flexible from 2."""
 
     filters: list[DeleteAclsFilter] = field(array(DeleteAclsFilter), "0+", factory=list)
 

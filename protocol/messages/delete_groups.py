@@ -6,7 +6,7 @@ from protocol.schema import INT16, INT32, STRING, Message, Struct, array, field
 
 
 class DeleteGroupsRequest(Message, api_key=42, versions="0-2", flexible="2+"):
-    """Delete empty groups (KIP-229). Versions 0 to 2; flexible from 2."""
+    """Delete groups that are empty (KIP-229). Versions 0 to 2; flexible from 2."""
 
     groups_names: list[str] = field(array(STRING), "0+", factory=list)
 

@@ -16,8 +16,8 @@ class DeleteRecordsTopic(Struct):
 
 
 class DeleteRecordsRequest(Message, api_key=21, versions="0-2", flexible="2+"):
-    """Raise log start offset (low watermark) of partitions to an offset, -1 = HW (KIP-107). Versions 0 to
-    2; flexible from 2."""
+    """Move the log start offset of partitions up to an offset; -1 means the high watermark (KIP-107).
+    Versions 0 to 2; flexible from 2."""
 
     topics: list[DeleteRecordsTopic] = field(array(DeleteRecordsTopic), "0+", factory=list)
     timeout_ms: int = field(INT32, "0+", default=0)

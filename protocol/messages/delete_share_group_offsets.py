@@ -11,7 +11,7 @@ class DeleteShareGroupOffsetsRequestTopic(Struct):
 
 
 class DeleteShareGroupOffsetsRequest(Message, api_key=92, versions="0", flexible="0+"):
-    """Delete share group offsets (KIP-932). Version 0; flexible."""
+    """Delete the offsets of a share group (KIP-932). Version 0; flexible."""
 
     group_id: str = field(STRING, "0+", default="")
     topics: list[DeleteShareGroupOffsetsRequestTopic] = field(

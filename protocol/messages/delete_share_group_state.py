@@ -16,7 +16,7 @@ class DeleteStateData(Struct):
 
 
 class DeleteShareGroupStateRequest(Message, api_key=86, versions="0", flexible="0+"):
-    """Delete share-partition state (KIP-932). Version 0; flexible."""
+    """Delete the state of share partitions at the share coordinator (KIP-932). Version 0; flexible."""
 
     group_id: str = field(STRING, "0+", default="")
     topics: list[DeleteStateData] = field(array(DeleteStateData), "0+", factory=list)

@@ -12,7 +12,8 @@ class DeleteTopicState(Struct):
 
 
 class DeleteTopicsRequest(Message, api_key=20, versions="1-6", flexible="4+"):
-    """Delete topics by name or id (v6) (KIP-4, KIP-516). Versions 1 to 6; flexible from 4."""
+    """Delete topics by name or, from version 6 on, by id (KIP-4, KIP-516). Versions 1 to 6; flexible from
+    4."""
 
     topics: list[DeleteTopicState] = field(array(DeleteTopicState), "6+", factory=list)
     topic_names: list[str] = field(array(STRING), "0-5", factory=list, ignorable=True)

@@ -6,7 +6,8 @@ from protocol.schema import INT8, INT16, INT32, STRING, Message, Struct, array, 
 
 
 class DescribeAclsRequest(Message, api_key=29, versions="1-3", flexible="2+"):
-    """List ACL bindings by filter (KIP-11, KIP-140, KIP-290). Versions 1 to 3; flexible from 2."""
+    """List the ACL bindings that match a filter (KIP-11, KIP-140, KIP-290). Versions 1 to 3; flexible from
+    2."""
 
     resource_type_filter: int = field(INT8, "0+", default=0)
     resource_name_filter: str | None = field(STRING, "0+", default="", nullable="0+")

@@ -12,7 +12,8 @@ class ComponentData(Struct):
 
 
 class DescribeClientQuotasRequest(Message, api_key=48, versions="0-1", flexible="1+"):
-    """Describe quotas by entity filter (exact, default, any) (KIP-546). Versions 0 to 1; flexible from 1."""
+    """Describe quotas by a filter of entities (exact 0, default 1, any 2) (KIP-546). Versions 0 to 1;
+    flexible from 1."""
 
     components: list[ComponentData] = field(array(ComponentData), "0+", factory=list)
     strict: bool = field(BOOL, "0+", default=False)

@@ -11,7 +11,7 @@ class DescribeDelegationTokenOwner(Struct):
 
 
 class DescribeDelegationTokenRequest(Message, api_key=41, versions="1-3", flexible="2+"):
-    """Describe tokens (KIP-48, KIP-373). Versions 1 to 3; flexible from 2."""
+    """Describe delegation tokens (KIP-48, KIP-373). Versions 1 to 3; flexible from 2."""
 
     owners: list[DescribeDelegationTokenOwner] | None = field(
         array(DescribeDelegationTokenOwner), "0+", factory=list, nullable="0+"

@@ -6,8 +6,8 @@ from protocol.schema import BOOL, BYTES, INT16, INT32, STRING, Message, Struct, 
 
 
 class DescribeGroupsRequest(Message, api_key=15, versions="0-6", flexible="5+"):
-    """Describe classic groups; authorized ops v3, instance ids v4, error message v6 (KIP-430, KIP-345,
-    KIP-1043). Versions 0 to 6; flexible from 5."""
+    """Describe classic groups. Version 3: authorized operations; 4: static members; 6: error messages
+    (KIP-430, KIP-345, KIP-1043). Versions 0 to 6; flexible from 5."""
 
     groups: list[str] = field(array(STRING), "0+", factory=list)
     include_authorized_operations: bool = field(BOOL, "3+", default=False)

@@ -16,8 +16,9 @@ class RequestTopicData(Struct):
 
 
 class DescribeQuorumRequest(Message, api_key=55, versions="0-2", flexible="0+"):
-    """Quorum state: leader, epoch, HW, voters/observers with LEO, last fetch/caught-up times; v2 directory
-    ids + nodes (KIP-595, KIP-836, KIP-853). Versions 0 to 2; flexible."""
+    """Describe the metadata quorum: leader, epoch, high watermark, voters and observers with their log
+    ends. Version 1: times; 2: directory ids and endpoints (KIP-595, KIP-836, KIP-853). Versions 0 to 2;
+    flexible."""
 
     topics: list[RequestTopicData] = field(array(RequestTopicData), "0+", factory=list)
 

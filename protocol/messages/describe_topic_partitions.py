@@ -16,8 +16,7 @@ class Cursor(Struct):
 
 
 class DescribeTopicPartitionsRequest(Message, api_key=75, versions="0", flexible="0+"):
-    """Paged topic description incl. ELR; cursor; limit max.request.partition.size.limit 2000 (KIP-966).
-    Version 0; flexible."""
+    """Describe topics page by page, with the eligible leader replicas (KIP-966). Version 0; flexible."""
 
     topics: list[TopicRequest] = field(array(TopicRequest), "0+", factory=list)
     response_partition_limit: int = field(INT32, "0+", default=2000)

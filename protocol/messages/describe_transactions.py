@@ -6,7 +6,7 @@ from protocol.schema import INT16, INT32, INT64, STRING, Message, Struct, array,
 
 
 class DescribeTransactionsRequest(Message, api_key=65, versions="0", flexible="0+"):
-    """State of transactions by id (KIP-664). Version 0; flexible."""
+    """Describe transactions by their ids (KIP-664). Version 0; flexible."""
 
     transactional_ids: list[str] = field(array(STRING), "0+", factory=list)
 

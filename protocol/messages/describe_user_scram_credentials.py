@@ -10,7 +10,7 @@ class UserName(Struct):
 
 
 class DescribeUserScramCredentialsRequest(Message, api_key=50, versions="0", flexible="0+"):
-    """Describe SCRAM credentials (mechanism, iterations) (KIP-554). Version 0; flexible."""
+    """Describe SCRAM credentials: mechanisms and iterations (KIP-554). Version 0; flexible."""
 
     users: list[UserName] | None = field(array(UserName), "0+", factory=list, nullable="0+")
 

@@ -11,7 +11,8 @@ class TopicPartitions(Struct):
 
 
 class ElectLeadersRequest(Message, api_key=43, versions="0-2", flexible="2+"):
-    """Preferred (0) or unclean (1) leader election (KIP-183, KIP-460). Versions 0 to 2; flexible from 2."""
+    """Elect leaders: the preferred replica (0), or any that lives (1, unclean) (KIP-183, KIP-460). Versions
+    0 to 2; flexible from 2."""
 
     election_type: int = field(INT8, "1+", default=0)
     topic_partitions: list[TopicPartitions] | None = field(

@@ -31,8 +31,8 @@ class LeaderEndpoint(Struct):
 
 
 class EndQuorumEpochRequest(Message, api_key=54, versions="0-1", flexible="1+"):
-    """Resigning leader ends its epoch, preferred successors in order (KIP-595, KIP-853). Versions 0 to 1;
-    flexible from 1."""
+    """A leader of the metadata quorum resigns, and names its successors in order of preference (KIP-595,
+    KIP-853). Versions 0 to 1; flexible from 1."""
 
     cluster_id: str | None = field(STRING, "0+", default=None, nullable="0+")
     topics: list[RequestTopicData] = field(array(RequestTopicData), "0+", factory=list)

@@ -6,8 +6,8 @@ from protocol.schema import BOOL, INT16, INT32, INT64, STRING, Message, field
 
 
 class EndTxnRequest(Message, api_key=26, versions="0-5", flexible="3+"):
-    """Commit/abort a txn; v5 returns bumped producer id/epoch (KIP-98, KIP-890). Versions 0 to 5; flexible
-    from 3."""
+    """Commit or abort a transaction. Version 5: the answer gives the bumped producer id and epoch (KIP-98,
+    KIP-890). Versions 0 to 5; flexible from 3."""
 
     transactional_id: str = field(STRING, "0+", default="")
     producer_id: int = field(INT64, "0+", default=0)

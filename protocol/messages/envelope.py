@@ -6,7 +6,8 @@ from protocol.schema import BYTES, INT16, Message, field
 
 
 class EnvelopeRequest(Message, api_key=58, versions="0", flexible="0+"):
-    """Broker forwards a client's admin request with principal and address (KIP-590). Version 0; flexible."""
+    """A broker forwards a client's request to the controller, with its principal and address (KIP-590).
+    Version 0; flexible."""
 
     request_data: bytes = field(BYTES, "0+", default=b"")
     request_principal: bytes | None = field(BYTES, "0+", default=b"", nullable="0+")

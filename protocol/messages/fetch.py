@@ -48,10 +48,11 @@ class ForgottenTopic(Struct):
 
 
 class FetchRequest(Message, api_key=1, versions="0-18", flexible="12+"):
-    """Consumers', followers' and KRaft voters'/observers' reads; max/min bytes, max wait, sessions v7+,
-    leader-epoch fencing v9+, DivergingEpoch v12+, topic ids v13, ReplicaState v15, NodeEndpoints v16,
-    ReplicaDirectoryId v17, HighWatermark in request v18 (KIP-74, KIP-227, KIP-320, KIP-392, KIP-405,
-    KIP-516, KIP-595, KIP-853, KIP-903, KIP-951, KIP-1166). Versions 0 to 18; flexible from 12."""
+    """Read record batches: consumers, follower replicas, and the voters and observers of the metadata log.
+    Version 4: isolation level; 5: log start offset; 7: sessions; 9: leader epochs; 11: rack; 12: diverging
+    epochs; 13: topic ids; 15: the replica's epoch; 16: endpoints of leaders; 17: the replica's directory;
+    18: the replica's high watermark (KIP-74, KIP-227, KIP-320, KIP-392, KIP-405, KIP-516, KIP-595, KIP-853,
+    KIP-903, KIP-951, KIP-1166). Versions 0 to 18; flexible from 12."""
 
     cluster_id: str | None = field(STRING, "12+", default=None, nullable="12+", tag=0, ignorable=True)
     replica_id: int = field(INT32, "0-14", default=-1)

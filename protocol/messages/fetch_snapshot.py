@@ -38,7 +38,7 @@ class RequestTopicSnapshot(Struct):
 
 
 class FetchSnapshotRequest(Message, api_key=59, versions="0-1", flexible="0+"):
-    """Fetch chunks of a metadata snapshot by (endOffset, epoch) (KIP-630). Versions 0 to 1; flexible."""
+    """Fetch a piece of a snapshot of the metadata log (KIP-630). Versions 0 to 1; flexible."""
 
     cluster_id: str | None = field(STRING, "0+", default=None, nullable="0+", tag=0)
     replica_id: int = field(INT32, "0+", default=-1)

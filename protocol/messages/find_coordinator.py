@@ -6,8 +6,9 @@ from protocol.schema import INT8, INT16, INT32, STRING, Message, Struct, array, 
 
 
 class FindCoordinatorRequest(Message, api_key=10, versions="0-6", flexible="3+"):
-    """Find group (0), transaction (1), share (2, key groupId:topicId:partition, v6) coordinators; batched
-    v4+ (KIP-98, KIP-699, KIP-890, KIP-932). Versions 0 to 6; flexible from 3."""
+    """Find the coordinator of a group (0), a transactional id (1) or, from version 6 on, a share partition
+    (2). Version 4: many keys at once (KIP-98, KIP-699, KIP-890, KIP-932). Versions 0 to 6; flexible from 3.
+    """
 
     key: str = field(STRING, "0-3", default="")
     key_type: int = field(INT8, "1+", default=0)

@@ -7,7 +7,7 @@ from protocol.schema import BOOL, INT8, INT16, INT32, STRING, UUID, Message, arr
 
 
 class GetTelemetrySubscriptionsRequest(Message, api_key=71, versions="0", flexible="0+"):
-    """Client asks which metrics to push (KIP-714). Version 0; flexible."""
+    """A client asks which metrics it should push (KIP-714). Version 0; flexible."""
 
     client_instance_id: bytes = field(UUID, "0+", default=ZERO_UUID)
 

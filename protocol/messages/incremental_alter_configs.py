@@ -18,7 +18,8 @@ class AlterConfigsResource(Struct):
 
 
 class IncrementalAlterConfigsRequest(Message, api_key=44, versions="0-1", flexible="1+"):
-    """SET/DELETE/APPEND/SUBTRACT on single configs (KIP-339). Versions 0 to 1; flexible from 1."""
+    """Change single configurations: set 0, delete 1, append 2, subtract 3 (KIP-339). Versions 0 to 1;
+    flexible from 1."""
 
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource), "0+", factory=list)
     validate_only: bool = field(BOOL, "0+", default=False)

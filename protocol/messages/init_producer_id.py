@@ -6,8 +6,8 @@ from protocol.schema import BOOL, INT16, INT32, INT64, STRING, Message, field
 
 
 class InitProducerIdRequest(Message, api_key=22, versions="0-6", flexible="2+"):
-    """Obtain producer id+epoch, idempotent or transactional; bump v3+; v6 (2PC) unstable (KIP-98, KIP-360,
-    KIP-890, KIP-939). Versions 0 to 6; flexible from 2."""
+    """Get a producer id and epoch, with a transactional id or without. Version 3: bump a known epoch; 6,
+    not stable yet: two-phase commit (KIP-98, KIP-360, KIP-890, KIP-939). Versions 0 to 6; flexible from 2."""
 
     transactional_id: str | None = field(STRING, "0+", default="", nullable="0+")
     transaction_timeout_ms: int = field(INT32, "0+", default=0)

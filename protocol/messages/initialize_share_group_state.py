@@ -18,7 +18,7 @@ class InitializeStateData(Struct):
 
 
 class InitializeShareGroupStateRequest(Message, api_key=83, versions="0", flexible="0+"):
-    """Init share-partition state at the share coordinator (KIP-932). Version 0; flexible."""
+    """Make the state of share partitions at the share coordinator (KIP-932). Version 0; flexible."""
 
     group_id: str = field(STRING, "0+", default="")
     topics: list[InitializeStateData] = field(array(InitializeStateData), "0+", factory=list)

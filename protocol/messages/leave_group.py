@@ -12,8 +12,8 @@ class MemberIdentity(Struct):
 
 
 class LeaveGroupRequest(Message, api_key=13, versions="0-5", flexible="4+"):
-    """Leave classic group, several members v3+, reason v5 (KIP-345, KIP-800). Versions 0 to 5; flexible
-    from 4."""
+    """Leave a classic group. Version 3: several members; 5: reasons (KIP-345, KIP-800). Versions 0 to 5;
+    flexible from 4."""
 
     group_id: str = field(STRING, "0+", default="")
     member_id: str = field(STRING, "0-2", default="")

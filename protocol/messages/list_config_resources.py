@@ -6,8 +6,8 @@ from protocol.schema import INT8, INT16, INT32, STRING, Message, Struct, array, 
 
 
 class ListConfigResourcesRequest(Message, api_key=74, versions="0-1", flexible="0+"):
-    """List config resources (v0 client metrics only; v1 any type) (KIP-714, KIP-1142). Versions 0 to 1;
-    flexible."""
+    """List the names of configured resources. Version 0: client metrics only; 1: any type (KIP-714,
+    KIP-1142). Versions 0 to 1; flexible."""
 
     resource_types: list[int] = field(array(INT8), "1+", factory=list)
 

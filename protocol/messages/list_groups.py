@@ -6,7 +6,8 @@ from protocol.schema import INT16, INT32, STRING, Message, Struct, array, field
 
 
 class ListGroupsRequest(Message, api_key=16, versions="0-5", flexible="3+"):
-    """List groups, states filter v4, types filter v5 (KIP-518, KIP-848). Versions 0 to 5; flexible from 3."""
+    """List the groups of a broker. Version 4: filter by state; 5: filter by type (KIP-518, KIP-848).
+    Versions 0 to 5; flexible from 3."""
 
     states_filter: list[str] = field(array(STRING), "4+", factory=list)
     types_filter: list[str] = field(array(STRING), "5+", factory=list)

@@ -18,9 +18,10 @@ class ListOffsetsTopic(Struct):
 
 
 class ListOffsetsRequest(Message, api_key=2, versions="0-11", flexible="6+"):
-    """Offsets by timestamp: -1 latest (LSO for read_committed), -2 earliest, -3 max timestamp v7, -4
-    earliest local v8, -5 last tiered v9, -6 earliest pending upload v11 (KIP-79, KIP-207, KIP-405, KIP-734,
-    KIP-1005, KIP-1023, KIP-1075). Versions 0 to 11; flexible from 6."""
+    """Find the offset of a timestamp. -1 asks for the end (for read_committed: the last stable offset), -2
+    the start, -3 the maximum timestamp (version 7), -4 the local start (8), -5 the last tiered (9), -6 the
+    first not yet tiered (11). Version 0 gives a list of old-style offsets (KIP-79, KIP-207, KIP-405,
+    KIP-734, KIP-1005, KIP-1023, KIP-1075). Versions 0 to 11; flexible from 6."""
 
     replica_id: int = field(INT32, "0+", default=0)
     isolation_level: int = field(INT8, "2+", default=0)

@@ -11,7 +11,7 @@ class ListPartitionReassignmentsTopics(Struct):
 
 
 class ListPartitionReassignmentsRequest(Message, api_key=46, versions="0", flexible="0+"):
-    """List reassignments in progress (replicas, adding, removing) (KIP-455). Version 0; flexible."""
+    """List the replicas that are being moved (KIP-455). Version 0; flexible."""
 
     timeout_ms: int = field(INT32, "0+", default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = field(

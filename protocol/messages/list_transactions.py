@@ -6,8 +6,8 @@ from protocol.schema import INT16, INT32, INT64, STRING, Message, Struct, array,
 
 
 class ListTransactionsRequest(Message, api_key=66, versions="0-2", flexible="0+"):
-    """List transactions by state, producer id, duration v1, id pattern v2 (KIP-664, KIP-994, KIP-1152).
-    Versions 0 to 2; flexible."""
+    """List transactions by state and producer id. Version 1: by duration; 2: by a pattern of the id
+    (KIP-664, KIP-994, KIP-1152). Versions 0 to 2; flexible."""
 
     state_filters: list[str] = field(array(STRING), "0+", factory=list)
     producer_id_filters: list[int] = field(array(INT64), "0+", factory=list)

@@ -23,8 +23,9 @@ class OffsetCommitRequestTopic(Struct):
 
 
 class OffsetCommitRequest(Message, api_key=8, versions="0-10", flexible="8+"):
-    """Commit offsets to the group; generation/member epoch check, leader epoch v6, instance id v7, KIP-848
-    v9, topic ids v10 (KIP-211, KIP-320, KIP-345, KIP-848, KIP-516). Versions 0 to 10; flexible from 8."""
+    """Commit offsets of a group. Version 6: leader epochs; 7: static members; 9: groups of the new
+    protocol; 10: topic ids (KIP-211, KIP-320, KIP-345, KIP-848, KIP-516). Versions 0 to 10; flexible from
+    8."""
 
     group_id: str = field(STRING, "0+", default="")
     generation_id_or_member_epoch: int = field(INT32, "1+", default=-1, ignorable=True)

@@ -17,7 +17,7 @@ class OffsetDeleteRequestTopic(Struct):
 
 
 class OffsetDeleteRequest(Message, api_key=47, versions="0"):
-    """Delete committed offsets of topics not subscribed (KIP-496). Version 0."""
+    """Delete committed offsets of topics that the group no longer subscribes to (KIP-496). Version 0."""
 
     group_id: str = field(STRING, "0+", default="")
     topics: list[OffsetDeleteRequestTopic] = field(array(OffsetDeleteRequestTopic), "0+", factory=list)

@@ -27,8 +27,9 @@ class OffsetFetchRequestGroup(Struct):
 
 
 class OffsetFetchRequest(Message, api_key=9, versions="0-10", flexible="6+"):
-    """Read committed offsets; all topics v2, RequireStable v7, many groups v8, member epoch v9, topic ids
-    v10 (KIP-447, KIP-709, KIP-848, KIP-516). Versions 0 to 10; flexible from 6."""
+    """Read the committed offsets of a group. Version 2: null asks for all topics; 7: only offsets that no
+    transaction may still change; 8: many groups; 9: member epochs; 10: topic ids (KIP-447, KIP-709,
+    KIP-848, KIP-516). Versions 0 to 10; flexible from 6."""
 
     group_id: str = field(STRING, "0-7", default="")
     topics: list[OffsetFetchRequestTopic] | None = field(

@@ -17,8 +17,8 @@ class OffsetForLeaderTopic(Struct):
 
 
 class OffsetForLeaderEpochRequest(Message, api_key=23, versions="2-4", flexible="4+"):
-    """End offset of a leader epoch, for truncation detection (KIP-101, KIP-279, KIP-320). Versions 2 to 4;
-    flexible from 4."""
+    """Ask where a leader epoch ends, to find out where logs part (KIP-101, KIP-279, KIP-320). Versions 2 to
+    4; flexible from 4."""
 
     replica_id: int = field(INT32, "3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = field(array(OffsetForLeaderTopic), "0+", factory=list)

@@ -18,10 +18,10 @@ class TopicProduceData(Struct):
 
 
 class ProduceRequest(Message, api_key=0, versions="0-13", flexible="9+"):
-    """Append record batches; acks 0 (no response at all), 1, -1; per-partition errors, RecordErrors v8+,
-    CurrentLeader/NodeEndpoints v10+, implicit AddPartitionsToTxn v12+ (TV2), topic ids v13. Advertise min 0
-    for librdkafka (KAFKA-18659) but reject v0-2 (KIP-98, KIP-110, KIP-467, KIP-890, KIP-951, KIP-516).
-    Versions 0 to 13; flexible from 9."""
+    """Append record batches to partitions. acks 0 wants no response at all, 1 the leader's append, -1 that
+    of all in-sync replicas. Version 3: transactional id; 7: zstd; 8: errors per record; 9: flexible; 10:
+    the current leader with an error; 12: adds the partitions to the transaction by itself; 13: topic ids
+    (KIP-98, KIP-110, KIP-467, KIP-890, KIP-951, KIP-516). Versions 0 to 13; flexible from 9."""
 
     transactional_id: str | None = field(STRING, "3+", default=None, nullable="3+")
     acks: int = field(INT16, "0+", default=0)

@@ -7,7 +7,7 @@ from protocol.schema import BOOL, BYTES, INT8, INT16, INT32, UUID, Message, fiel
 
 
 class PushTelemetryRequest(Message, api_key=72, versions="0", flexible="0+"):
-    """Client pushes OTLP metrics, at most telemetry.max.bytes 1048576 (KIP-714). Version 0; flexible."""
+    """A client pushes metrics (KIP-714). Version 0; flexible."""
 
     client_instance_id: bytes = field(UUID, "0+", default=ZERO_UUID)
     subscription_id: int = field(INT32, "0+", default=0)

@@ -17,7 +17,7 @@ class ReadStateData(Struct):
 
 
 class ReadShareGroupStateRequest(Message, api_key=84, versions="0", flexible="0+"):
-    """Read share-partition state (SPSO, state epoch, state batches) (KIP-932). Version 0; flexible."""
+    """Read the state of share partitions from the share coordinator (KIP-932). Version 0; flexible."""
 
     group_id: str = field(STRING, "0+", default="")
     topics: list[ReadStateData] = field(array(ReadStateData), "0+", factory=list)

@@ -17,8 +17,8 @@ class ReadStateSummaryData(Struct):
 
 
 class ReadShareGroupStateSummaryRequest(Message, api_key=87, versions="0-1", flexible="0+"):
-    """Read share-partition state summary (v1 delivery-complete count, for lag) (KIP-932, KIP-1226).
-    Versions 0 to 1; flexible."""
+    """Read a summary of the state of share partitions. Version 1: count of completed deliveries (KIP-932,
+    KIP-1226). Versions 0 to 1; flexible."""
 
     group_id: str = field(STRING, "0+", default="")
     topics: list[ReadStateSummaryData] = field(array(ReadStateSummaryData), "0+", factory=list)

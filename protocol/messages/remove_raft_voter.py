@@ -7,7 +7,7 @@ from protocol.schema import INT16, INT32, STRING, UUID, Message, field
 
 
 class RemoveRaftVoterRequest(Message, api_key=81, versions="0", flexible="0+"):
-    """Remove a KRaft voter (KIP-853). Version 0; flexible."""
+    """Remove a voter from the metadata quorum (KIP-853). Version 0; flexible."""
 
     cluster_id: str | None = field(STRING, "0+", default="", nullable="0+")
     voter_id: int = field(INT32, "0+", default=0)

@@ -6,7 +6,8 @@ from protocol.schema import BYTES, INT16, INT64, STRING, Message, field
 
 
 class SaslAuthenticateRequest(Message, api_key=36, versions="0-2", flexible="2+"):
-    """SASL bytes; session lifetime ms v1 (KIP-152, KIP-368). Versions 0 to 2; flexible from 2."""
+    """Carry SASL tokens. Version 1: the answer limits the life of the session (KIP-152, KIP-368). Versions
+    0 to 2; flexible from 2."""
 
     auth_bytes: bytes = field(BYTES, "0+", default=b"")
 

@@ -6,7 +6,8 @@ from protocol.schema import INT16, STRING, Message, array, field
 
 
 class SaslHandshakeRequest(Message, api_key=17, versions="0-1"):
-    """Nominate SASL mechanism; v0 raw SASL frames, v1 wrapped frames (KIP-43, KIP-152). Versions 0 to 1."""
+    """Choose a SASL mechanism. After version 0 the tokens follow as bare frames, after version 1 in
+    SaslAuthenticate (KIP-43, KIP-152). Versions 0 to 1."""
 
     mechanism: str = field(STRING, "0+", default="")
 

@@ -38,8 +38,8 @@ class AcknowledgeTopic(Struct):
 
 
 class ShareAcknowledgeRequest(Message, api_key=79, versions="1-2", flexible="0+"):
-    """Acknowledge ranges: 0 gap 1 accept 2 release 3 reject 4 renew (v2) (KIP-932, KIP-1222). Versions 1 to
-    2; flexible."""
+    """Acknowledge records of share partitions: gap 0, accept 1, release 2, reject 3, renew 4 (version 2)
+    (KIP-932, KIP-1222). Versions 1 to 2; flexible."""
 
     group_id: str | None = field(STRING, "0+", default=None, nullable="0+")
     member_id: str | None = field(STRING, "0+", default="", nullable="0+")

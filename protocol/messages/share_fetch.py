@@ -45,8 +45,8 @@ class ForgottenTopic(Struct):
 
 
 class ShareFetchRequest(Message, api_key=78, versions="1-2", flexible="0+"):
-    """Fetch with acquisition locks, piggybacked acks; v2 ShareAcquireMode (KIP-932, KIP-1206, KIP-1222).
-    Versions 1 to 2; flexible."""
+    """Acquire records of share partitions, and acknowledge earlier ones. Version 2: acquire mode, renewal
+    (KIP-932, KIP-1206, KIP-1222). Versions 1 to 2; flexible."""
 
     group_id: str | None = field(STRING, "0+", default=None, nullable="0+")
     member_id: str | None = field(STRING, "0+", default="", nullable="0+")

@@ -7,7 +7,7 @@ from protocol.schema import BOOL, INT16, INT32, STRING, UUID, Message, Struct, a
 
 
 class ShareGroupDescribeRequest(Message, api_key=77, versions="1", flexible="0+"):
-    """Share group describe (KIP-932). Version 1; flexible."""
+    """Describe share groups (KIP-932). Version 1; flexible."""
 
     group_ids: list[str] = field(array(STRING), "0+", factory=list)
     include_authorized_operations: bool = field(BOOL, "0+", default=False)

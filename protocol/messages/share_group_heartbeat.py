@@ -7,7 +7,7 @@ from protocol.schema import INT16, INT32, STRING, UUID, Message, Struct, array, 
 
 
 class ShareGroupHeartbeatRequest(Message, api_key=76, versions="1", flexible="0+"):
-    """Share group heartbeat (KIP-932). Version 1; flexible."""
+    """A member of a share group joins, is alive, or leaves (epoch -1) (KIP-932). Version 1; flexible."""
 
     group_id: str = field(STRING, "0+", default="")
     member_id: str = field(STRING, "0+", default="")

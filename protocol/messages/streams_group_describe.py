@@ -6,7 +6,7 @@ from protocol.schema import BOOL, INT16, INT32, INT64, STRING, UINT16, Message, 
 
 
 class StreamsGroupDescribeRequest(Message, api_key=89, versions="0", flexible="0+"):
-    """Describe streams group (KIP-1071). Version 0; flexible."""
+    """Describe streams groups (KIP-1071). Version 0; flexible."""
 
     group_ids: list[str] = field(array(STRING), "0+", factory=list)
     include_authorized_operations: bool = field(BOOL, "0+", default=False)

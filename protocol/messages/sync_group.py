@@ -11,7 +11,8 @@ class SyncGroupRequestAssignment(Struct):
 
 
 class SyncGroupRequest(Message, api_key=14, versions="0-5", flexible="4+"):
-    """Distribute the group state the leader computed (KIP-345, KIP-559). Versions 0 to 5; flexible from 4."""
+    """Get the assignment of a classic group; its leader also brings it (KIP-345, KIP-559). Versions 0 to 5;
+    flexible from 4."""
 
     group_id: str = field(STRING, "0+", default="")
     generation_id: int = field(INT32, "0+", default=0)

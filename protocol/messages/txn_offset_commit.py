@@ -20,8 +20,8 @@ class TxnOffsetCommitRequestTopic(Struct):
 
 
 class TxnOffsetCommitRequest(Message, api_key=28, versions="0-5", flexible="3+"):
-    """Pending offset commit inside a txn, fenced by generation v3+ (KIP-98, KIP-447, KIP-890). Versions 0
-    to 5; flexible from 3."""
+    """Commit offsets that take effect with the transaction. Version 3: fenced by generation and member
+    (KIP-98, KIP-447, KIP-890). Versions 0 to 5; flexible from 3."""
 
     transactional_id: str = field(STRING, "0+", default="")
     group_id: str = field(STRING, "0+", default="")

@@ -6,7 +6,7 @@ from protocol.schema import INT16, INT32, STRING, Message, field
 
 
 class UnregisterBrokerRequest(Message, api_key=64, versions="0", flexible="0+"):
-    """Remove a broker's registration for good (KIP-631). Version 0; flexible."""
+    """Remove the registration of a broker for good (KIP-631). Version 0; flexible."""
 
     broker_id: int = field(INT32, "0+", default=0)
 

@@ -13,8 +13,8 @@ class FeatureUpdateKey(Struct):
 
 
 class UpdateFeaturesRequest(Message, api_key=57, versions="0-2", flexible="0+"):
-    """Finalize feature levels (upgrade, safe/unsafe downgrade, ValidateOnly) (KIP-584, KIP-778, KIP-1022).
-    Versions 0 to 2; flexible."""
+    """Finalize feature levels. Version 1: safe and unsafe downgrades; 2: one error for all (KIP-584,
+    KIP-778, KIP-1022). Versions 0 to 2; flexible."""
 
     timeout_ms: int = field(INT32, "0+", default=60000)
     feature_updates: list[FeatureUpdateKey] = field(array(FeatureUpdateKey), "0+", factory=list)

@@ -23,7 +23,8 @@ class RequestTopicData(Struct):
 
 
 class VoteRequest(Message, api_key=52, versions="0-2", flexible="0+"):
-    """Raft vote; v1 directory ids, v2 PreVote (KIP-595, KIP-853, KIP-996). Versions 0 to 2; flexible."""
+    """A candidate of the metadata quorum asks for a vote. Version 1: directory ids; 2: pre-vote (KIP-595,
+    KIP-853, KIP-996). Versions 0 to 2; flexible."""
 
     cluster_id: str | None = field(STRING, "0+", default=None, nullable="0+")
     voter_id: int = field(INT32, "1+", default=-1, ignorable=True)

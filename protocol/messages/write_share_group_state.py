@@ -28,7 +28,8 @@ class WriteStateData(Struct):
 
 
 class WriteShareGroupStateRequest(Message, api_key=85, versions="0-1", flexible="0+"):
-    """Write share-partition state (KIP-932, KIP-1226). Versions 0 to 1; flexible."""
+    """Write the state of share partitions to the share coordinator. Version 1: count of completed
+    deliveries (KIP-932, KIP-1226). Versions 0 to 1; flexible."""
 
     group_id: str = field(STRING, "0+", default="")
     topics: list[WriteStateData] = field(array(WriteStateData), "0+", factory=list)

@@ -20,7 +20,7 @@ class WritableTxnMarker(Struct):
 
 
 class WriteTxnMarkersRequest(Message, api_key=27, versions="1-2", flexible="1+"):
-    """Coordinator writes COMMIT/ABORT control batches on partition leaders; v2 adds TransactionVersion
+    """The transaction coordinator has commit or abort markers written. Version 2: transaction version
     (KIP-98, KIP-1228). Versions 1 to 2; flexible."""
 
     markers: list[WritableTxnMarker] = field(array(WritableTxnMarker), "0+", factory=list)
