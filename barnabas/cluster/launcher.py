@@ -13,11 +13,10 @@ import logging
 import os
 import random
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 
-from barnabas.cluster.plan import Plan, Start
+from barnabas.cluster.plan import LAUNCHER_REFUSES, Plan, Start
 from barnabas.cluster.processes import ProcessId
 from kraft.format import FormatError, FormatRequest, format_directories
 from kraft.metadata.bootstrap import bootstrap_records
@@ -34,7 +33,7 @@ def main() -> int:
             _format(start, plan.cluster_id)
     except (ArgumentError, FormatError, SettingsError, OSError) as error:
         print(error, file=sys.stderr)
-        return 2
+        return LAUNCHER_REFUSES
     gc.collect()
     # The collector writes into every object it looks at, which would unshare their pages.
     gc.freeze()
@@ -52,7 +51,7 @@ def _load(start: Start) -> Program:
 def _format(start: Start, cluster_id: str) -> None:
     records = bootstrap_records()
     request = FormatRequest(cluster_id, start.node_id, start.log_directories, records, ignore_formatted=True)
-    format_directories(RealDisk(), request, random.SystemRandom(), time.time_ns() // 1_000_000)
+    format_directories(RealDisk(), request, random.SystemRandom())
 
 
 def _fork(start: Start, program: Program) -> None:

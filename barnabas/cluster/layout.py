@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.errors import ClusterError, WrongArgument
 from protocol.primitives import uuid_to_string
 from runtime.uuids import random_uuid
 from settings.errors import SettingsError
@@ -64,7 +64,7 @@ class Layout:
         saved = _read_saved(data / "cluster.json")
         port = base_port or saved.get("base_port") or DEFAULT_BASE_PORT
         if not isinstance(port, int) or not 0 < port < 65536 - 103:
-            raise ClusterError(
+            raise WrongArgument(
                 f"--base-port {port}: 1 to {65535 - 103}, brokers and controllers need ports above it"
             )
         cluster_id = str(saved.get("cluster_id") or _new_cluster_id())
@@ -81,7 +81,7 @@ class Layout:
         for node in self.nodes:
             if node.name == name:
                 return node
-        raise ClusterError(
+        raise WrongArgument(
             f"there is no node {name}; there are " + ", ".join(node.name for node in self.nodes)
         )
 
@@ -164,7 +164,7 @@ def _nodes(shape: Path, base_port: int) -> Iterator[Node]:
 def _files(shape: Path) -> list[Path]:
     found = [*sorted(shape.glob("broker-*.properties")), *sorted(shape.glob("controller-*.properties"))]
     if not found:
-        raise ClusterError(f"{shape} holds no broker-*.properties and controller-*.properties")
+        raise WrongArgument(f"{shape} holds no broker-*.properties and controller-*.properties")
     return found
 
 

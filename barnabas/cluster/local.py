@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.cluster.layout import LOCAL_SHAPE, Layout, Node
-from barnabas.cluster.plan import MODULES, Plan, Start
+from barnabas.cluster.plan import LAUNCHER_REFUSES, MODULES, Plan, Start
 from barnabas.cluster.probe import NoAnswer
 from barnabas.cluster.processes import ProcessId, State, state_of
 from barnabas.cluster.status import (
@@ -160,7 +160,7 @@ class LocalCluster:
             launched = subprocess.run(
                 [sys.executable, "-P", "-m", "barnabas.cluster.launcher"],
                 input=plan.to_json(),
-                env=_environment(),
+                env=code_environment(),
                 capture_output=True,
                 text=True,
                 timeout=_LAUNCH_SECONDS,
@@ -170,7 +170,8 @@ class LocalCluster:
             raise ClusterError(f"the nodes could not be started within {_LAUNCH_SECONDS:.0f} s") from None
         if launched.returncode:
             told = launched.stderr.strip().splitlines()
-            raise ClusterError(told[-1] if told else f"the launcher failed with {launched.returncode}")
+            kind = WrongArgument if launched.returncode == LAUNCHER_REFUSES else ClusterError
+            raise kind(told[-1] if told else f"the launcher failed with {launched.returncode}")
 
     def _start_of(self, node: Node) -> Start:
         return Start(
@@ -236,7 +237,7 @@ class LocalCluster:
             os.close(descriptor)
 
 
-def _environment() -> dict[str, str]:
+def code_environment() -> dict[str, str]:
     """Ours, with this very code first on the path: the launcher must not start another version of it."""
     root = str(Path(__file__).resolve().parents[2])
     path = os.environ.get("PYTHONPATH")

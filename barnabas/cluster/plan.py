@@ -10,6 +10,10 @@ MODULES = {"broker": "broker.process", "controller": "kraft.process"}
 """Where the `load` of a role is."""
 
 
+LAUNCHER_REFUSES = 2
+"""The launcher's exit code when settings or directories do not fit; then nothing was started."""
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """One node to start."""

@@ -1,0 +1,174 @@
+"""`barnabas cluster`: six nodes on this machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from barnabas.cli.options import DEFAULT_DATA, BasePort, Data, Settings, overrides_from
+
+if TYPE_CHECKING:
+    from barnabas.cluster.local import LocalCluster
+    from barnabas.cluster.status import ClusterStatus
+
+app = typer.Typer(
+    help="Six nodes on this machine: three brokers and three controllers.", rich_markup_mode=None
+)
+
+NodeName = Annotated[
+    str, typer.Argument(metavar="NODE", help="broker-1 to broker-3, controller-101 to controller-103.")
+]
+Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.")]
+
+
+def _cluster(data: Path, base_port: int | None = None, settings: list[str] | None = None) -> LocalCluster:
+    from barnabas.cluster.local import LocalCluster
+
+    return LocalCluster(data, base_port, overrides_from(settings))
+
+
+@app.command()
+def up(
+    data: Data = DEFAULT_DATA,
+    base_port: BasePort = None,
+    settings: Settings = None,
+    timeout: Timeout = 60.0,
+    wait: Annotated[bool, typer.Option(help="Return only when the cluster takes writes.")] = True,
+) -> None:
+    """Start what does not run yet, on the data there is."""
+    began = time.monotonic()
+    cluster = _cluster(data, base_port, settings)
+    started = cluster.up()
+    if not started:
+        typer.echo(f"all {len(cluster.nodes)} nodes run already: {cluster.bootstrap_servers}")
+    if wait:
+        cluster.wait_ready(timeout)
+        seconds = time.monotonic() - began
+        typer.echo(f"ready after {seconds:.1f} s: bootstrap.servers={cluster.bootstrap_servers}")
+    elif started:
+        typer.echo(f"started {', '.join(started)}")
+
+
+@app.command()
+def down(data: Data = DEFAULT_DATA, timeout: Timeout = 30.0) -> None:
+    """Stop brokers, then controllers; the data stays."""
+    began = time.monotonic()
+    killed = _cluster(data).down(timeout)
+    typer.echo(f"down after {time.monotonic() - began:.1f} s")
+    if killed:
+        typer.echo(
+            f"killed, because they did not leave within {timeout:.0f} s: {', '.join(killed)}", err=True
+        )
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(
+    data: Data = DEFAULT_DATA,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Nodes, quorum, partitions, each as the nodes themselves tell."""
+    found = _cluster(data).status()
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        _print_status(found)
+
+
+@app.command()
+def kill(node: NodeName, data: Data = DEFAULT_DATA) -> None:
+    """End a node at once (SIGKILL)."""
+    _cluster(data).kill(node)
+
+
+@app.command()
+def stop(node: NodeName, data: Data = DEFAULT_DATA, timeout: Timeout = 30.0) -> None:
+    """Ask a node to leave in good order (SIGTERM)."""
+    if not _cluster(data).stop(node, timeout):
+        typer.echo(f"{node} did not leave within {timeout:.0f} s and was killed", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def start(node: NodeName, data: Data = DEFAULT_DATA) -> None:
+    """Start a node again, as it was configured."""
+    _cluster(data).start(node)
+
+
+@app.command()
+def pause(node: NodeName, data: Data = DEFAULT_DATA) -> None:
+    """Freeze a node (SIGSTOP)."""
+    _cluster(data).pause(node)
+
+
+@app.command()
+def resume(node: NodeName, data: Data = DEFAULT_DATA) -> None:
+    """Let a frozen node go on (SIGCONT)."""
+    _cluster(data).resume(node)
+
+
+@app.command()
+def logs(
+    node: NodeName,
+    data: Data = DEFAULT_DATA,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is added.")] = False,
+) -> None:
+    """Show what a node says."""
+    layout = _cluster(data).layout
+    path = layout.log_file(layout.node(node))
+    if not path.exists():
+        typer.echo(f"{node} has said nothing yet ({path})", err=True)
+        raise typer.Exit(1)
+    with path.open(errors="replace") as file:
+        for line in file.readlines()[-lines:] if lines else []:
+            sys.stdout.write(line)
+        while follow:
+            sys.stdout.write(file.read())
+            sys.stdout.flush()
+            time.sleep(0.2)
+
+
+def _print_status(found: ClusterStatus) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    colours = {"running": "green", "paused": "yellow", "dead": "red", "stopped": "dim"}
+    nodes = Table("node", "state", "port", "process", box=None)
+    for node in found.nodes:
+        colour = colours[node.state]
+        nodes.add_row(node.name, f"[{colour}]{node.state}[/{colour}]", str(node.port), str(node.pid or ""))
+    console.print(nodes)
+    if found.quorum is None:
+        console.print("no active controller answers")
+    else:
+        quorum = found.quorum
+        console.print(
+            f"active controller {quorum.leader}, epoch {quorum.epoch}, "
+            f"metadata committed up to offset {quorum.high_watermark}"
+        )
+    console.print(f"brokers that serve: {', '.join(map(str, found.brokers)) or 'none'}")
+    if not found.partitions:
+        return
+    partitions = Table(
+        "topic", "partition", "leader", "epoch", "replicas", "in sync", "high watermark", box=None
+    )
+    for each in found.partitions:
+        in_sync = ",".join(map(str, each.isr))
+        short = len(each.isr) < len(each.replicas)
+        partitions.add_row(
+            each.topic,
+            str(each.partition),
+            str(each.leader) if each.leader >= 0 else "[red]none[/red]",
+            str(each.epoch),
+            ",".join(map(str, each.replicas)),
+            f"[yellow]{in_sync}[/yellow]" if short else in_sync,
+            "?" if each.high_watermark is None else str(each.high_watermark),
+        )
+    console.print(partitions)

@@ -1,0 +1,88 @@
+"""Options and small conversions that several commands share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from barnabas.cluster.errors import WrongArgument
+
+DEFAULT_DATA = Path(".cluster")
+
+Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="Where the cluster lives.")]
+BasePort = Annotated[
+    int | None,
+    typer.Option(
+        "--base-port",
+        metavar="N",
+        help="Brokers listen on N, N+1, N+2, controllers on N+100…; 9092, or what it was before.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A Kafka setting for every node; may be repeated."),
+]
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server",
+        metavar="HOST:PORT,…",
+        help="Brokers to begin with; the cluster in --data unless set.",
+    ),
+]
+
+
+def overrides_from(texts: Sequence[str] | None) -> Mapping[str, str]:
+    """`KEY=VALUE` each, a warning on standard error for keys that Kafka does not have. Raises
+    `WrongArgument`.
+    """
+    from settings.definitions import closest_key, find_broker_key, is_plugin_key
+
+    overrides = {}
+    for text in texts or []:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not key:
+            raise WrongArgument(f"--set {text}: not KEY=VALUE, as in --set num.partitions=3")
+        if find_broker_key(key) is None and not is_plugin_key(key):
+            near = closest_key(key)
+            told = f"warning: {key} is not a key of Kafka 4.3" + (f"; did you mean {near}?" if near else "")
+            typer.echo(told, err=True)
+        overrides[key] = value
+    return overrides
+
+
+def pairs_from(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    """`NAME=VALUE` each. Raises `WrongArgument`."""
+    pairs = {}
+    for text in texts or []:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name:
+            raise WrongArgument(f"{option} {text}: not NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def bootstrap_from(bootstrap: str | None, data: Path) -> list[tuple[str, int]]:
+    """(host, port) of the brokers to begin with. Raises `WrongArgument`."""
+    if bootstrap is None:
+        base = _base_port_of(data)
+        return [("127.0.0.1", base + index) for index in range(3)]
+    addresses = []
+    for text in bootstrap.split(","):
+        host, colon, port = text.strip().rpartition(":")
+        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise WrongArgument(f"--bootstrap-server {text}: not HOST:PORT")
+        addresses.append((host.strip("[]"), int(port)))
+    return addresses
+
+
+def _base_port_of(data: Path) -> int:
+    try:
+        saved = json.loads((data / "cluster.json").read_text())
+        return int(saved["base_port"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 9092

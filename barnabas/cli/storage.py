@@ -1,0 +1,141 @@
+"""`barnabas storage`: log directories before a node's first start."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from barnabas.cli.options import pairs_from
+from barnabas.cluster.errors import ClusterError, WrongArgument
+
+if TYPE_CHECKING:
+    from settings.node import NodeSettings
+
+app = typer.Typer(help="Log directories before a node's first start.", rich_markup_mode=None)
+
+Config = Annotated[Path, typer.Option("--config", "-c", help="The node's .properties file.")]
+
+
+@app.command("format")
+def format_(  # noqa: PLR0913, PLR0917 - each is an option
+    config: Config,
+    cluster_id: Annotated[
+        str, typer.Option("--cluster-id", "-t", help="The same for every node of a cluster.")
+    ],
+    ignore_formatted: Annotated[
+        bool, typer.Option("--ignore-formatted", "-g", help="Leave this node's formatted directories alone.")
+    ] = False,
+    release_version: Annotated[
+        str | None,
+        typer.Option("--release-version", "-r", help="Start with this metadata.version, 4.3 for example."),
+    ] = None,
+    feature: Annotated[
+        list[str] | None, typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="May be repeated.")
+    ] = None,
+    standalone: Annotated[bool, typer.Option("--standalone", "-s", hidden=True)] = False,
+    initial_controllers: Annotated[
+        str | None, typer.Option("--initial-controllers", "-I", hidden=True)
+    ] = None,
+    no_initial_controllers: Annotated[
+        bool, typer.Option("--no-initial-controllers", "-N", hidden=True)
+    ] = False,
+) -> None:
+    """Make the log directories of a node ready for a cluster."""
+    from kraft.format import FormatError, FormatRequest, format_directories
+    from kraft.metadata.bootstrap import UnknownLevel, bootstrap_records
+    from runtime.disk import RealDisk
+
+    for option, given in (
+        ("--standalone", standalone),
+        ("--initial-controllers", initial_controllers),
+        ("--no-initial-controllers", no_initial_controllers),
+    ):
+        if given:
+            raise WrongArgument(
+                f"{option}: voters that change are not there yet; name them in controller.quorum.voters"
+            )
+    settings = load(config)
+    try:
+        records = bootstrap_records(_levels(release_version, feature))
+        request = FormatRequest(
+            cluster_id, settings.node_id, settings.all_log_dirs, records, ignore_formatted
+        )
+        formatted = format_directories(RealDisk(), request, random.SystemRandom())
+    except UnknownLevel as error:
+        raise WrongArgument(str(error)) from None
+    except FormatError as error:
+        raise ClusterError(str(error)) from None
+    for directory in formatted:
+        typer.echo(f"formatted {directory} for node {settings.node_id} of cluster {cluster_id}")
+    if not formatted:
+        typer.echo("all log directories are formatted already")
+
+
+@app.command()
+def info(config: Config) -> None:
+    """Show whose the log directories of a node are."""
+    from kraft.format import FormatError, read_meta_properties
+    from runtime.disk import RealDisk
+
+    problems = 0
+    for directory in load(config).all_log_dirs:
+        try:
+            identity = read_meta_properties(RealDisk(), directory)
+        except (FormatError, OSError) as error:
+            typer.echo(f"{directory}: {error}")
+            problems += 1
+            continue
+        if identity is None:
+            typer.echo(f"{directory}: not formatted")
+            problems += 1
+        else:
+            typer.echo(
+                f"{directory}: cluster.id={identity.cluster_id} node.id={identity.node_id} "
+                f"directory.id={identity.directory_id}"
+            )
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command("random-uuid")
+def random_uuid_() -> None:
+    """Make an id for a new cluster."""
+    from protocol.primitives import uuid_to_string
+    from runtime.uuids import random_uuid
+
+    typer.echo(uuid_to_string(random_uuid(random.SystemRandom())))
+
+
+def load(config: Path) -> NodeSettings:
+    """The settings of a broker or a controller, whichever the file is for. Raises `WrongArgument`."""
+    from runtime.process import ArgumentError, read_config
+    from settings.broker import load_broker_settings
+    from settings.controller import load_controller_settings
+    from settings.errors import SettingsError
+    from settings.properties import parse_properties
+
+    try:
+        text = read_config(str(config))
+        roles, _line = parse_properties(text, str(config)).get("process.roles", ("", 0))
+        if roles.strip() == "controller":
+            return load_controller_settings(text, str(config))[0]
+        return load_broker_settings(text, str(config))[0]
+    except (ArgumentError, SettingsError) as error:
+        raise WrongArgument(str(error)) from None
+
+
+def _levels(release_version: str | None, features: list[str] | None) -> dict[str, int]:
+    """The feature levels that were asked for. Raises `WrongArgument` or `UnknownLevel`."""
+    from kraft.metadata.bootstrap import metadata_version_level
+
+    levels = {}
+    if release_version is not None:
+        levels["metadata.version"] = metadata_version_level(release_version)
+    for name, level in pairs_from("--feature", features).items():
+        if not level.isascii() or not level.isdigit():
+            raise WrongArgument(f"--feature {name}={level}: the level is a whole number")
+        levels[name] = int(level)
+    return levels

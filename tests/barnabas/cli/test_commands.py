@@ -1,0 +1,137 @@
+"""The command line: one line for each mistake, exit code 2, never a traceback."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from barnabas.cli.main import run
+
+BROKER = Path(__file__).parents[3] / "cluster-configs" / "local" / "broker-1.properties"
+CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["clustr"], "barnabas: No such command 'clustr'"),
+        (["cluster"], "barnabas cluster: Missing command; there are up, down, status"),
+        (["cluster", "up", "--base-port", "x"], "barnabas cluster up: Invalid value for '--base-port'"),
+        (["cluster", "up", "--base-port", "70000"], "--base-port 70000: 1 to 65432"),
+        (["cluster", "up", "--set", "num.partitions"], "--set num.partitions: not KEY=VALUE"),
+        (["cluster", "kill", "broker-9"], "there is no node broker-9; there are broker-1"),
+        (["cluster", "kill"], "barnabas cluster kill: Missing argument 'NODE'"),
+        (["storage", "format", "-c", "x.properties"], "Missing option '--cluster-id'"),
+        (["storage", "format", "-c", "x.properties", "-t", "id"], "x.properties: No such file or directory"),
+        (
+            ["storage", "format", "-c", "x", "-t", "id", "--standalone"],
+            "--standalone: voters that change are not",
+        ),
+        (
+            ["storage", "format", "-c", "x", "-t", "id", "-I", "1@h:1:id"],
+            "--initial-controllers: voters that",
+        ),
+        (["topics", "create"], "Missing argument 'TOPIC'"),
+        (
+            ["topics", "list", "--bootstrap-server", "localhost"],
+            "--bootstrap-server localhost: not HOST:PORT",
+        ),
+        (["topics", "create", "t", "--config", "retention.ms"], "--config retention.ms: not NAME=VALUE"),
+        (["produce", "t", "-k", ""], "--key-separator: cannot be empty"),
+        (["consume", "t", "--max-messages", "-1"], "Invalid value for '--max-messages'"),
+        (["log", "dump", "nowhere.log"], "Invalid value for 'FILE...'"),
+    ],
+)
+def test_a_wrong_argument_is_told_in_one_line(
+    words: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(words) == 2
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert len(captured.err.splitlines()) == 1
+    assert captured.out == ""
+
+
+def test_a_node_that_does_not_run_cannot_be_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["cluster", "kill", "broker-1", "--data", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == "broker-1 does not run; `barnabas cluster start broker-1` starts it\n"
+
+
+def test_help_without_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 0
+    assert "Usage: barnabas" in capsys.readouterr().out
+
+
+def test_a_cluster_that_never_ran_is_all_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cluster", "status", "--json", "--data", str(tmp_path)]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert {node["state"] for node in status["nodes"]} == {"stopped"}
+    assert status["quorum"] is None
+    assert run(["cluster", "status", "--data", str(tmp_path)]) == 0
+    assert "no active controller" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_setting_is_warned_of_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["cluster", "up", "--data", str(tmp_path), "--base-port", "70000", "--set", "brokr.rack=r"]
+    assert run(words) == 2
+    assert (
+        "warning: brokr.rack is not a key of Kafka 4.3; did you mean broker.rack?" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.feature("KR-15")
+def test_format_info_and_a_second_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = str(BROKER)
+    assert run(["storage", "info", "-c", config]) == 1
+    assert capsys.readouterr().out == ".cluster/broker-1/data: not formatted\n"
+    assert run(["storage", "format", "-c", config, "-t", CLUSTER_ID]) == 0
+    assert capsys.readouterr().out == f"formatted .cluster/broker-1/data for node 1 of cluster {CLUSTER_ID}\n"
+    assert run(["storage", "info", "-c", config]) == 0
+    assert f"cluster.id={CLUSTER_ID} node.id=1 directory.id=" in capsys.readouterr().out
+    assert run(["storage", "format", "-c", config, "-t", CLUSTER_ID]) == 1
+    assert "is formatted already; --ignore-formatted leaves it" in capsys.readouterr().err
+    assert run(["storage", "format", "-c", config, "-t", CLUSTER_ID, "--ignore-formatted"]) == 0
+    assert run(["storage", "format", "-c", config, "-t", "another", "--ignore-formatted"]) == 1
+    assert f"is of cluster {CLUSTER_ID}, not another" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--feature", "metadata.version=999"], "metadata.version cannot be set to 999"),
+        (["--feature", "no.such=1"], "no.such cannot be set to 1"),
+        (["--feature", "metadata.version"], "--feature metadata.version: not NAME=VALUE"),
+        (["--feature", "metadata.version=new"], "the level is a whole number"),
+        (["--release-version", "1.0"], "there is no metadata.version 1.0"),
+    ],
+)
+def test_levels_that_do_not_exist_are_refused(
+    words: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["storage", "format", "-c", str(BROKER), "-t", CLUSTER_ID, *words]) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / ".cluster").exists()
+
+
+def test_random_ids_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["storage", "random-uuid"]) == run(["storage", "random-uuid"]) == 0
+    first, second = capsys.readouterr().out.split()
+    assert first != second and len(first) == len(second) == 22
