@@ -34,6 +34,7 @@ from broker.replication.replica import (
     IsrChangeWanted,
     LeadershipLost,
     LeadershipTaken,
+    Offline,
     Replica,
     ReplicaSettings,
 )
@@ -99,6 +100,7 @@ class PartitionHost:
     """Fetch this partition from that broker from now on; NO_LEADER: from nobody."""
     changed: Callable[[Partition], None]
     """There may be more to read, or another answer to give: look at who waits."""
+    replica_fetch_backoff_ms: int = 1_000
 
 
 class Partition:
@@ -114,7 +116,7 @@ class Partition:
         self.index = log.partition
         self.log = log
         self.replica = replica
-        self.follower = Follower(log)
+        self.follower = Follower(log, replica_fetch_backoff_ms=host.replica_fetch_backoff_ms)
         self._host = host
         self._acks: WaitingAcks[ErrorCode] = WaitingAcks()
         log.set_high_watermark(replica.high_watermark)
@@ -133,6 +135,14 @@ class Partition:
     @property
     def leader_epoch(self) -> int:
         return self.replica.leader_epoch
+
+    @property
+    def is_offline(self) -> bool:
+        return isinstance(self.replica.role, Offline)
+
+    def known_leader(self) -> tuple[int, int]:
+        """(leader id, leader epoch) as the metadata log said last; (-1, epoch) if there is none (KIP-951)."""
+        return self.replica.leader_id, self.replica.leader_epoch
 
     @property
     def waiting_acks(self) -> int:

@@ -1,0 +1,239 @@
+"""Shell: which partitions live on this broker, and what each change of the metadata means for them.
+
+The metadata log is the only one who gives partitions and takes them away. All effects of one change happen
+here, in the order of the change, on one thread; opening a log is the only slow thing, so a starting broker
+opens what it finds before (`LogStore`), away from the event loop.
+
+Knows nothing of requests. How a topic's settings come about is the caller's business.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.replication.partition import Partition, PartitionHost
+from broker.replication.replica import Replica, ReplicaSettings
+from kraft.metadata.delta import MetadataDelta, TopicDelta
+from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, BrokerImage, MetadataImage, PartitionImage
+from protocol.errors import ErrorCode, KafkaError
+from settings.topic import TopicConfig
+from storage.log import PartitionLog
+
+log = logging.getLogger(__name__)
+
+PartitionKey = tuple[bytes, int]
+"""(topic id, partition)"""
+
+
+class LogStore(Protocol):
+    """Where the logs are."""
+
+    def open_log(
+        self, topic_id: bytes, name: str, index: int, config: TopicConfig, directory: bytes
+    ) -> PartitionLog:
+        """The log of this partition, found at the start or made now; in the directory with that id, if it is
+        one.
+
+        Its `high_watermark` is what was checkpointed. Raises KafkaError with KAFKA_STORAGE_ERROR, or OSError.
+        """
+
+    def delete_log(self, partition_log: PartitionLog) -> None:
+        """Take the log out of use at once; its files go later. Raises OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationSettings:
+    """The settings of this broker that concern its replicas."""
+
+    node_id: int
+    replica_lag_time_max_ms: int = 30_000
+
+
+class Partitions:
+    """Every partition of which this broker holds a replica."""
+
+    def __init__(
+        self,
+        settings: ReplicationSettings,
+        store: LogStore,
+        host: PartitionHost,
+        topic_config: Callable[[MetadataImage, str], TopicConfig],
+    ) -> None:
+        """`topic_config` resolves the settings of a topic by its name."""
+        self._settings = settings
+        self._store = store
+        self._host = host
+        self._topic_config = topic_config
+        self.image = MetadataImage()
+        """What was applied last."""
+        self._by_id: dict[PartitionKey, Partition] = {}
+        self._by_name: dict[tuple[str, int], Partition] = {}
+        # No log, because its disk failed before there was one.
+        self._without_log: dict[PartitionKey, None] = {}
+
+    # -- looking
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(list(self._by_id.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def find(self, topic: bytes | str, index: int) -> Partition | None:
+        """By topic id or by name. None if no log of it is here."""
+        if isinstance(topic, bytes):
+            return self._by_id.get((topic, index))
+        return self._by_name.get((topic, index))
+
+    @property
+    def led(self) -> list[Partition]:
+        return [partition for partition in self._by_id.values() if partition.is_leader]
+
+    def is_offline(self, topic: bytes | str, index: int) -> bool:
+        """Whether a replica belongs here whose disk failed."""
+        partition = self.find(topic, index)
+        if partition is not None:
+            return partition.is_offline
+        if isinstance(topic, str):
+            image = self.image.topics.by_name.get(topic)
+            return image is not None and (image.id, index) in self._without_log
+        return (topic, index) in self._without_log
+
+    def missing_error(self, topic: bytes | str, index: int) -> ErrorCode:
+        """Why `find` gave None, as clients are told."""
+        topics = self.image.topics
+        image = topics.by_id.get(topic) if isinstance(topic, bytes) else topics.by_name.get(topic)
+        if image is None or index not in image.partitions:
+            unknown_id = image is None and isinstance(topic, bytes)
+            return ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if self.is_offline(topic, index):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    # -- the metadata log
+
+    def apply_delta(self, delta: MetadataDelta) -> None:
+        """The metadata went on from `delta.before` to `delta.after`. The first one comes from the empty
+        image.
+        """
+        self.image = delta.after
+        for topic_id, topic in delta.deleted_topics.items():
+            for index in topic.partitions:
+                self._remove((topic_id, index))
+        for topic_delta in delta.changed_topics.values():
+            for index, image in topic_delta.changed_partitions.items():
+                if self._settings.node_id in image.replicas:
+                    self._apply(topic_delta, index, image)
+                else:
+                    self._remove((topic_delta.id, index))
+        self._apply_settings(delta)
+        if delta.changed_brokers:
+            # One that was fenced is waited for no longer; one that came back may join.
+            for partition in self.led:
+                partition.tick()
+
+    def _apply(self, topic: TopicDelta, index: int, image: PartitionImage) -> None:
+        key = (topic.id, index)
+        partition = self._by_id.get(key)
+        if partition is None:
+            partition = self._open(topic, index, image)
+            if partition is None:
+                return
+        partition.partition_changed(image)
+
+    def _open(self, topic: TopicDelta, index: int, image: PartitionImage) -> Partition | None:
+        key = (topic.id, index)
+        node_id = self._settings.node_id
+        config = self._topic_config(self.image, topic.name)
+        try:
+            directory = image.directory_of(node_id)
+            partition_log = self._store.open_log(topic.id, topic.name, index, config, directory)
+        except (KafkaError, OSError) as error:
+            log.error("%s-%d has no log here: %s", topic.name, index, error)
+            self._without_log[key] = None
+            return None
+        self._without_log.pop(key, None)
+        replica = Replica(
+            node_id,
+            self._broker,
+            self._replica_settings(config),
+            partition_log.log_end_offset,
+            partition_log.high_watermark,
+        )
+        partition = Partition(topic.name, topic.id, partition_log, replica, self._host)
+        self._by_id[key] = partition
+        self._by_name[topic.name, index] = partition
+        return partition
+
+    def _remove(self, key: PartitionKey) -> None:
+        self._without_log.pop(key, None)
+        partition = self._by_id.pop(key, None)
+        if partition is None:
+            return
+        if self._by_name.get((partition.topic, partition.index)) is partition:
+            del self._by_name[partition.topic, partition.index]
+        log.info("%s does not belong here any more", partition)
+        partition.leave()
+        try:
+            self._store.delete_log(partition.log)
+        except (KafkaError, OSError) as error:
+            log.error("%s: cannot delete its log: %s", partition, error)
+        self._host.changed(partition)
+
+    def _apply_settings(self, delta: MetadataDelta) -> None:
+        names = {name for kind, name in delta.changed_configs if kind == TOPIC_RESOURCE}
+        own = ("", str(self._settings.node_id))
+        everything = bool(delta.changed_features) or any(
+            kind == BROKER_RESOURCE and name in own for kind, name in delta.changed_configs
+        )
+        if not everything and not names:
+            return
+        configs: dict[str, TopicConfig] = {}
+        for partition in self:
+            topic = partition.topic
+            if not everything and topic not in names:
+                continue
+            if topic not in configs:
+                configs[topic] = self._topic_config(delta.after, topic)
+            partition.log.config = configs[topic]
+            partition.settings_changed(self._replica_settings(configs[topic]))
+
+    def _replica_settings(self, config: TopicConfig) -> ReplicaSettings:
+        return ReplicaSettings(
+            self._settings.replica_lag_time_max_ms,
+            config.min_insync_replicas,
+            self.image.features.elr_enabled,
+        )
+
+    def _broker(self, broker_id: int) -> BrokerImage | None:
+        return self.image.cluster.brokers.get(broker_id)
+
+    # -- time and disks
+
+    def shrink_isrs(self) -> None:
+        """To be called every half of replica.lag.time.max.ms."""
+        for partition in self.led:
+            partition.tick()
+
+    def apply_retention(self) -> int:
+        """To be called every log.retention.check.interval.ms; gives how many segments went."""
+        count = 0
+        for partition in self:
+            try:
+                count += partition.apply_retention()
+            except KafkaError as error:
+                log.error("%s: retention failed: %s", partition, error)
+        return count
+
+    def directory_failed(self, path: str) -> list[Partition]:
+        """The log directory `path` is lost: its partitions answer KAFKA_STORAGE_ERROR from now on. Gives
+        them.
+        """
+        lost = [partition for partition in self if partition.log.directory.startswith(path.rstrip("/") + "/")]
+        for partition in lost:
+            if not partition.is_offline:
+                partition.go_offline()
+        return lost
