@@ -1,0 +1,67 @@
+# Everything starts here. The first run of a target makes .venv; later ones cost nothing unless pyproject.toml changed.
+#
+#   make up                      three brokers and three controllers on this machine: 127.0.0.1:9092 to 9094
+#   make up BASE_PORT=20000 DATA=/tmp/other SET="num.partitions=3 min.insync.replicas=1"
+#   make status | down | clean   clean also removes the data
+#   make check | test | compat   style and types | our tests | other people's clients
+
+DATA ?= .cluster
+BASE_PORT ?=
+SET ?=
+ARGS ?=
+
+# The first Python that can make a virtual environment.
+PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
+	"$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; \
+	done)
+
+BIN := .venv/bin
+BARNABAS := $(BIN)/barnabas cluster
+
+.PHONY: up down status clean check test compat help
+
+help:
+	@sed -n '3,6s/^# \{0,1\}//p' Makefile
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
+	@$(PYTHON) -m venv .venv
+
+# One stamp for each set of dependencies; a bigger set includes the smaller ones.
+.venv/installed: pyproject.toml | $(BIN)/python
+	@echo "installing into .venv"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+.venv/installed-dev: pyproject.toml | $(BIN)/python
+	@echo "installing into .venv, with what tests and checks need"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ .venv/installed
+
+.venv/installed-compat: pyproject.toml | $(BIN)/python
+	@echo "installing into .venv, with other people's clients"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,compat]'
+	@touch $@ .venv/installed-dev .venv/installed
+
+up: .venv/installed
+	@$(BARNABAS) up --data $(DATA) $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(foreach pair,$(SET),--set '$(pair)')
+
+down: .venv/installed
+	@$(BARNABAS) down --data $(DATA)
+
+status: .venv/installed
+	@$(BARNABAS) status --data $(DATA)
+
+clean: .venv/installed
+	@test ! -e $(DATA)/cluster.json || { $(BARNABAS) down --data $(DATA) && rm -rf $(DATA); }
+	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
+
+check: .venv/installed-dev
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+test: .venv/installed-dev
+	@$(BIN)/pytest -n auto -m "not compat and not slow" $(ARGS)
+
+compat: .venv/installed-compat
+	@$(BIN)/pytest -m compat $(ARGS)
