@@ -126,7 +126,7 @@ class LocalCluster:
         That is: there is an active controller, and every broker tells clients of every broker, so all are
         registered and none is fenced. Raises `ClusterError` when a node has ended or the time is over.
         """
-        return self.wait_until(self._not_ready, timeout_seconds)
+        return self.wait_until(self.not_ready, timeout_seconds)
 
     def wait_until(self, what_is_missing: Callable[[], str], timeout_seconds: float) -> float:
         """Polls until `what_is_missing` gives nothing; gives the seconds it took."""
@@ -140,7 +140,7 @@ class LocalCluster:
             time.sleep(_POLL_SECONDS)
         return time.monotonic() - began
 
-    def _not_ready(self) -> str:
+    def not_ready(self) -> str:
         """What is missing, or nothing."""
         expected = {node.id for node in self.layout.brokers}
         for broker in self.layout.brokers:

@@ -1,0 +1,127 @@
+"""What nodes answer becomes the status of the cluster."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.cluster.layout import Layout, Node
+from barnabas.cluster.local import LocalCluster
+from barnabas.cluster.processes import ProcessId
+from barnabas.cluster.status import PartitionStatus, QuorumStatus, read_status
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages import describe_quorum, list_offsets, metadata
+from tests.barnabas.cluster.answering import AnsweringNode
+
+LED_BY = {1: [("events", 0)], 2: [("events", 1)]}
+
+
+def metadata_answer(brokers: list[int]) -> metadata.MetadataResponse:
+    partitions = [
+        metadata.MetadataResponsePartition(
+            partition_index=index, leader_id=leader, leader_epoch=4, replica_nodes=[1, 2], isr_nodes=[leader]
+        )
+        for index, leader in ((1, 2), (0, 1), (2, -1))
+    ]
+    return metadata.MetadataResponse(
+        brokers=[metadata.MetadataResponseBroker(node_id=broker, host="h", port=1) for broker in brokers],
+        topics=[metadata.MetadataResponseTopic(name="events", partitions=partitions)],
+    )
+
+
+def watermark_answer(request: list_offsets.ListOffsetsRequest) -> list_offsets.ListOffsetsResponse:
+    return list_offsets.ListOffsetsResponse(
+        topics=[
+            list_offsets.ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    list_offsets.ListOffsetsPartitionResponse(partition_index=each.partition_index, offset=70)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def quorum_answer(error: ErrorCode, high_watermark: int) -> describe_quorum.DescribeQuorumResponse:
+    partition = describe_quorum.ResponsePartitionData(
+        error_code=error, leader_id=101, leader_epoch=9, high_watermark=high_watermark
+    )
+    topic = describe_quorum.ResponseTopicData(topic_name="__cluster_metadata", partitions=[partition])
+    return describe_quorum.DescribeQuorumResponse(topics=[topic])
+
+
+class AnsweringCluster:
+    """Two brokers and two controllers that answer; this process stands for all of theirs."""
+
+    def __init__(self, data: Path, stack: ExitStack) -> None:
+        self.known = [1, 2]
+        self.high_watermark = 55
+        brokers: dict[ApiKey, Any] = {
+            ApiKey.METADATA: lambda request: metadata_answer(self.known),
+            ApiKey.LIST_OFFSETS: watermark_answer,
+        }
+        follower = {
+            ApiKey.DESCRIBE_QUORUM: lambda request: quorum_answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        }
+        leader = {ApiKey.DESCRIBE_QUORUM: lambda request: quorum_answer(ErrorCode.NONE, self.high_watermark)}
+        kinds = (
+            ("broker", 1, brokers),
+            ("broker", 2, brokers),
+            ("controller", 101, follower),
+            ("controller", 102, leader),
+        )
+        nodes = tuple(
+            Node(f"{role}-{id_}", role, id_, stack.enter_context(AnsweringNode(answers)).port)
+            for role, id_, answers in kinds
+        )
+        self.layout = Layout(data, "a-cluster", 9092, nodes)
+        ourselves = ProcessId.of(os.getpid())
+        assert ourselves is not None
+        for node in nodes:
+            ourselves.write(self.layout.pid_file(node))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[AnsweringCluster]:
+    with ExitStack() as stack:
+        yield AnsweringCluster(tmp_path, stack)
+
+
+def test_quorum_brokers_and_partitions(cluster: AnsweringCluster) -> None:
+    status = read_status(cluster.layout)
+    assert {node.state for node in status.nodes} == {"running"}
+    assert status.quorum == QuorumStatus(101, 9, 55)
+    assert status.brokers == [1, 2]
+    assert status.partitions == [
+        PartitionStatus("events", 0, 1, 4, [1, 2], [1], 70),
+        PartitionStatus("events", 1, 2, 4, [1, 2], [2], 70),
+        PartitionStatus("events", 2, -1, 4, [1, 2], [-1], None),
+    ]
+
+
+def test_nodes_that_do_not_run_are_not_asked(cluster: AnsweringCluster) -> None:
+    for node in cluster.layout.nodes:
+        cluster.layout.pid_file(node).unlink()
+    status = read_status(cluster.layout)
+    assert (status.quorum, status.brokers, status.partitions) == (None, [], [])
+
+
+def test_ready_means_that_every_broker_tells_of_every_broker(
+    cluster: AnsweringCluster, tmp_path: Path
+) -> None:
+    local = LocalCluster(tmp_path)
+    local.layout = cluster.layout
+    cluster.known = [1]
+    assert local.not_ready() == "broker-1 does not see brokers [2] yet"
+    cluster.known = [1, 2]
+    cluster.high_watermark = -1
+    assert local.not_ready() == "there is no active controller"
+    cluster.high_watermark = 0
+    assert local.not_ready() == ""
+    assert local.wait_ready() < 5
