@@ -5,13 +5,15 @@ partition continue round the racks, so they are in other racks while there are a
 brokers are used only for followers, when the unfenced ones of a rack are used up. Neither disk space nor load
 is weighed.
 
-Works as Kafka's striped placer does, with chance from outside.
+Works as Kafka's striped placer does, but lets every broker lead where the racks and the brokers in each have
+a common factor (two racks of two brokers, say).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import lcm
 from typing import TypeVar
 
 from protocol.errors import ErrorCode, KafkaError
@@ -53,31 +55,32 @@ def _refusal(reason: str) -> KafkaError:
 
 @dataclass(slots=True)
 class _Wheel:
-    """Brokers in a ring. Each partition starts one further on than the one before."""
+    """Brokers of a rack in a ring. Each partition starts one further on than the one before."""
 
     brokers: list[int] = field(default_factory=list)
     start: int = 0
+    turns: int = 1
+    """After so many partitions rack and broker would meet in the same pairs again; one more step forward then
+    lets the other brokers of the rack lead, too."""
     taken: int = 0
     partition: int = 0
 
-    def spin(self, chance: Chance) -> None:
+    def spin(self, racks: int, chance: Chance) -> None:
         if self.brokers:
             self.brokers.sort()
             self.start = chance.randrange(0, len(self.brokers))
+            self.turns = lcm(racks, len(self.brokers))
 
     def next(self, partition: int) -> int | None:
         """The next broker that this partition does not use yet."""
-        if not self.brokers:
-            return None
         if self.partition != partition:
             self.partition = partition
             self.taken = 0
-            self.start = (self.start + 1) % len(self.brokers)
-        if self.taken >= len(self.brokers):
+        if self.taken == len(self.brokers):
             return None
-        broker = self.brokers[(self.start + self.taken) % len(self.brokers)]
+        position = self.start + partition + partition // self.turns + self.taken
         self.taken += 1
-        return broker
+        return self.brokers[position % len(self.brokers)]
 
 
 @dataclass(slots=True)
@@ -101,8 +104,8 @@ class _Stripes:
         names = sorted(by_rack, key=lambda name: (name is not None, name or ""))
         self._racks = [by_rack[name] for name in names]
         for rack in self._racks:
-            rack.fenced.spin(chance)
-            rack.unfenced.spin(chance)
+            rack.fenced.spin(len(names), chance)
+            rack.unfenced.spin(len(names), chance)
         self._chance = chance
         self._unfenced = unfenced
         self._partition = 0
