@@ -135,6 +135,10 @@ class Raft:
     # ---- what others may look at
 
     @property
+    def local_id(self) -> int:
+        return self._id
+
+    @property
     def epoch(self) -> int:
         return self.role.epoch
 
@@ -422,7 +426,7 @@ class Raft:
             wake_fetches=self._wake_fetches or leader != self._told,
             high_watermark=self._new_high_watermark,
             leader=leader if leader != self._told else None,
-            next_deadline_ms=self._next_deadline_ms(),
+            next_deadline_ms=self.next_deadline_ms(),
         )
         self._saved = election
         self._told = leader
@@ -918,7 +922,8 @@ class Raft:
             max_wait_ms=self._config.fetch_max_wait_ms,
         )
 
-    def _next_deadline_ms(self) -> int | None:
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` is due; None: no sooner than the next input."""
         times: list[int | None] = []
         match self.role:
             case Prospective() | Candidate() as role:

@@ -1,0 +1,91 @@
+"""The other replicas of the metadata log as this one reaches them: addresses, channels, and whether they
+live.
+
+Each peer has two channels, since answers keep their order on a connection: one for fetches, which may wait
+long for news, and one for elections, which may not. Knows nothing of roles; the bytes are the channel's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trio
+
+from kraft.quorum_messages import NodeAddress
+from kraft.raft.messages import Fetch, FetchSnapshot, Request
+from protocol.schema import Message
+from runtime.channel import Channel
+from runtime.world import DialFailed, DialRefused, World
+
+PROBE_TIMEOUT_MS = 200
+"""How long a probe may take; one that takes longer is no evidence of anything."""
+
+ConnectionNews = Callable[[int, bool], None]
+"""(peer, whether a fresh dial was refused; else an established connection ended)"""
+
+
+class QuorumPeers:
+    """Mutable; owned by one replica, in whose nursery the channels live."""
+
+    def __init__(
+        self,
+        world: World,
+        nursery: trio.Nursery,
+        addresses: Mapping[int, NodeAddress],
+        client_id: str,
+        on_news: ConnectionNews,
+    ) -> None:
+        self._world = world
+        self._nursery = nursery
+        self._configured = dict(addresses)
+        self._learned: dict[int, NodeAddress] = {}
+        self._client_id = client_id
+        self._on_news = on_news
+        self._channels: dict[tuple[int, bool], Channel] = {}
+
+    def address(self, peer_id: int) -> NodeAddress | None:
+        return self._configured.get(peer_id) or self._learned.get(peer_id)
+
+    def learn(self, addresses: Mapping[int, NodeAddress]) -> None:
+        """Somebody told where nodes listen. What the configuration says counts more."""
+        for peer_id, address in addresses.items():
+            if peer_id not in self._configured and self._learned.get(peer_id) != address:
+                self._learned[peer_id] = address
+                for fetches in (True, False):
+                    channel = self._channels.pop((peer_id, fetches), None)
+                    if channel is not None:
+                        channel.close()
+
+    async def call(self, peer_id: int, request: Request, message: Message, timeout_ms: int) -> Any:
+        """Send and wait for the response. Raises ChannelError."""
+        return await self._channel(peer_id, isinstance(request, Fetch | FetchSnapshot)).call(
+            message, timeout_ms=timeout_ms
+        )
+
+    async def is_gone(self, peer_id: int) -> bool:
+        """Dial the peer: True if its host answers that nobody listens; anything else is no evidence."""
+        address = self.address(peer_id)
+        if address is None:
+            return False
+        try:
+            with trio.move_on_after(PROBE_TIMEOUT_MS / 1000):
+                connection = await self._world.network.dial(address.host, address.port)
+                connection.close()
+        except DialRefused:
+            return True
+        except DialFailed:
+            return False
+        return False
+
+    def _channel(self, peer_id: int, fetches: bool) -> Channel:
+        channel = self._channels.get((peer_id, fetches))
+        if channel is None:
+            address = self.address(peer_id)
+            assert address is not None, f"no address of {peer_id} is known"
+            channel = Channel(
+                self._world, self._nursery, address.host, address.port, client_id=self._client_id
+            )
+            channel.on_closed = lambda refused: self._on_news(peer_id, refused)
+            self._channels[peer_id, fetches] = channel
+        return channel

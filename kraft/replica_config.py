@@ -1,0 +1,91 @@
+"""What a replica of the metadata log has to be told: who it is, where the voters are, and Kafka's quorum
+settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kraft.quorum_messages import NodeAddress
+
+if TYPE_CHECKING:
+    from settings.node import NodeSettings
+
+FETCH_MAX_WAIT_MS = 500
+"""How long a leader keeps a fetch that brings no news."""
+
+_FIRST_BOOTSTRAP_ID = -2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaConfig:
+    """A node that is among `voters` votes; any other observes."""
+
+    node_id: int
+    cluster_id: str
+    directory_id: bytes
+    """Of the metadata log directory."""
+    log_directory: str
+    """`metadata.log.dir`; the log itself is in `__cluster_metadata-0` there."""
+    voters: Mapping[int, NodeAddress] = field(default_factory=dict)
+    bootstrap_servers: tuple[NodeAddress, ...] = ()
+    """Whom an observer asks where the configuration names no voters."""
+    listener_name: str = "CONTROLLER"
+    election_timeout_ms: int = 1000
+    fetch_timeout_ms: int = 2000
+    election_backoff_max_ms: int = 1000
+    request_timeout_ms: int = 2000
+    retry_backoff_ms: int = 20
+    fetch_max_wait_ms: int = FETCH_MAX_WAIT_MS
+    fetch_max_bytes: int = 1048576
+    fetch_snapshot_max_bytes: int = 1048576
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    snapshot_after_bytes: int = 20971520
+    snapshot_interval_ms: int = 3600000
+
+    @property
+    def address(self) -> NodeAddress | None:
+        """Where this node itself listens as a voter."""
+        return self.voters.get(self.node_id)
+
+    @property
+    def bootstrap_ids(self) -> tuple[int, ...]:
+        """Made-up ids for the bootstrap servers, whose real ones are not known."""
+        if self.voters:
+            return ()
+        return tuple(_FIRST_BOOTSTRAP_ID - index for index in range(len(self.bootstrap_servers)))
+
+    @property
+    def addresses(self) -> dict[int, NodeAddress]:
+        """Everybody that can be dialled from the start."""
+        return dict(self.voters) | dict(zip(self.bootstrap_ids, self.bootstrap_servers, strict=False))
+
+
+def replica_config(
+    settings: NodeSettings, cluster_id: str, directory_id: bytes, log_directory: str
+) -> ReplicaConfig:
+    """From the settings of a broker or a controller."""
+    return ReplicaConfig(
+        node_id=settings.node_id,
+        cluster_id=cluster_id,
+        directory_id=directory_id,
+        log_directory=log_directory,
+        voters={voter.id: NodeAddress(voter.host, voter.port) for voter in settings.controller_quorum_voters},
+        bootstrap_servers=tuple(
+            NodeAddress(server.host, server.port) for server in settings.controller_quorum_bootstrap_servers
+        ),
+        listener_name=settings.controller_listener_names[0],
+        election_timeout_ms=settings.controller_quorum_election_timeout_ms,
+        fetch_timeout_ms=settings.controller_quorum_fetch_timeout_ms,
+        election_backoff_max_ms=settings.controller_quorum_election_backoff_max_ms,
+        request_timeout_ms=settings.controller_quorum_request_timeout_ms,
+        retry_backoff_ms=settings.controller_quorum_retry_backoff_ms,
+        fetch_max_bytes=settings.controller_quorum_fetch_max_bytes,
+        fetch_snapshot_max_bytes=settings.controller_quorum_fetch_snapshot_max_bytes,
+        segment_bytes=settings.metadata_log_segment_bytes,
+        segment_ms=settings.metadata_log_segment_ms,
+        snapshot_after_bytes=settings.metadata_log_max_record_bytes_between_snapshots,
+        snapshot_interval_ms=settings.metadata_log_max_snapshot_interval_ms,
+    )

@@ -1,0 +1,85 @@
+"""Raft under faults: hundreds of seeds, each its own mix of crashes, losses, cuts and load."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.kraft.raft.simulated_quorum import Quorum
+
+SEEDS = 300
+
+
+def _disturb(quorum: Quorum, chance: random.Random, crash: float, cut: float) -> None:
+    """One random fault or repair."""
+    nodes = list(quorum.nodes.values())
+    node = chance.choice(nodes)
+    draw = chance.random()
+    if draw < crash:
+        target = quorum.leader() if chance.random() < 0.4 else node
+        if target is not None and target.raft is not None:
+            target.crash()
+    elif draw < 2.5 * crash:
+        if node.raft is None:
+            node.start()
+    elif draw < 2.5 * crash + cut:
+        other = chance.choice(nodes)
+        quorum.cut.add((node.id, other.id))
+        if chance.random() < 0.6:
+            quorum.cut.add((other.id, node.id))
+        if chance.random() < 0.2:
+            quorum.cut.update((node.id, other.id) for other in nodes)
+    elif draw < 2.5 * crash + 2 * cut:
+        quorum.cut.clear()
+    elif draw < 0.92:
+        quorum.append(chance.randrange(0, 1 << 30))
+    elif draw < 0.96 and node.raft is not None:
+        node.make_snapshot()
+    elif draw < 0.97 and node.raft is not None and node.blocked is None:
+        raft = node.raft
+        node.step(lambda: raft.resign(quorum.now_ms))
+
+
+def _swarm(seed: int) -> Quorum:
+    chance = random.Random(seed)
+    quorum = Quorum(
+        seed,
+        chance.choice([1, 2, 3, 3, 3, 4, 5]),
+        chance.choice([0, 0, 1, 2]),
+        evidence=chance.random() < 0.7,
+    )
+    quorum.loss = chance.choice([0.0, 0.0, 0.02, 0.15])
+    quorum.delay_ms = chance.choice([1, 4, 30, 300])
+    quorum.sync_ms = chance.choice([1, 6, 60])
+    crash, cut = chance.choice([0.0, 0.02, 0.08]), chance.choice([0.0, 0.03, 0.08])
+    quorum.start_all()
+    for _ in range(chance.choice([60, 120])):
+        quorum.run_for(chance.randrange(1, chance.choice([20, 150])))
+        _disturb(quorum, chance, crash, cut)
+    return quorum
+
+
+@pytest.mark.feature("KR-17", "KR-03", "KR-04", "KR-05", "KR-06", "KR-07", "KR-08", "KR-10", "KR-11", "KR-13")
+@pytest.mark.parametrize("block", range(10))
+def test_no_seed_breaks_a_promise_and_every_quorum_recovers(block: int) -> None:
+    """Safety while faults rage, then, with all replicas back and the network whole, one leader and one
+    log."""
+    committed = 0
+    for seed in range(block * SEEDS // 10, (block + 1) * SEEDS // 10):
+        try:
+            quorum = _swarm(seed)
+            quorum.cut.clear()
+            quorum.loss = 0.0
+            quorum.start_all()
+            assert quorum.run_until(quorum.converged, 60_000), "no convergence"
+        except AssertionError as broken:
+            raise AssertionError(f"seed {seed}: {broken}") from broken
+        committed += len(quorum.promises.committed)
+    assert committed > SEEDS, "the swarm hardly committed anything: it tests nothing"
+
+
+@pytest.mark.feature("KR-17")
+def test_a_seed_replays_exactly() -> None:
+    first, second = _swarm(7), _swarm(7)
+    assert (first.steps, first.promises.entries) == (second.steps, second.promises.entries)
