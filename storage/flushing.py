@@ -75,6 +75,7 @@ class Flusher:
         "_snapshots",
         "recovery_point",
         "rolled",
+        "unsynced_cuts",
     )
 
     def __init__(self, folder: Folder, epochs: LeaderEpochs, snapshots: SnapshotFiles, offset: int) -> None:
@@ -87,12 +88,22 @@ class Flusher:
         """Segments that are no longer active and not known to be durable."""
         self._new_names = 1
         """Counts the files that were made since their directory was last known to be durable."""
-        self._pending: tuple[FlushWork, int] | None = None
-        """The work that was given out and not confirmed, and the count of new names that it covers."""
+        self.unsynced_cuts = 0
+        """How often the active segment was truncated since it was last known to be durable."""
+        self._pending: tuple[FlushWork, int, int] | None = None
+        """The work that was given out and not confirmed; the counts of names and cuts that it covers."""
         self._due_since_ms: int | None = None
 
     def name_added(self) -> None:
         self._new_names += 1
+
+    def sync_names(self) -> None:
+        """Make the names of all files durable, here and now."""
+        if self._new_names:
+            self._folder.disk.sync_directory(self._folder.path)
+            self._new_names = 0
+            if self._pending is not None:
+                self._pending = (self._pending[0], 0, self._pending[2])
 
     def forget(self, segments: Sequence[Segment]) -> None:
         """They were taken out of the log."""
@@ -119,17 +130,18 @@ class Flusher:
         work.syncs_directory = self._new_names > 0
         if work.is_empty and offset <= self.recovery_point:
             return None
-        self._pending = (work, self._new_names)
+        self._pending = (work, self._new_names, self.unsynced_cuts if active is not None else 0)
         return work
 
     def done(self, offset: int) -> None:
         """The work for `offset` has run; says nothing if the log was cut since it was made."""
         if self._pending is None or self._pending[0].offset != offset:
             return
-        work, names = self._pending
+        work, names, cuts = self._pending
         self._pending = None
         self._due_since_ms = None
         self._new_names -= names
+        self.unsynced_cuts -= cuts
         self.recovery_point = max(self.recovery_point, offset)
         self.rolled = [segment for segment in self.rolled if segment.base_offset >= offset]
         done = set(work.snapshots)
@@ -137,8 +149,19 @@ class Flusher:
         if work.epochs is not None and work.epochs == self._epochs.entries():
             self._epochs.dirty = False
 
+    def sync_cuts(self, active: Segment) -> None:
+        """Before a roll. A power cut may undo a truncation that was not synced; with a new segment behind it,
+        the log would then be a mixture of what was cut and what came after.
+        """
+        if self.unsynced_cuts:
+            active.log_file().sync()
+            self.unsynced_cuts = 0
+            if self._pending is not None:
+                self._pending = (self._pending[0], self._pending[1], 0)
+
     def cut(self, offset: int) -> bool:
         """The log is about to lose what reaches `offset` or more; gives whether that was durable."""
+        self.unsynced_cuts += 1
         if self._pending is not None:
             # What it syncs stays worth syncing, but its offset must not become the recovery point.
             self._pending[0].offset = -1

@@ -40,6 +40,7 @@ from settings.topic import TopicConfig
 from storage.epochs import LeaderEpochs
 from storage.flushing import Flusher, FlushWork
 from storage.indexes import CorruptIndex
+from storage.names import EXPIRED_SUFFIX
 from storage.producer_tracker import ProducerTracker
 from storage.producers import ProducerStateConfig, ProducerStates
 from storage.recovery import LoadedLog, LogLoader
@@ -437,7 +438,9 @@ class PartitionLog:
         """The active segment is empty, and its base too far from the offsets that come: begin it anew."""
         self._segments.pop().remove_files()
         self._bases.pop()
-        return self._add_segment(offset, now_ms)
+        segment = self._add_segment(offset, now_ms)
+        self._flusher.sync_names()
+        return segment
 
     def _add_segment(self, base_offset: int, now_ms: int) -> Segment:
         segment = Segment.create(self._folder, base_offset, self.config.segment_index_bytes, now_ms)
@@ -460,6 +463,7 @@ class PartitionLog:
         active = self._segments[-1]
         if active.base_offset == self.log_end_offset:
             return active
+        self._flusher.sync_cuts(active)
         active.seal()
         if self._tracker is not None:
             self._tracker.take_snapshot(self.log_end_offset)
@@ -692,13 +696,15 @@ class PartitionLog:
     def _delete_first(self, count: int, now_ms: int) -> None:
         if count == len(self._segments):
             self._roll(now_ms)
+        # Else a power cut could leave none of the segments, and offsets would be given out again.
+        self._flusher.sync_names()
         deleted = self._segments[:count]
         # Before the files go, so that no reader is sent to them.
         self.advance_log_start_offset(self._segments[count].base_offset)
         del self._segments[:count]
         del self._bases[:count]
         for segment in deleted:
-            segment.mark_deleted()
+            segment.mark_deleted(EXPIRED_SUFFIX)
             self._condemned.append((now_ms + self.config.file_delete_delay_ms, segment))
         self._flusher.forget(deleted)
         if self._tracker is not None:
@@ -712,6 +718,8 @@ class PartitionLog:
         self._condemned = [entry for entry in self._condemned if entry[0] > now_ms]
 
         def remove() -> None:
+            # A rename that is durable says that all before it happened, too, but only as long as it is there.
+            self._folder.disk.sync_directory(self._folder.path)
             for segment in due:
                 segment.remove_files()
 
@@ -745,9 +753,9 @@ class PartitionLog:
         self._flusher.done(offset)
 
     @property
-    def has_rolled(self) -> bool:
-        """Whether there are segments that wait for a flush after a roll."""
-        return bool(self._flusher.rolled)
+    def wants_flush(self) -> bool:
+        """Whether a flush should be run soon: there was a roll, or a truncation."""
+        return bool(self._flusher.rolled) or self._flusher.unsynced_cuts > 0
 
     def flush(self) -> None:
         """Make all records durable, here and now."""

@@ -16,6 +16,8 @@ TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 
 DELETED_SUFFIX = ".deleted"
+EXPIRED_SUFFIX = ".expired.deleted"
+"""Of a segment that retention took from the front: every segment before it was to go as well."""
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 

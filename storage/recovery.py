@@ -27,6 +27,7 @@ from storage.indexes import CorruptIndex
 from storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
+    EXPIRED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -78,6 +79,7 @@ class LogLoader:
         """OSError if the disk fails; nothing that a file can hold makes it fail otherwise."""
         self._names = self._disk.list(self._folder.path)
         self._finish_interrupted_renames()
+        self._finish_retention()
         self._epochs = self._read_epochs()
         self._find_segments(None if clean_shutdown else recovery_point)
         if clean_shutdown:
@@ -95,6 +97,8 @@ class LogLoader:
             self._segments.append(
                 Segment.create(self._folder, log_start_offset, self._config.segment_index_bytes, self._now_ms)
             )
+            # Were the first name lost and a later one kept, the log would seem to begin there.
+            self._disk.sync_directory(self._folder.path)
         for segment in self._segments[:-1]:
             segment.seal()
         log_start_offset = max(log_start_offset, self._segments[0].base_offset)
@@ -130,6 +134,8 @@ class LogLoader:
             if parsed is None:
                 continue
             offset, rest = parsed
+            if rest.endswith(EXPIRED_SUFFIX):
+                continue
             if rest.endswith(DELETED_SUFFIX):
                 self._remove(name)
             elif rest.endswith(CLEANED_SUFFIX):
@@ -146,6 +152,23 @@ class LogLoader:
         valid = [(offset, name) for offset, name in swaps if name in self._names]
         if valid:
             self._put_swaps_in_place(valid)
+
+    def _finish_retention(self) -> None:
+        """A power cut may have undone some renames of a deletion from the front, and left a hole."""
+        expired = [name for name in self._names if name.endswith(EXPIRED_SUFFIX)]
+        last = max((parsed[0] for name in expired if (parsed := parse_offset_file_name(name))), default=-1)
+        revived = [
+            name
+            for name in self._names
+            if (parsed := parse_offset_file_name(name)) and parsed[0] < last and parsed[1] in SEGMENT_SUFFIXES
+        ]
+        for name in revived:
+            self._remove(name)
+        if revived:
+            self._note(f"finished deleting the segments before {last}")
+            self._disk.sync_directory(self._folder.path)
+        for name in expired:
+            self._remove(name)
 
     def _put_swaps_in_place(self, swaps: list[tuple[int, str]]) -> None:
         logs = [offset for offset, name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]

@@ -92,6 +92,7 @@ class Segment:
         "_boundaries",
         "_bytes_since_index",
         "_cursors",
+        "_deleted_suffix",
         "_dirty",
         "_file",
         "_folder",
@@ -99,7 +100,6 @@ class Segment:
         "_tail_unknown",
         "base_offset",
         "created_ms",
-        "deleted",
         "first_batch_timestamp",
         "offset_index",
         "size_bytes",
@@ -114,7 +114,7 @@ class Segment:
         self.size_bytes = 0
         self.created_ms = now_ms
         self.first_batch_timestamp: int | None = None
-        self.deleted = False
+        self._deleted_suffix = ""
         self._max_timestamp: TimestampOffset | None = None
         self._bytes_since_index = 0
         self._dirty = False
@@ -449,23 +449,22 @@ class Segment:
 
     # -- the end of it
 
-    def mark_deleted(self) -> None:
+    def mark_deleted(self, suffix: str = DELETED_SUFFIX) -> None:
         """Rename the files so that a restart deletes them; who still reads them can go on."""
         disk = self._folder.disk
         # The indexes first: a log without indexes can be rebuilt, indexes without a log are litter.
-        for suffix in reversed(SEGMENT_SUFFIXES):
-            path = self._folder.file(self.base_offset, suffix)
+        for kind in reversed(SEGMENT_SUFFIXES):
+            path = self._folder.file(self.base_offset, kind)
             if disk.exists(path):
-                disk.rename(path, path + DELETED_SUFFIX)
-        self.deleted = True
+                disk.rename(path, path + suffix)
+        self._deleted_suffix = suffix
 
     def remove_files(self) -> None:
         """For good. Files that are gone already are no error."""
         self.close_files()
         disk = self._folder.disk
-        ending = DELETED_SUFFIX if self.deleted else ""
-        for suffix in reversed(SEGMENT_SUFFIXES):
-            path = self._folder.file(self.base_offset, suffix) + ending
+        for kind in reversed(SEGMENT_SUFFIXES):
+            path = self._folder.file(self.base_offset, kind) + self._deleted_suffix
             if disk.exists(path):
                 disk.remove(path)
 

@@ -309,7 +309,7 @@ def test_deleted_records_are_invisible_at_once_and_freed_later() -> None:
         log.read(3, 1000, 8)
     assert "00000000000000000000.log" in rig.names()
     assert log.delete_old_segments(NOW_MS) == 1
-    assert "00000000000000000000.log.deleted" in rig.names()
+    assert "00000000000000000000.log.expired.deleted" in rig.names()
     assert log.deletion_work(NOW_MS + 59_999) is None
     work = log.deletion_work(NOW_MS + 60_000)
     assert work is not None
