@@ -22,7 +22,7 @@ from protocol.messages.metadata import (
 )
 from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
-from runtime.channel import Channel, ChannelError, NotSent
+from runtime.channel import Channel, ChannelError, NotSent, UnsupportedVersion
 from runtime.world import Chance, World
 
 log = logging.getLogger(__name__)
@@ -147,6 +147,12 @@ class Cluster:
     def backoff(self) -> Backoff:
         return Backoff(self.settings, self.world.chance)
 
+    async def open_nursery(self) -> trio.Nursery:
+        """Where a producer or a consumer runs its tasks, until it cancels that nursery or the cluster
+        ends."""
+        nursery: trio.Nursery = await self._nursery.start(_hold_nursery)
+        return nursery
+
     def now_ms(self) -> int:
         """For deadlines only; records are stamped by the wall clock."""
         return self.world.monotonic.now_ms()
@@ -172,18 +178,20 @@ class Cluster:
         """How many partitions `topic` has. KafkaError if it cannot be learnt in time, or is refused."""
         deadline_ms = self.now_ms() + timeout_ms
         backoff = self.backoff()
+        asked = False
         while True:
             view = self.topics.get(topic)
             if view is not None and view.leaders:
                 return len(view.leaders)
-            if view is not None and view.error is not ErrorCode.NONE and not view.error.retriable:
-                raise KafkaError(view.error, f"topic {topic}")
-            if view is not None and self.now_ms() >= deadline_ms:
-                code = view.error if view.error is not ErrorCode.NONE else ErrorCode.REQUEST_TIMED_OUT
-                raise KafkaError(code, f"topic {topic}: nothing learnt in {timeout_ms} ms")
-            if view is not None:
+            if asked and view is not None:
+                if view.error is not ErrorCode.NONE and not view.error.retriable:
+                    raise KafkaError(view.error, f"topic {topic}")
+                if self.now_ms() >= deadline_ms:
+                    code = view.error if view.error is not ErrorCode.NONE else ErrorCode.REQUEST_TIMED_OUT
+                    raise KafkaError(code, f"topic {topic}: nothing learnt in {timeout_ms} ms")
                 await trio.sleep(min(backoff.next_ms(), max(1, deadline_ms - self.now_ms())) / 1000)
             await self.refresh([topic])
+            asked = True
 
     def learn_leader(self, partition: TopicPartition, node_id: int, epoch: int) -> bool:
         """A broker said in passing who leads (KIP-951); False if that is no news, or of an unknown node."""
@@ -253,9 +261,7 @@ class Cluster:
 
     # Calls
 
-    async def call(
-        self, node_id: int, request: Message, timeout_ms: int = 0, version: int | None = None
-    ) -> Any:
+    async def call(self, node_id: int, request: Message, timeout_ms: int = 0) -> Any:
         """Call one broker; raises as `Channel.call`, NotSent also if the broker is unknown.
 
         `timeout_ms` 0 means request.timeout.ms.
@@ -268,7 +274,7 @@ class Cluster:
         if not channel.connected:
             setup_ms = min(timeout_ms, self.settings.socket_connection_setup_timeout_ms)
             await channel.connect(timeout_ms=setup_ms)
-        return await channel.call(request, timeout_ms=timeout_ms, version=version)
+        return await channel.call(request, timeout_ms=timeout_ms)
 
     async def call_any(self, request: Message, timeout_ms: int = 0) -> Any:
         """Call whichever broker can be reached. NoBrokerAvailable if none can; ChannelError if one was
@@ -277,13 +283,18 @@ class Cluster:
         timeout_ms = timeout_ms or self.settings.request_timeout_ms
         setup_ms = self.settings.socket_connection_setup_timeout_ms
         reasons = []
+        unsupported: UnsupportedVersion | None = None
         for channel in self._any_channels():
             try:
                 if not channel.connected:
                     await channel.connect(timeout_ms=min(timeout_ms, setup_ms))
                 return await channel.call(request, timeout_ms=timeout_ms)
+            except UnsupportedVersion as error:
+                unsupported = error
             except NotSent as error:
                 reasons.append(str(error))
+        if unsupported is not None:
+            raise unsupported
         raise NoBrokerAvailable("; ".join(reasons) or "no broker is known")
 
     def _any_channels(self) -> Iterator[Channel]:
@@ -316,3 +327,9 @@ class Cluster:
     def close(self) -> None:
         for channel in [*self._bootstrap, *self._channels.values()]:
             channel.close()
+
+
+async def _hold_nursery(task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    async with trio.open_nursery() as nursery:
+        task_status.started(nursery)
+        await trio.sleep_forever()

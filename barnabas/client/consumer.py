@@ -18,7 +18,6 @@ from barnabas.client.cluster import STALE_METADATA, Cluster, TopicPartition
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.primitives import ZERO_UUID
 from protocol.records.batch import CorruptBatch, crc_is_valid, iterate_batches
 from protocol.records.control import read_end_txn
 from protocol.records.record import Headers, Record, decode_records
@@ -26,9 +25,6 @@ from runtime.channel import ChannelError
 
 LATEST = -1
 EARLIEST = -2
-LAST_FETCH_VERSION_BY_NAME = 12
-CALL_MARGIN_MS = 5_000
-"""How much longer than it may hold a fetch back we wait for a broker, besides request.timeout.ms."""
 
 
 class Isolation(IntEnum):
@@ -85,8 +81,10 @@ async def open_consumer(
     cluster: Cluster, settings: ConsumerSettings | None = None
 ) -> AsyncIterator[Consumer]:
     """A consumer for the length of the block."""
-    async with trio.open_nursery() as nursery:
+    nursery = await cluster.open_nursery()
+    try:
         yield Consumer(cluster, nursery, settings or ConsumerSettings())
+    finally:
         nursery.cancel_scope.cancel()
 
 
@@ -203,15 +201,13 @@ class Consumer:
     async def _fetch(self, node_id: int, wanted: list[tuple[_Reader, int]]) -> None:
         settings, cluster = self._settings, self._cluster
         request = self._request(wanted)
-        by_name = any(topic.topic_id == ZERO_UUID for topic in request.topics)
         generations = {reader.partition: reader.generation for reader, _ in wanted}
         response: FetchResponse | None = None
         try:
             response = await cluster.call(
                 node_id,
                 request,
-                cluster.settings.request_timeout_ms + settings.fetch_max_wait_ms + CALL_MARGIN_MS,
-                LAST_FETCH_VERSION_BY_NAME if by_name else None,
+                cluster.settings.request_timeout_ms + settings.fetch_max_wait_ms,
             )
             self._backoff.reset()
         except ChannelError:

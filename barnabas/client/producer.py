@@ -31,12 +31,10 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.primitives import ZERO_UUID
 from protocol.records.builder import record_size_bytes
 from protocol.records.record import Headers, Record
 from runtime.channel import ChannelError, NotSent
 
-LAST_PRODUCE_VERSION_BY_NAME = 12
 CALL_MARGIN_MS = 1_000
 """How much longer than the broker may wait for its followers we wait for the broker."""
 
@@ -108,14 +106,14 @@ async def open_producer(
     cluster: Cluster, settings: ProducerSettings | None = None
 ) -> AsyncIterator[Producer]:
     """A producer for the length of the block. At its end everything is delivered, unless the block raised."""
-    async with trio.open_nursery() as nursery:
-        producer = Producer(cluster, nursery, settings or ProducerSettings())
-        try:
-            yield producer
-            await producer.flush()
-            nursery.cancel_scope.cancel()
-        finally:
-            producer.abandon()
+    nursery = await cluster.open_nursery()
+    producer = Producer(cluster, nursery, settings or ProducerSettings())
+    try:
+        yield producer
+        await producer.flush()
+    finally:
+        producer.abandon()
+        nursery.cancel_scope.cancel()
 
 
 class Producer:
@@ -246,10 +244,9 @@ class Producer:
         try:
             if leadership is None:
                 raise NotSent(f"nobody is known to lead {sender.partition}")
-            request, version = self._request(sender.partition, batch)
-            response = await cluster.call(
-                leadership.node_id, request, self._settings.request_timeout_ms + CALL_MARGIN_MS, version
-            )
+            request = self._request(sender.partition, batch)
+            timeout_ms = self._settings.request_timeout_ms + CALL_MARGIN_MS
+            response = await cluster.call(leadership.node_id, request, timeout_ms)
         except ChannelError as error:
             sent = not isinstance(error, NotSent)
             queue.lost(batch, error, cluster.now_ms() + sender.backoff.next_ms(), sent=sent)
@@ -260,12 +257,12 @@ class Producer:
         if stale:
             await cluster.refresh([sender.partition.topic])
 
-    def _request(self, partition: TopicPartition, batch: Batch) -> tuple[ProduceRequest, int | None]:
+    def _request(self, partition: TopicPartition, batch: Batch) -> ProduceRequest:
+        """By name and by id; the version that is spoken has room for one of them."""
         topic_id = self._cluster.topic_id(partition.topic)
         data = PartitionProduceData(index=partition.partition, records=batch.encoded)
         topic = TopicProduceData(name=partition.topic, topic_id=topic_id, partition_data=[data])
-        request = ProduceRequest(acks=-1, timeout_ms=self._settings.request_timeout_ms, topic_data=[topic])
-        return request, LAST_PRODUCE_VERSION_BY_NAME if topic_id == ZERO_UUID else None
+        return ProduceRequest(acks=-1, timeout_ms=self._settings.request_timeout_ms, topic_data=[topic])
 
     def _answered(self, sender: _Sender, batch: Batch, response: ProduceResponse) -> bool:
         """Tell the queue; True if the metadata must be refreshed."""
