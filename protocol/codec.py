@@ -390,7 +390,12 @@ class ReaderSource(Source):
             self.deeper()
             if compact:
                 self.line("if n > 127:")
-                self.line(f"    n, p = {self.helper(long_varint)}(b, p, n)")
+                self.deeper()
+                if wire_type.name == "records":
+                    self.records_length()
+                else:
+                    self.line(f"n, p = {self.helper(long_varint)}(b, p, n)")
+                self.shallower()
         elif compact:
             self.line("if not 0 < n < 128:")
             self.line(f"    n, p = {self.helper(long_length)}(b, p, n)")
@@ -416,6 +421,18 @@ class ReaderSource(Source):
                 self.line(f"    {target} = None")
                 self.line("else:")
                 self.line(f"    {self.helper(null_not_allowed)}({field_name(target)!r})")
+
+    def records_length(self) -> None:
+        """Lengths of two and three bytes (up to 2 MiB) in line: that is what records mostly have."""
+        self.line("k = b[p]")
+        self.line("if 0 < k < 128:")
+        self.line("    n = n & 127 | k << 7")
+        self.line("    p += 1")
+        self.line("elif k and 0 < b[p + 1] < 128:")
+        self.line("    n = n & 127 | (k & 127) << 7 | b[p + 1] << 14")
+        self.line("    p += 2")
+        self.line("else:")
+        self.line(f"    n, p = {self.helper(long_varint)}(b, p, n)")
 
     def array(self, wire_type: WireType[Any], target: str, *, compact: bool) -> None:
         element = wire_type.element
@@ -674,7 +691,7 @@ class WriterSource(Source):
         if nullable:
             self.shallower()
         if compact:
-            self.compact_length()
+            self.compact_length(kind)
         else:
             self.put("h" if kind == "string" else "i", 2 if kind == "string" else 4, "n")
             self.flush()
@@ -688,14 +705,23 @@ class WriterSource(Source):
             self.line(f"c[p:q] = {value}")
             self.line("p = q")
 
-    def compact_length(self) -> None:
-        """The length `n` at the end of the run; as a varint of several bytes on the slow line."""
+    def compact_length(self, kind: str) -> None:
+        """The length `n` at the end of the run; on the slow line by a call.
+
+        Records mostly have lengths of two or three bytes (up to 2 MiB), so for them these are in line too.
+        """
         run = list(self.run)
-        self.line("if n < 128:")
-        self.deeper()
-        self.put("B", 1, "n")
-        self.flush()
-        self.shallower()
+        low, middle = "n & 127 | 128", "n >> 7 & 127 | 128"
+        lines = [("if n < 128:", ["n"])]
+        if kind == "records":
+            lines.append(("elif n < 16384:", [low, "n >> 7"]))
+            lines.append(("elif n < 2097152:", [low, middle, "n >> 14"]))
+        for test, length_bytes in lines:
+            self.line(test)
+            self.deeper()
+            self.run = [*run, *[("B", 1, value) for value in length_bytes]]
+            self.flush()
+            self.shallower()
         self.line("else:")
         self.deeper()
         self.run = run

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from protocol.errors import EncodeError, UnsupportedFieldError
+from protocol.errors import EncodeError, MalformedMessage, UnsupportedFieldError
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -187,6 +187,24 @@ def test_records_are_passed_on_and_not_touched() -> None:
         for partition in again.responses[0].partitions
     ]
     assert sizes == [100_000, None, 0, 5]
+
+
+@pytest.mark.feature("PF-01")
+@pytest.mark.parametrize("length_bytes", [1, 2, 3])
+def test_records_of_every_length_of_length(length_bytes: int) -> None:
+    first_longer = 1 << 7 * length_bytes
+    for size in range(first_longer - 4, first_longer + 2):
+        partition = PartitionProduceData(index=-1, records=memoryview(bytes(size)))
+        topic = TopicProduceData(topic_id=UUID, partition_data=[partition])
+        head, records, tail = encode_chunks(ProduceRequest(topic_data=[topic]), 13)
+        assert records is partition.records
+        message = b"".join([head, records, tail])
+        again = decode(ProduceRequest, message, 13).topic_data[0].partition_data[0].records
+        assert again is not None
+        assert len(again) == size
+        assert len(head) + len(tail) == len(encode(ProduceRequest(topic_data=[topic]), 13)) - size
+        with pytest.raises(MalformedMessage):
+            decode(ProduceRequest, message[:-3], 13)
 
 
 @pytest.mark.feature("PF-11")
