@@ -20,10 +20,10 @@ from barnabas.cluster.processes import ProcessId, State, state_of
 from barnabas.cluster.status import (
     ClusterStatus,
     NodeStatus,
+    broker_view,
     quorum_status,
     read_processes,
     read_status,
-    unfenced_brokers,
 )
 
 STOP_SECONDS = 30.0
@@ -123,33 +123,43 @@ class LocalCluster:
     def wait_ready(self, timeout_seconds: float = READY_SECONDS) -> float:
         """Waits until writes with acks=all succeed through any broker; gives the seconds it took.
 
-        That is: there is an active controller, and every broker tells clients of every broker, so all are
-        registered and none is fenced. Raises `ClusterError` when a node has ended or the time is over.
+        That is: there is an active controller, every broker tells clients of every broker (so all are
+        registered and none is fenced), and somebody leads every partition. Raises `ClusterError` when a node has ended or the time is over.
         """
         return self.wait_until(self.not_ready, timeout_seconds)
 
     def wait_until(self, what_is_missing: Callable[[], str], timeout_seconds: float) -> float:
         """Polls until `what_is_missing` gives nothing; gives the seconds it took."""
         began = time.monotonic()
-        while missing := what_is_missing():
-            for node in self.nodes:
-                if state_of(self.layout.pid_file(node)) is State.DEAD:
-                    raise ClusterError(f"{node.name} has ended: {self._last_words(node)}")
-            if time.monotonic() - began > timeout_seconds:
+        while True:
+            self._refuse_dead()
+            missing = what_is_missing()
+            elapsed = time.monotonic() - began
+            if not missing:
+                return elapsed
+            if elapsed > timeout_seconds:
                 raise ClusterError(f"not ready after {timeout_seconds:.0f} s: {missing}")
             time.sleep(_POLL_SECONDS)
-        return time.monotonic() - began
+
+    def _refuse_dead(self) -> None:
+        for node in self.nodes:
+            if state_of(self.layout.pid_file(node)) is State.DEAD:
+                raise ClusterError(f"{node.name} has ended: {self._last_words(node)}")
 
     def not_ready(self) -> str:
-        """What is missing, or nothing."""
+        """What is missing until every broker takes writes, or nothing."""
         expected = {node.id for node in self.layout.brokers}
         for broker in self.layout.brokers:
             try:
-                known = unfenced_brokers(broker.port)
+                view = broker_view(broker.port)
             except NoAnswer as error:
                 return f"{broker.name} does not answer ({error})"
-            if not expected <= known:
-                return f"{broker.name} does not see brokers {sorted(expected - known)} yet"
+            if view.cluster_id != self.layout.cluster_id:
+                return f"port {broker.port} is in the hands of cluster {view.cluster_id}"
+            if not expected <= view.brokers:
+                return f"{broker.name} does not see brokers {sorted(expected - view.brokers)} yet"
+            if view.leaderless:
+                return f"nobody leads {view.leaderless[0]}"
         return "" if quorum_status(self.layout.controllers) else "there is no active controller"
 
     def _launch(self, nodes: Sequence[Node]) -> None:

@@ -116,12 +116,29 @@ def quorum_status(controllers: Iterable[Node]) -> QuorumStatus | None:
     return None
 
 
-def unfenced_brokers(port: int) -> set[int]:
-    """The brokers that the broker at `port` tells clients of. Raises `NoAnswer`."""
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    """What one broker tells its clients."""
+
+    cluster_id: str | None
+    brokers: frozenset[int]
+    """Registered and not fenced."""
+    leaderless: list[str]
+    """Partitions that nobody leads, `topic-0`."""
+
+
+def broker_view(port: int) -> BrokerView:
+    """What the broker at `port` tells its clients. Raises `NoAnswer`."""
     from protocol.messages.metadata import MetadataRequest, MetadataResponse
 
-    response = ask(port, MetadataRequest(topics=[]), MetadataResponse, _PROBE_SECONDS)
-    return {broker.node_id for broker in response.brokers}
+    response = ask(port, MetadataRequest(topics=None), MetadataResponse, _PROBE_SECONDS)
+    leaderless = [
+        f"{topic.name}-{partition.partition_index}"
+        for topic in response.topics
+        for partition in topic.partitions
+        if partition.leader_id < 0
+    ]
+    return BrokerView(response.cluster_id, frozenset(each.node_id for each in response.brokers), leaderless)
 
 
 def _partitions(brokers: list[Node]) -> tuple[list[int], list[PartitionStatus]]:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,16 @@ from protocol.errors import ErrorCode
 from protocol.messages import describe_quorum, list_offsets, metadata
 from tests.barnabas.cluster.answering import AnsweringNode
 
-LED_BY = {1: [("events", 0)], 2: [("events", 1)]}
 
-
-def metadata_answer(brokers: list[int]) -> metadata.MetadataResponse:
+def metadata_answer(brokers: list[int], leaders: dict[int, int]) -> metadata.MetadataResponse:
     partitions = [
         metadata.MetadataResponsePartition(
             partition_index=index, leader_id=leader, leader_epoch=4, replica_nodes=[1, 2], isr_nodes=[leader]
         )
-        for index, leader in ((1, 2), (0, 1), (2, -1))
+        for index, leader in leaders.items()
     ]
     return metadata.MetadataResponse(
+        cluster_id="a-cluster",
         brokers=[metadata.MetadataResponseBroker(node_id=broker, host="h", port=1) for broker in brokers],
         topics=[metadata.MetadataResponseTopic(name="events", partitions=partitions)],
     )
@@ -61,9 +61,10 @@ class AnsweringCluster:
 
     def __init__(self, data: Path, stack: ExitStack) -> None:
         self.known = [1, 2]
+        self.leaders = {1: 2, 0: 1, 2: -1}
         self.high_watermark = 55
         brokers: dict[ApiKey, Any] = {
-            ApiKey.METADATA: lambda request: metadata_answer(self.known),
+            ApiKey.METADATA: lambda request: metadata_answer(self.known, self.leaders),
             ApiKey.LIST_OFFSETS: watermark_answer,
         }
         follower = {
@@ -120,8 +121,12 @@ def test_ready_means_that_every_broker_tells_of_every_broker(
     cluster.known = [1]
     assert local.not_ready() == "broker-1 does not see brokers [2] yet"
     cluster.known = [1, 2]
+    assert local.not_ready() == "nobody leads events-2"
+    cluster.leaders[2] = 1
     cluster.high_watermark = -1
     assert local.not_ready() == "there is no active controller"
     cluster.high_watermark = 0
     assert local.not_ready() == ""
     assert local.wait_ready() < 5
+    local.layout = replace(cluster.layout, cluster_id="another")
+    assert "is in the hands of cluster a-cluster" in local.not_ready()
