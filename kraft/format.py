@@ -11,13 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from protocol.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
+from kraft.raft.history import OffsetAndEpoch
+from kraft.snapshots import BOOTSTRAP_CHECKPOINT, encode_snapshot
 from protocol.messages.metadata_log import FeatureLevelRecord
 from protocol.primitives import uuid_to_string
-from protocol.records.builder import build_batch
-from protocol.records.control import build_raft_control_batch
-from protocol.records.metadata import encode_metadata_record
-from protocol.records.record import Record
 from runtime.uuids import random_uuid
 from runtime.world import Chance, Disk
 from settings.errors import SettingsError
@@ -25,7 +22,6 @@ from settings.properties import parse_properties
 from storage.checkpoints import write_durably
 
 META_PROPERTIES = "meta.properties"
-BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 
 _CLUSTER_ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
@@ -82,7 +78,7 @@ def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
         raise FormatError(f"{path} cannot be read: {error}") from None
 
 
-def format_directories(disk: Disk, request: FormatRequest, chance: Chance, now_ms: int) -> list[str]:
+def format_directories(disk: Disk, request: FormatRequest, chance: Chance) -> list[str]:
     """Formats what is not formatted yet and gives those directories. Raises `FormatError` before touching
     any.
 
@@ -96,7 +92,7 @@ def format_directories(disk: Disk, request: FormatRequest, chance: Chance, now_m
     formatted = [directory for directory in request.directories if directory not in fresh]
     if formatted and not request.ignore_formatted:
         raise FormatError(f"{formatted[0]} is formatted already; --ignore-formatted leaves it as it is")
-    checkpoint = bootstrap_checkpoint(request.records, now_ms)
+    checkpoint = bootstrap_checkpoint(request.records)
     for directory in fresh:
         identity = MetaProperties(request.cluster_id, request.node_id, uuid_to_string(random_uuid(chance)))
         try:
@@ -120,16 +116,6 @@ def _is_ours(disk: Disk, directory: str, request: FormatRequest) -> bool:
     return True
 
 
-def bootstrap_checkpoint(records: Sequence[FeatureLevelRecord], now_ms: int) -> bytes:
-    """The first records of a cluster in the form of a snapshot (KIP-630): header, records, footer."""
-    header = build_raft_control_batch([SnapshotHeaderRecord()], 0, 0, now_ms)
-    body = build_batch(
-        [
-            Record(0, now_ms, None, encode_metadata_record(record, record.VERSIONS.highest))
-            for record in records
-        ],
-        base_offset=1,
-        leader_epoch=0,
-    )
-    footer = build_raft_control_batch([SnapshotFooterRecord()], 1 + len(records), 0, now_ms)
-    return header + body + footer
+def bootstrap_checkpoint(records: Sequence[FeatureLevelRecord]) -> bytes:
+    """The first records of a cluster in the form of a snapshot of nothing (KIP-630); they have no time."""
+    return b"".join(encode_snapshot(OffsetAndEpoch(offset=0, epoch=0), records, timestamp_ms=0))

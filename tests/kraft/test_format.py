@@ -21,8 +21,6 @@ from runtime.disk import RealDisk
 from runtime.uuids import random_uuid
 
 CLUSTER = "q1Sh-9_ISia_zwGINzRvyQ"
-NOW_MS = 1_795_245_534_911
-
 KAFKAS_FEATURES = [
     FeatureLevelRecord(name=name, feature_level=level)
     for name, level in (
@@ -42,7 +40,7 @@ def format_for(
 ) -> list[str]:
     paths = [str(directory) for directory in directories]
     request = FormatRequest(cluster_id, node_id, paths, bootstrap_records(), ignore_formatted)
-    return format_directories(RealDisk(), request, random.Random(1), NOW_MS)
+    return format_directories(RealDisk(), request, random.Random(1))
 
 
 @pytest.mark.feature("KR-15")
@@ -58,7 +56,7 @@ def test_each_directory_gets_the_nodes_identity_and_an_id_of_its_own(tmp_path: P
 @pytest.mark.feature("KR-15")
 def test_the_checkpoint_is_what_kafka_writes() -> None:
     theirs = (Path(__file__).parent / "data" / "bootstrap.checkpoint").read_bytes()
-    ours = bootstrap_checkpoint(KAFKAS_FEATURES, NOW_MS)
+    ours = bootstrap_checkpoint(KAFKAS_FEATURES)
     assert len(ours) == len(theirs)
     for (position, header), (same_position, expected) in zip(
         iterate_batches(ours), iterate_batches(theirs), strict=True
