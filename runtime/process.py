@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 
@@ -43,7 +43,7 @@ _PR_SET_NAME = 15
 class Run(Protocol):
     """Runs a node until `stop` is set; calls `task_status.started()` once the node serves."""
 
-    async def __call__(self, stop: trio.Event, *, task_status: trio.TaskStatus[None]) -> None: ...
+    async def __call__(self, stop: trio.Event, *, task_status: trio.TaskStatus[Any]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
