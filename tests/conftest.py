@@ -1,0 +1,46 @@
+"""Shared by all tests: remembers which feature rows each test shows, and how it ended.
+
+Each run adds its results to `.cache/features/`; `python docs/make_features.py` turns them into `docs/features.md`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / ".cache" / "features"
+
+_results: dict[str, dict[str, object]] = {}
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Carry the rows of the `feature` marks along in the report, which also crosses process borders."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    rows = [row for mark in item.iter_markers("feature") for row in mark.args]
+    if rows:
+        report.user_properties.append(("feature_rows", sorted(set(rows))))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    rows = [row for name, value in report.user_properties if name == "feature_rows" for row in value]
+    if not rows or not (report.when == "call" or report.outcome != "passed"):
+        return
+    test = report.nodeid.split("[")[0]
+    known = _results.setdefault(test, {"rows": rows, "outcome": report.outcome})
+    if report.outcome == "failed" or known["outcome"] == "skipped":
+        known["outcome"] = report.outcome
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not _results or hasattr(session.config, "workerinput"):
+        return
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    target = RESULTS / f"{os.getpid()}.json"
+    target.write_text(json.dumps(_results, indent=1, sort_keys=True))
