@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BATCH_HEADER_BYTES, add_to_sequence
-from protocol.records.builder import build_batch, record_size_bytes
+from protocol.records.builder import build_batch
 from protocol.records.record import Record
 
 
@@ -101,6 +101,10 @@ class ProducerSettings:
     buffer_memory: int = 33_554_432
     max_block_ms: int = 60_000
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_in_flight_requests <= 5:
+            raise ValueError(f"max_in_flight_requests {self.max_in_flight_requests}: it must be 1 to 5")
+
 
 @dataclass(frozen=True, slots=True)
 class ProducerId:
@@ -118,6 +122,8 @@ class Batch:
     size_bytes: int = BATCH_HEADER_BYTES
     encoded: bytes = b""
     base_sequence: int = -1
+    ordinal: int = -1
+    """Counts the batches that got a sequence."""
     in_flight: bool = False
     sent_as_first: bool = False
     """No earlier batch was undecided when it was last sent, so a refused sequence is not that one's fault."""
@@ -140,6 +146,7 @@ class PartitionQueue:
         self._undecided: deque[Batch] = deque()
         """Numbered one after another; sent, or to be sent again."""
         self._next_sequence = 0
+        self._numbered = 0
         self._retry_at_ms = 0
         self._proven = False
         """A batch with the present producer id was acked."""
@@ -154,10 +161,11 @@ class PartitionQueue:
     def in_flight(self) -> int:
         return sum(batch.in_flight for batch in self._undecided)
 
-    def append(self, record: Record, on_outcome: OnOutcome, now_ms: int) -> bool:
-        """Put a record into the last batch, or into a new one; True if that made a batch that wants
-        attention."""
-        size_bytes = record_size_bytes(record.key, record.value, record.headers)
+    def append(self, record: Record, size_bytes: int, on_outcome: OnOutcome, now_ms: int) -> bool:
+        """Put a record of `size_bytes` at most into the last batch, or into a new one.
+
+        True if the queue wants attention for it.
+        """
         batch = self._waiting[-1] if self._waiting else None
         opened = batch is None or batch.size_bytes + size_bytes > self._settings.batch_size
         if batch is None or opened:
@@ -174,7 +182,7 @@ class PartitionQueue:
             return None
         if self.in_flight < len(self._undecided):
             batch = next(batch for batch in self._undecided if not batch.in_flight)
-        elif self._waiting and self._is_ready(now_ms):
+        elif self._may_number() and self._is_ready(now_ms):
             batch = self._number(self._waiting.popleft())
             self._undecided.append(batch)
         else:
@@ -193,7 +201,7 @@ class PartitionQueue:
         if self._may_send():
             if self.in_flight < len(self._undecided):
                 times.append(self._retry_at_ms)
-            elif self._waiting:
+            elif self._may_number():
                 times.append(max(self._retry_at_ms, self._waiting[0].created_ms + self._settings.linger_ms))
         return min(times, default=None)
 
@@ -265,6 +273,13 @@ class PartitionQueue:
             failed = failed or not batch.in_flight
         return True
 
+    def _may_number(self) -> bool:
+        """Whether the next batch may get its sequence: not so far from the first undecided one that the broker could
+        no longer tell a repetition of that from a gap.
+        """
+        window = self._settings.max_in_flight_requests
+        return bool(self._waiting) and (not self._undecided or self._numbered - self._undecided[0].ordinal < window)
+
     def _is_ready(self, now_ms: int) -> bool:
         batch = self._waiting[0]
         settings = self._settings
@@ -278,6 +293,8 @@ class PartitionQueue:
     def _number(self, batch: Batch) -> Batch:
         producer = self.producer
         assert producer is not None
+        batch.ordinal = self._numbered
+        self._numbered += 1
         batch.base_sequence = self._next_sequence
         self._next_sequence = add_to_sequence(self._next_sequence, len(batch.records))
         batch.encoded = build_batch(
@@ -324,6 +341,4 @@ class PartitionQueue:
         """The last error of the batch if it had any, as that tells more."""
         if batch is not None and batch.last_error is not None:
             return batch.last_error
-        return KafkaError(
-            ErrorCode.REQUEST_TIMED_OUT, f"not delivered in {self._settings.delivery_timeout_ms} ms"
-        )
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"not delivered in {self._settings.delivery_timeout_ms} ms")

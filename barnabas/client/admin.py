@@ -96,9 +96,7 @@ class Admin:
     async def create_partitions(self, topic: str, total_count: int) -> None:
         """Let `topic` have `total_count` partitions."""
         wanted = CreatePartitionsTopic(name=topic, count=total_count, assignments=None)
-        request = CreatePartitionsRequest(
-            topics=[wanted], timeout_ms=self._cluster.settings.request_timeout_ms
-        )
+        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=self._cluster.settings.request_timeout_ms)
         await self._ask(request, lambda response: response.results)
 
     async def delete_topic(self, name: str) -> None:
@@ -148,15 +146,11 @@ class Admin:
             configuration_keys=None if keys is None else list(keys),
         )
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
-        response = await self._ask(
-            request, lambda response: response.results, _broker_of(resource_type, name)
-        )
+        response = await self._ask(request, lambda response: response.results, _broker_of(resource_type, name))
         result: list[DescribeConfigsResourceResult] = response.results[0].configs
         return result
 
-    async def alter_configs(
-        self, resource_type: ResourceType, name: str, changes: Mapping[str, str | None]
-    ) -> None:
+    async def alter_configs(self, resource_type: ResourceType, name: str, changes: Mapping[str, str | None]) -> None:
         """Set each key of `changes` to its value; None takes it back to the default."""
         configs = [
             AlterableConfig(name=key, config_operation=0 if value is not None else 1, value=value)

@@ -137,9 +137,7 @@ class Cluster:
         self._nursery = nursery
         self._client_id = client_id
         self._channels: dict[int, Channel] = {}
-        self._bootstrap = [
-            Channel(world, nursery, host, port, client_id=client_id) for host, port in bootstrap
-        ]
+        self._bootstrap = [Channel(world, nursery, host, port, client_id=client_id) for host, port in bootstrap]
         self._refreshing = trio.Lock()
         self._refreshes = 0
         self._refreshed = False

@@ -77,9 +77,7 @@ class _Reader:
 
 
 @asynccontextmanager
-async def open_consumer(
-    cluster: Cluster, settings: ConsumerSettings | None = None
-) -> AsyncIterator[Consumer]:
+async def open_consumer(cluster: Cluster, settings: ConsumerSettings | None = None) -> AsyncIterator[Consumer]:
     """A consumer for the length of the block."""
     nursery = await cluster.open_nursery()
     try:
@@ -104,8 +102,7 @@ class Consumer:
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from these offsets, and no others."""
         self._readers = {
-            partition: _Reader(partition, next_offset=offset, position=offset)
-            for partition, offset in offsets.items()
+            partition: _Reader(partition, next_offset=offset, position=offset) for partition, offset in offsets.items()
         }
         self._news.set()
 
@@ -128,9 +125,7 @@ class Consumer:
     async def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset at or after each timestamp (also EARLIEST, LATEST); -1 where there is none."""
         settings = self._settings
-        return await list_offsets(
-            self._cluster, timestamps, settings.default_api_timeout_ms, settings.isolation
-        )
+        return await list_offsets(self._cluster, timestamps, settings.default_api_timeout_ms, settings.isolation)
 
     async def poll(self, timeout_ms: int) -> list[ConsumedRecord]:
         """What was read ahead of one or more partitions, in order within each; [] after `timeout_ms` without
@@ -313,9 +308,7 @@ class Consumer:
         topic, partition = reader.partition
         for position, header in iterate_batches(buffer):
             if not crc_is_valid(buffer, position, header):
-                raise CorruptBatch(
-                    f"{reader.partition}: the CRC of the batch at {header.base_offset} is wrong"
-                )
+                raise CorruptBatch(f"{reader.partition}: the CRC of the batch at {header.base_offset} is wrong")
             while to_come and to_come[0].first_offset <= header.last_offset:
                 aborted[to_come.pop(0).producer_id] = None
             records: list[Record] = []

@@ -102,9 +102,7 @@ class _Sticky:
 
 
 @asynccontextmanager
-async def open_producer(
-    cluster: Cluster, settings: ProducerSettings | None = None
-) -> AsyncIterator[Producer]:
+async def open_producer(cluster: Cluster, settings: ProducerSettings | None = None) -> AsyncIterator[Producer]:
     """A producer for the length of the block. At its end everything is delivered, unless the block raised."""
     nursery = await cluster.open_nursery()
     producer = Producer(cluster, nursery, settings or ProducerSettings())
@@ -144,13 +142,19 @@ class Producer:
     ) -> Delivery:
         """Take a record on; waits while the buffer is full or the topic unknown, max.block.ms at most.
 
-        KafkaError if the record is not taken: unknown topic or partition, too large, no room in time.
+        KafkaError if the record is not taken: unknown topic or partition, too large, no room in time. TypeError or
+        ValueError if it cannot be written at all.
         """
+        if not isinstance(value, bytes | None) or not isinstance(key, bytes | None):
+            raise TypeError(f"key and value are bytes or None, not {type(key)} and {type(value)}")
+        if timestamp is not None and not 0 <= timestamp < 2**63:
+            raise ValueError(f"timestamp {timestamp}")
         size_bytes = record_size_bytes(key, value, headers)
         if size_bytes > self._settings.max_request_size:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a record of {size_bytes} bytes")
         count = await self._cluster.partitions_count(topic, self._settings.max_block_ms)
-        await self._make_room(size_bytes)
+        if self._is_full(size_bytes):
+            await self._make_room(size_bytes)
         if partition is None:
             partition = self._choose_partition(topic, key, size_bytes, count)
         elif not 0 <= partition < count:
@@ -167,7 +171,7 @@ class Producer:
 
         sender = self._sender(TopicPartition(topic, partition))
         record = Record(0, timestamp, key, value, headers)
-        if sender.queue.append(record, decide, self._cluster.now_ms()):
+        if sender.queue.append(record, size_bytes, decide, self._cluster.now_ms()):
             sender.wake()
             await trio.lowlevel.cancel_shielded_checkpoint()  # who sends without end must let the senders run
         return delivery
@@ -186,9 +190,13 @@ class Producer:
         for sender in self._senders.values():
             sender.queue.abandon(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the producer was closed"))
 
+    def _is_full(self, size_bytes: int) -> bool:
+        """One record always has room, whatever its size."""
+        return 0 < self._buffered_bytes > self._settings.buffer_memory - size_bytes
+
     async def _make_room(self, size_bytes: int) -> None:
         with trio.move_on_after(self._settings.max_block_ms / 1000):
-            while self._buffered_bytes and self._buffered_bytes + size_bytes > self._settings.buffer_memory:
+            while self._is_full(size_bytes):
                 if self._room.is_set():
                     self._room = trio.Event()
                 await self._room.wait()

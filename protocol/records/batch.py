@@ -169,9 +169,7 @@ def _read_legacy_header(buffer: bytes | bytearray | memoryview, position: int) -
             raise CorruptBatch(f"batch length {length} at offset {offset} is less than {_MIN_BATCH_LENGTH}")
         raise CorruptBatch(f"unknown magic {magic} at offset {offset}")
     if length < _LEGACY_MIN_LENGTH[magic]:
-        raise CorruptBatch(
-            f"message size {length} at offset {offset} is less than {_LEGACY_MIN_LENGTH[magic]}"
-        )
+        raise CorruptBatch(f"message size {length} at offset {offset} is less than {_LEGACY_MIN_LENGTH[magic]}")
     timestamp = NO_TIMESTAMP
     if magic == 1:
         try:
@@ -198,9 +196,7 @@ def _read_legacy_header(buffer: bytes | bytearray | memoryview, position: int) -
     )
 
 
-def iterate_batches(
-    buffer: bytes | bytearray | memoryview, position: int = 0
-) -> Iterator[tuple[int, BatchHeader]]:
+def iterate_batches(buffer: bytes | bytearray | memoryview, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """(position, head) of each batch from `position` on; a last batch that is cut short ends it silently.
 
     A fetch may end within a batch, so a cut is no corruption here. `CorruptBatch` as in `read_header`.
@@ -243,6 +239,4 @@ def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp
     _TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, timestamp)
     (length,) = _LEADER_EPOCH.unpack_from(buffer, position + 8)
     end = position + length + OFFSET_AND_SIZE_BYTES
-    _CRC.pack_into(
-        buffer, position + CRC_POSITION, crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end])
-    )
+    _CRC.pack_into(buffer, position + CRC_POSITION, crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end]))

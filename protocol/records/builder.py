@@ -159,9 +159,7 @@ def _encode_records(
             length = len(value)
             value_part = small[length] if length < limit else encode(length)
         headers_part = _encode_headers(headers) if headers else b"\x00"
-        body = b"".join(
-            (b"\x00", timestamp_part, offset_part, key_part, key, value_part, value, headers_part)
-        )
+        body = b"".join((b"\x00", timestamp_part, offset_part, key_part, key, value_part, value, headers_part))
         length = len(body)
         append(small[length] if length < limit else encode(length))
         append(body)
@@ -181,9 +179,16 @@ def _encode_headers(headers: Headers) -> bytes:
 
 
 def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-    """An upper bound of what a record adds to a batch that is not compressed."""
-    size = 21 + len(key or b"") + len(value or b"")
-    size += varint_size(len(key or b"")) + varint_size(len(value or b"")) + varint_size(len(headers))
+    """An upper bound of what a record adds to a batch that is not compressed.
+
+    UnicodeEncodeError if a header's key cannot be written.
+    """
+    key_bytes = 0 if key is None else len(key)
+    value_bytes = 0 if value is None else len(value)
+    if key_bytes < 64 and value_bytes < 8192 and not headers:
+        return 25 + key_bytes + value_bytes
+    size = 21 + key_bytes + value_bytes
+    size += varint_size(key_bytes) + varint_size(value_bytes) + varint_size(len(headers))
     for name, content in headers:
-        size += 10 + 3 * len(name) + len(content or b"")
+        size += 10 + len(name.encode("utf-8", "surrogateescape")) + len(content or b"")
     return size

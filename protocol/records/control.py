@@ -24,9 +24,7 @@ from protocol.records.builder import build_batch
 from protocol.records.record import Record, decode_records
 from protocol.schema import decode, encode
 
-RaftControlBody = (
-    LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
-)
+RaftControlBody = LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
 
 
 class ControlType(IntEnum):
@@ -115,8 +113,7 @@ def build_raft_control_batch(
 ) -> bytes:
     """One control batch of the raft log. Each body is written in the version that it names itself."""
     records = [
-        Record(0, timestamp, _KEY.pack(0, _RAFT_TYPES[type(body)]), encode(body, body.version))
-        for body in bodies
+        Record(0, timestamp, _KEY.pack(0, _RAFT_TYPES[type(body)]), encode(body, body.version)) for body in bodies
     ]
     return build_batch(records, base_offset=base_offset, leader_epoch=leader_epoch, control=True)
 

@@ -47,10 +47,7 @@ def decode_legacy(message: memoryview, header: BatchHeader, limit_bytes: int) ->
     if base_offset < 0:
         raise CorruptBatch(f"the wrapper's offset {header.base_offset} is less than one inside it")
     if header.is_log_append_time:
-        return [
-            record._replace(offset=base_offset + record.offset, timestamp=header.max_timestamp)
-            for record in inner
-        ]
+        return [record._replace(offset=base_offset + record.offset, timestamp=header.max_timestamp) for record in inner]
     return [record._replace(offset=base_offset + record.offset) for record in inner]
 
 
@@ -61,9 +58,7 @@ def _inner_records(payload: bytes, wrapper: BatchHeader) -> list[Record]:
     for position, header in iterate_batches(view):
         end = position + header.size_bytes
         if header.magic > 1 or header.compression:
-            raise CorruptBatch(
-                f"a message of another kind inside the wrapper at offset {wrapper.base_offset}"
-            )
+            raise CorruptBatch(f"a message of another kind inside the wrapper at offset {wrapper.base_offset}")
         if zlib.crc32(view[position + 16 : end]) != header.crc:
             raise CorruptBatch(f"a broken message inside the wrapper at offset {wrapper.base_offset}")
         key, value = _key_and_value(view[position:end], header)

@@ -58,9 +58,7 @@ def decode_records(
     if header.attributes & 7:
         from protocol.records.compression import decompress
 
-        payload = decompress(
-            header.attributes & 7, memoryview(batch)[position + BATCH_HEADER_BYTES : end], limit_bytes
-        )
+        payload = decompress(header.attributes & 7, memoryview(batch)[position + BATCH_HEADER_BYTES : end], limit_bytes)
     else:
         payload = bytes(memoryview(batch)[position + BATCH_HEADER_BYTES : end])
     try:

@@ -55,9 +55,7 @@ def validate_produce(
     if header.magic != 2:
         raise _invalid(f"magic {header.magic} in a produce request; it must be 2")
     if header.compression == Compression.ZSTD and produce_version < FIRST_PRODUCE_VERSION_WITH_ZSTD:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version 7, not {produce_version}"
-        )
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version 7, not {produce_version}")
     if len(batches) > 1:
         raise _invalid(f"{len(batches)} record batches for one partition; there must be one")
     if header.size_bytes != len(buffer):
@@ -98,9 +96,7 @@ def _validate_timestamps(header: BatchHeader, limits: ProduceLimits, now_ms: int
     latest = now_ms + limits.timestamp_after_max_ms
     for timestamp in (header.base_timestamp, header.max_timestamp):
         if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp} is not within [{earliest}, {latest}]"
-            )
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp} is not within [{earliest}, {latest}]")
 
 
 def _invalid(message: str) -> KafkaError:

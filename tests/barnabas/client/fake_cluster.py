@@ -180,9 +180,7 @@ class FakeCluster:
         return ApiVersionsResponse(api_keys=keys)
 
     def _metadata(self, broker: int, message: MetadataRequest, *_: object) -> Message:
-        names = (
-            list(self.topics) if message.topics is None else [topic.name or "" for topic in message.topics]
-        )
+        names = list(self.topics) if message.topics is None else [topic.name or "" for topic in message.topics]
         alive = [node for node in (1, 2, 3) if self.universe.is_alive(f"b{node}")]
         return MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=node, host=f"b{node}", port=PORT) for node in alive],
@@ -210,9 +208,7 @@ class FakeCluster:
             return name, self.topics[name]
         return next((known, topic) for known, topic in self.topics.items() if topic.topic_id == topic_id)
 
-    def _produce(
-        self, broker: int, message: ProduceRequest, request: Request, slot: ResponseSlot
-    ) -> Message | None:
+    def _produce(self, broker: int, message: ProduceRequest, request: Request, slot: ResponseSlot) -> Message | None:
         self.produced.append((broker, request.api_version))
         [data] = message.topic_data
         [part] = data.partition_data
@@ -223,9 +219,7 @@ class FakeCluster:
         if partition.leader != broker:
             answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             if self.hints:
-                answer.current_leader = LeaderIdAndEpoch(
-                    leader_id=partition.leader, leader_epoch=partition.epoch
-                )
+                answer.current_leader = LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.epoch)
         elif fate is not None and not fate.append:
             answer.error_code = fate.error
         else:
@@ -238,9 +232,7 @@ class FakeCluster:
         if fate is not None and fate.error is ErrorCode.NONE:
             slot.abort("scripted")
             return None
-        topic_answer = TopicProduceResponse(
-            name=data.name, topic_id=data.topic_id, partition_responses=[answer]
-        )
+        topic_answer = TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=[answer])
         return ProduceResponse(responses=[topic_answer])
 
     def _fetch(self, broker: int, message: FetchRequest, request: Request, *_: object) -> Message:
@@ -255,9 +247,7 @@ class FakeCluster:
                 if partition.leader != broker or part.current_leader_epoch > partition.epoch:
                     answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                     if self.hints:
-                        answer.current_leader = FetchLeader(
-                            leader_id=partition.leader, leader_epoch=partition.epoch
-                        )
+                        answer.current_leader = FetchLeader(leader_id=partition.leader, leader_epoch=partition.epoch)
                 elif not partition.start_offset <= part.fetch_offset <= partition.end_offset:
                     answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
                 else:
@@ -269,9 +259,7 @@ class FakeCluster:
                     ]
                     answer.records = b"".join(batches)[:2000]
                 answers.append(answer)
-            topics.append(
-                FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers)
-            )
+            topics.append(FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers))
         return FetchResponse(responses=topics)
 
     def _list_offsets(self, broker: int, message: ListOffsetsRequest, *_: object) -> Message:
@@ -308,9 +296,7 @@ class FakeCluster:
             results.append(delete_topics.DeletableTopicResult(name=topic.name, error_code=code))
         return delete_topics.DeleteTopicsResponse(responses=results)
 
-    def _describe_configs(
-        self, broker: int, message: describe_configs.DescribeConfigsRequest, *_: object
-    ) -> Message:
+    def _describe_configs(self, broker: int, message: describe_configs.DescribeConfigsRequest, *_: object) -> Message:
         configs = [
             describe_configs.DescribeConfigsResourceResult(name=name, value=value)
             for name, value in {**self.configs, "node.id": str(broker)}.items()
@@ -334,9 +320,7 @@ class FakeCluster:
             elect_leaders.ReplicaElectionResult(
                 topic=wanted.topic,
                 partition_result=[
-                    elect_leaders.PartitionResult(
-                        partition_id=partition, error_code=ErrorCode.ELECTION_NOT_NEEDED
-                    )
+                    elect_leaders.PartitionResult(partition_id=partition, error_code=ErrorCode.ELECTION_NOT_NEEDED)
                     for partition in wanted.partitions
                 ],
             )

@@ -21,6 +21,7 @@ from barnabas.client.accumulator import (
 )
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, read_header
+from protocol.records.builder import record_size_bytes
 from protocol.records.record import Record, decode_records
 
 SETTINGS = ProducerSettings(linger_ms=5, batch_size=200, delivery_timeout_ms=1000)
@@ -73,7 +74,7 @@ class Client:
             self.outcomes[number] = outcome
 
         value = b"%06d" % number + b"." * size
-        self.queue.append(Record(0, 5, None, value), tell, self.now_ms)
+        self.queue.append(Record(0, 5, None, value), record_size_bytes(None, value), tell, self.now_ms)
         return number
 
     def next(self) -> Batch | None:
@@ -129,6 +130,20 @@ def test_the_first_batch_of_a_producer_id_goes_alone_and_then_five_at_a_time() -
     batches = [client.send() for _ in range(5)]
     assert client.next() is None
     assert [read_header(batch.encoded).base_sequence for batch in batches] == [1, 2, 3, 4, 5]
+
+
+def test_nothing_goes_beyond_what_the_broker_remembers_of_the_first_undecided_batch() -> None:
+    client = proven()
+    full_batches(client, 8)
+    first, *others = [client.send() for _ in range(5)]
+    client.refuse(first, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    for offset, batch in enumerate(others):
+        client.queue.acked(batch, offset + 2, -1)
+    client.now_ms += 10
+    assert client.send() is first
+    assert client.next() is None, "a sixth batch would push the first out of the broker's memory"
+    client.queue.acked(first, 1, -1)
+    assert client.next() is not None
 
 
 def test_after_a_failure_all_that_followed_lands_before_anything_goes_again() -> None:

@@ -101,9 +101,7 @@ def test_seek_forgets_what_was_read_ahead() -> None:
 
 def transactional(producer_id: int, *values: bytes, sequence: int = 0) -> bytes:
     records = [Record(0, 0, None, value) for value in values]
-    return build_batch(
-        records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True
-    )
+    return build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
 
 
 @pytest.mark.feature("PF-18")

@@ -71,9 +71,7 @@ def bombs() -> list[object]:
         pytest.param(3, lz4.frame.compress(zeros), id="lz4, honest size"),
         pytest.param(3, lz4.frame.compress(zeros, store_size=False), id="lz4, no size"),
         pytest.param(4, zstandard.compress(zeros), id="zstd, honest size"),
-        pytest.param(
-            4, zstandard.ZstdCompressor(write_content_size=False).compress(zeros), id="zstd, no size"
-        ),
+        pytest.param(4, zstandard.ZstdCompressor(write_content_size=False).compress(zeros), id="zstd, no size"),
         pytest.param(2, bytes(cramjam.snappy.compress_raw(zeros)), id="snappy"),
         pytest.param(2, b"\xff\xff\xff\xff\x0f" + b"\0" * 40, id="snappy, claims 4 GiB"),
         pytest.param(2, compress(2, bytes(2 * LIMIT)), id="xerial"),
@@ -102,9 +100,7 @@ def test_a_stream_cut_short_is_corrupt(codec: Compression) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.binary(max_size=100))
 def test_any_bytes_unfold_or_are_corrupt(codec: Compression, data: bytes) -> None:
-    magic = {1: b"\x1f\x8b\x08\x00", 2: b"\x82SNAPPY\x00", 3: b"\x04\x22\x4d\x18", 4: b"\x28\xb5\x2f\xfd"}[
-        codec
-    ]
+    magic = {1: b"\x1f\x8b\x08\x00", 2: b"\x82SNAPPY\x00", 3: b"\x04\x22\x4d\x18", 4: b"\x28\xb5\x2f\xfd"}[codec]
     for stream in (data, magic + data):
         try:
             assert len(decompress(codec, stream, LIMIT)) <= LIMIT

@@ -103,9 +103,7 @@ def test_a_broken_transaction_marker_is_corrupt(record: Record) -> None:
         read_end_txn(build_batch([record], control=True))
 
 
-@pytest.mark.parametrize(
-    "value", [None, b"", b"\0", b"\0\0", b"\0\0\xff", b"\0\1\0\0\0\1\xff\xff\xff\xff\x0f"]
-)
+@pytest.mark.parametrize("value", [None, b"", b"\0", b"\0\0", b"\0\0\xff", b"\0\1\0\0\0\1\xff\xff\xff\xff\x0f"])
 def test_a_broken_body_of_the_raft_log_is_corrupt(value: bytes | None) -> None:
     with pytest.raises(CorruptBatch):
         read_raft_control_record(Record(0, 0, b"\0\0\0\2", value))

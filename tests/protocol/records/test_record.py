@@ -15,9 +15,7 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 payload = st.none() | st.binary(max_size=40) | st.sampled_from([b"x" * n for n in (63, 64, 8191, 8192)])
 headers = st.lists(st.tuples(st.text(max_size=8), payload), max_size=3).map(tuple)
 timestamps = st.integers(0, 2**45) | st.just(-1)
-records = st.lists(
-    st.builds(Record, st.just(0), timestamps, payload, payload, headers), min_size=1, max_size=70
-)
+records = st.lists(st.builds(Record, st.just(0), timestamps, payload, payload, headers), min_size=1, max_size=70)
 
 
 @pytest.mark.feature("PF-10", "PF-11", "PF-12")
@@ -36,9 +34,7 @@ def test_records_come_back_as_they_went_in(batch: list[Record], base_offset: int
 
 @pytest.mark.feature("PF-18")
 @given(records, st.data())
-def test_compaction_keeps_offsets_and_the_range_of_the_batch(
-    batch: list[Record], data: st.DataObject
-) -> None:
+def test_compaction_keeps_offsets_and_the_range_of_the_batch(batch: list[Record], data: st.DataObject) -> None:
     numbered = [record._replace(offset=100 + i) for i, record in enumerate(batch)]
     kept = data.draw(st.lists(st.sampled_from(numbered), unique_by=id).map(sorted_by_offset))
     compacted = build_batch(
