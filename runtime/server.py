@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 
 import trio
 
@@ -39,6 +40,8 @@ class Server:
         self._limits = limits
         self._flusher = Flusher()
         self._service = Service(handle, limits, world.monotonic, self._flusher, bytearray(SCRATCH_BYTES + 4))
+        self.on_connection_closed: Callable[[int], None] | None = None
+        """Called with the id of each connection that ended, whoever ended it."""
         self._listeners: list[Listener] = []
         self._connections: dict[int, ServerConnection] = {}
         self._per_host: Counter[str] = Counter()
@@ -129,6 +132,8 @@ class Server:
             if not self._per_host[serving.peer_host]:
                 del self._per_host[serving.peer_host]
             self._vacancy.unpark_all()
+            if self.on_connection_closed is not None:
+                self.on_connection_closed(connection_id)
 
     async def _await_creation_token(self) -> None:
         rate = self._limits.max_connection_creation_rate
