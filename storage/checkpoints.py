@@ -85,9 +85,7 @@ def _number(text: str, name: str, line: int) -> int:
 
 
 def format_offsets(offsets: PartitionOffsets) -> bytes:
-    return _format(
-        [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
-    )
+    return _format([f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())])
 
 
 def parse_offsets(data: bytes, name: str) -> dict[tuple[str, int], int]:

@@ -233,11 +233,7 @@ class _Index:
             low, high = 0, first_warm
         block, block_start = self._tail, self._tail_start
         cold = self._cold
-        if (
-            low < block_start
-            and cold
-            and unpack(cold, shift)[0] <= target < unpack(cold, len(cold) - size + shift)[0]
-        ):
+        if low < block_start and cold and unpack(cold, shift)[0] <= target < unpack(cold, len(cold) - size + shift)[0]:
             block, block_start = cold, self._cold_start
             low, high = block_start, block_start + len(cold) // size - 1
         while low < high:
@@ -283,9 +279,7 @@ class OffsetIndex(_Index):
 
     def _check(self) -> None:
         if self.entries and self.last_offset < self.base_offset:
-            raise CorruptIndex(
-                f"{self.path}: last offset {self.last_offset} is below the base {self.base_offset}"
-            )
+            raise CorruptIndex(f"{self.path}: last offset {self.last_offset} is below the base {self.base_offset}")
 
     @property
     def is_full(self) -> bool:
@@ -297,9 +291,7 @@ class OffsetIndex(_Index):
 
     def append(self, offset: int, position: int) -> None:
         """`offset` is the last one of the batch at `position`. Only memory is touched: see `write_out`."""
-        assert not self.entries or offset > self.last_offset, (
-            f"{offset} after {self.last_offset}: {self.path}"
-        )
+        assert not self.entries or offset > self.last_offset, f"{offset} after {self.last_offset}: {self.path}"
         self._tail += _OFFSET_ENTRY.pack(offset - self.base_offset, position)
         self.entries += 1
         self.last_offset = offset
@@ -334,9 +326,7 @@ class TimeIndex(_Index):
         """(-1, base offset) while there is none."""
 
     def _loaded(self) -> None:
-        self.last_entry = (
-            self.entry(self.entries - 1) if self.entries else TimestampOffset(-1, self.base_offset)
-        )
+        self.last_entry = self.entry(self.entries - 1) if self.entries else TimestampOffset(-1, self.base_offset)
 
     def _check(self) -> None:
         if not self.entries:

@@ -121,13 +121,14 @@ class PartitionLog:
         "partition",
         "recovery_events",
         "topic",
+        "topic_id",
     )
 
-    def __init__(
-        self, folder: Folder, loaded: LoadedLog, topic: str, partition: int, config: TopicConfig
-    ) -> None:
+    def __init__(self, folder: Folder, loaded: LoadedLog, topic: str, partition: int, config: TopicConfig) -> None:
         self.topic = topic
         self.partition = partition
+        self.topic_id: bytes | None = None
+        """What `partition.metadata` says; set by whoever reads it."""
         self.config = config
         """May be replaced at any time; what is on disk already keeps its shape."""
         self.epochs: LeaderEpochs = loaded.epochs
@@ -486,9 +487,7 @@ class PartitionLog:
 
     # -- reading
 
-    def read(
-        self, offset: int, max_bytes: int, upper_offset: int, at_least_one_batch: bool = True
-    ) -> LogSlice | None:
+    def read(self, offset: int, max_bytes: int, upper_offset: int, at_least_one_batch: bool = True) -> LogSlice | None:
         """Whole batches from the one with `offset` on, all below `upper_offset`, of one segment.
 
         No more than `max_bytes`, unless that is not even one batch and `at_least_one_batch`. None if there is
@@ -616,6 +615,7 @@ class PartitionLog:
 
     def _truncate(self, offset: int) -> None:
         self._lower_recovery_point(offset)
+        self._snapshots.remove_after(offset)
         place = bisect_right(self._bases, offset) - 1
         if place + 1 < len(self._segments):
             self._drop_segments(place + 1)
@@ -647,9 +647,7 @@ class PartitionLog:
         del self._bases[place:]
         self._folder.disk.sync_directory(self._folder.path)
 
-    def truncate_fully_and_start_at(
-        self, offset: int, log_start_offset: int | None = None, now_ms: int = 0
-    ) -> None:
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None, now_ms: int = 0) -> None:
         """Forget everything; the next record gets `offset`. The log starts at it or at `log_start_offset`."""
         try:
             self._lower_recovery_point(offset)

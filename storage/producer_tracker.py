@@ -98,7 +98,7 @@ class ProducerTracker:
     def rebuild(self, segments: Sequence[Segment], log_end_offset: int, now_ms: int) -> None:
         """From the newest snapshot that can be read, and the batches after it."""
         states = self.states
-        self._snapshots.remove([offset for offset in self._snapshots.offsets if offset > log_end_offset])
+        self._snapshots.remove_after(log_end_offset)
         states.clear(0)
         while self._snapshots.offsets:
             offset = self._snapshots.offsets[-1]
@@ -125,7 +125,7 @@ class ProducerTracker:
     def forget_all(self, offset: int) -> None:
         """The log was emptied and goes on at `offset`."""
         self.states.clear(offset)
-        self._snapshots.remove(list(self._snapshots.offsets))
+        self._snapshots.remove_after(-1)
 
     def segments_deleted(self, segments: Sequence[Segment]) -> None:
         """From the front of the log: nobody will recover from their snapshots."""

@@ -208,9 +208,7 @@ class ProducerStates:
         batches = entry.batches
         if len(batches) == BATCHES_KEPT:
             del batches[0]
-        batches.append(
-            SequencedBatch(header.base_sequence, header.last_sequence, base_offset, last_offset, timestamp)
-        )
+        batches.append(SequencedBatch(header.base_sequence, header.last_sequence, base_offset, last_offset, timestamp))
         entry.last_timestamp = timestamp
         if header.is_transactional and entry.transaction_first_offset < 0:
             entry.transaction_first_offset = base_offset

@@ -235,16 +235,11 @@ class LogLoader:
                 self._remove(name)
         names = set(self._names)
         self._segments = [
-            Segment.open(self._folder, base, self._config.segment_index_bytes, self._now_ms)
-            for base in sorted(bases)
+            Segment.open(self._folder, base, self._config.segment_index_bytes, self._now_ms) for base in sorted(bases)
         ]
         count = len(self._segments) if recovery_point is None else self._place_of(recovery_point)
         for segment in self._segments[:count]:
-            present = {
-                suffix
-                for suffix in SEGMENT_SUFFIXES
-                if offset_file_name(segment.base_offset, suffix) in names
-            }
+            present = {suffix for suffix in SEGMENT_SUFFIXES if offset_file_name(segment.base_offset, suffix) in names}
             self._load_indexes(segment, present)
 
     def _place_of(self, offset: int) -> int:
@@ -376,9 +371,7 @@ class _Scan:
         if position + size > self._size:
             return self._stop(f"a batch of {size} bytes where {self._size - position} are left")
         if header.base_offset < self._next_offset or header.last_offset_delta < 0:
-            return self._stop(
-                f"offsets {header.base_offset} to {header.last_offset} after {self._next_offset}"
-            )
+            return self._stop(f"offsets {header.base_offset} to {header.last_offset} after {self._next_offset}")
         if at + size > len(self._chunk):
             if header.magic >= 2 and size > SCAN_BYTES:
                 crc = crc_of_file(self._file, position + 21, position + size, SCAN_BYTES)

@@ -127,9 +127,7 @@ class Segment:
         self.offset_index = OffsetIndex(
             disk, folder.file(base_offset, OFFSET_INDEX_SUFFIX), base_offset, index_max_bytes
         )
-        self.time_index = TimeIndex(
-            disk, folder.file(base_offset, TIME_INDEX_SUFFIX), base_offset, index_max_bytes
-        )
+        self.time_index = TimeIndex(disk, folder.file(base_offset, TIME_INDEX_SUFFIX), base_offset, index_max_bytes)
 
     @classmethod
     def create(cls, folder: Folder, base_offset: int, index_max_bytes: int, now_ms: int) -> Segment:

@@ -56,10 +56,17 @@ class SnapshotFiles:
             if offset in self.unsynced:
                 self.unsynced.remove(offset)
 
+    def remove_after(self, end_offset: int) -> None:
+        """The log now ends at `end_offset`. Durable at once: one that came back after a power cut would be
+        taken for a snapshot of what is appended next.
+        """
+        later = [offset for offset in self.offsets if offset > end_offset]
+        if later:
+            self.remove(later)
+            self._folder.disk.sync_directory(self._folder.path)
+
     def remove_strays(self, base_offsets: Iterable[int], end_offset: int) -> None:
-        """Keep those of a segment's start and the newest of all, if the log reaches that far."""
-        wanted = set(base_offsets)
-        usable = [offset for offset in self.offsets if offset <= end_offset]
-        if usable:
-            wanted.add(usable[-1])
-        self.remove(offset for offset in self.offsets if offset not in wanted or offset > end_offset)
+        """Keep those of a segment's start and the newest of all, of those the log reaches."""
+        self.remove_after(end_offset)
+        wanted = {*base_offsets, *self.offsets[-1:]}
+        self.remove(offset for offset in self.offsets if offset not in wanted)

@@ -47,9 +47,7 @@ def numbered(base_offset: int, count: int = 1, leader_epoch: int = 0, timestamp:
     return batch(count, timestamp, options={"base_offset": base_offset, "leader_epoch": leader_epoch})
 
 
-def producer_batch(
-    producer_id: int, epoch: int, sequence: int, count: int = 1, transactional: bool = False
-) -> bytes:
+def producer_batch(producer_id: int, epoch: int, sequence: int, count: int = 1, transactional: bool = False) -> bytes:
     return batch(
         count,
         options={

@@ -171,9 +171,7 @@ class Workload:
     def check_producers(self, log: PartitionLog) -> None:
         """The state is what the batches in the log say, with the snapshots before them."""
         assert log.producers is not None
-        mine = [
-            header for header in map(read_header, self.batches + self.uncertain) if header.producer_id == 7
-        ]
+        mine = [header for header in map(read_header, self.batches + self.uncertain) if header.producer_id == 7]
         mine = [header for header in mine if header.last_offset < log.log_end_offset]
         entry = log.producers.entries.get(7)
         if entry is None:

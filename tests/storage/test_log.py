@@ -392,11 +392,7 @@ def test_time_lookups_find_the_first_record_at_or_after_it() -> None:
         found = log.offset_for_timestamp(NOW_MS + 100 * step + 1)
         assert found == (NOW_MS + 100 * step + 1, 3 * step + 1, step // 10)
         found = log.offset_for_timestamp(NOW_MS + 100 * step + 50)
-        assert (
-            found is None
-            if step == 39
-            else found == (NOW_MS + 100 * step + 100, 3 * step + 3, (step + 1) // 10)
-        )
+        assert found is None if step == 39 else found == (NOW_MS + 100 * step + 100, 3 * step + 3, (step + 1) // 10)
     assert log.offset_for_timestamp(0) == (NOW_MS, 0, 0)
     assert log.offset_for_timestamp(NOW_MS + 10_000) is None
     assert log.offset_for_max_timestamp() == (NOW_MS + 3902, 119, 3)

@@ -1,0 +1,504 @@
+"""All log dirs of a node (`log.dirs`) and all logs in them.
+
+A partition lives in one directory. A directory whose disk fails goes offline with its logs, and the node
+goes on with the others. What is slow (recovery, creation with its syncs, checkpoints, removal of files) is
+given out as work: a callable that may run away from the event loop, one kind at a time, whose result is
+handed back to `adopt` or `note_failures`. Everything else is called by the owner alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from protocol.errors import KafkaError
+from runtime.world import Chance, Disk
+from settings.topic import TopicConfig
+from storage.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+)
+from storage.log import PartitionLog
+from storage.log_directory import (
+    NO_BROKER_EPOCH,
+    LogDirectory,
+    LogDirectoryError,
+    MetaProperties,
+    format_directory,
+    random_directory_id,
+    read_meta_properties,
+)
+from storage.names import (
+    DELETE_DIRECTORY_SUFFIX,
+    METADATA_TOPIC,
+    STRAY_DIRECTORY_SUFFIX,
+    directory_name,
+    marked_directory_name,
+    parse_directory_name,
+)
+from storage.partition_metadata import (
+    MalformedPartitionMetadata,
+    check_topic_id,
+    read_partition_metadata,
+    write_partition_metadata,
+)
+from storage.producers import ProducerStateConfig
+
+_log = logging.getLogger(__name__)
+
+ConfigOf = Callable[[str], TopicConfig]
+"""The configuration of a topic, by name."""
+
+_CHECKPOINTED: dict[str, Callable[[PartitionLog], int | None]] = {
+    RECOVERY_POINT_CHECKPOINT: lambda log: log.recovery_point,
+    # Where the first segment begins is seen from its name.
+    LOG_START_OFFSET_CHECKPOINT: lambda log: (
+        log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
+    ),
+    REPLICATION_OFFSET_CHECKPOINT: lambda log: log.high_watermark,
+}
+
+
+class DirectoryFailure(NamedTuple):
+    """The disk of a directory failed during some work."""
+
+    directory: LogDirectory
+    error: OSError
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """Work: open one log, new or old. Gives the log, or what went wrong with its directory."""
+
+    directory: LogDirectory
+    topic: str
+    partition: int
+    config: TopicConfig
+    now_ms: int
+    producer_state: ProducerStateConfig
+    topic_id: bytes | None = None
+    """Given for a new log."""
+
+    @property
+    def path(self) -> str:
+        return f"{self.directory.path}/{directory_name(self.topic, self.partition)}"
+
+    def __call__(self) -> PartitionLog | DirectoryFailure:
+        try:
+            return self._open()
+        except OSError as error:
+            return DirectoryFailure(self.directory, error)
+
+    def _open(self) -> PartitionLog:
+        directory, key = self.directory, (self.topic, self.partition)
+        disk = directory.disk
+        is_new = not disk.exists(self.path)
+        if is_new:
+            disk.make_directories(self.path)
+            if self.topic_id is not None:
+                write_partition_metadata(disk, self.path, self.topic_id)
+            disk.sync_directory(directory.path)
+        log = PartitionLog.open(
+            disk,
+            self.path,
+            topic=self.topic,
+            partition=self.partition,
+            config=self.config,
+            now_ms=self.now_ms,
+            # What the last owner noted is of an older partition, if this one is new.
+            recovery_point=0 if is_new else directory.recovery_points.get(key, 0),
+            clean_shutdown=directory.was_clean or is_new,
+            log_start_offset=0 if is_new else directory.log_start_offsets.get(key, 0),
+            producer_state=self.producer_state,
+        )
+        if not is_new:
+            log.set_high_watermark(directory.high_watermarks.get(key, 0))
+        try:
+            log.topic_id = read_partition_metadata(disk, self.path)
+        except MalformedPartitionMetadata as error:
+            # It was being written when the power went: the next owner of the name decides.
+            _log.warning("%s", error)
+        return log
+
+
+@dataclass(slots=True)
+class _Condemned:
+    """A directory that was renamed, to be removed when it is due."""
+
+    due_ms: int
+    directory: LogDirectory
+    path: str
+    log: PartitionLog | None = None
+
+
+@dataclass(slots=True)
+class LogDirectories:
+    """Open them with `open`, then `load`, or run the `load_work` and `adopt` what it gives."""
+
+    directories: list[LogDirectory]
+    chance: Chance
+    producer_state: ProducerStateConfig = field(default_factory=ProducerStateConfig)
+    logs: dict[tuple[str, int], PartitionLog] = field(default_factory=dict)
+    """(topic, partition) to its log, of the directories that are online."""
+    strays: list[str] = field(default_factory=list)
+    """Paths of directories that belong to no partition of this node any more; they are left alone."""
+    futures: list[str] = field(default_factory=list)
+    """Paths of copies that were being made when a partition moved between directories."""
+    on_offline: Callable[[LogDirectory, list[PartitionLog]], None] | None = None
+    """Told once of a directory whose disk failed, and the logs that went with it."""
+    _places: dict[tuple[str, int], LogDirectory] = field(default_factory=dict)
+    _condemned: list[_Condemned] = field(default_factory=list)
+
+    # -- opening
+
+    @classmethod
+    def open(
+        cls, disk: Disk, paths: Sequence[str], node_id: int, chance: Chance, cluster_id: str | None = None
+    ) -> LogDirectories:
+        """Lock the directories and check whose they are; those that are new become this node's.
+
+        Without `cluster_id` at least one must have been formatted. Raises `LogDirectoryError` if the node
+        must not start; a directory whose disk fails is offline, unless all are.
+        """
+        opened = cls([LogDirectory(disk, path) for path in paths], chance)
+        try:
+            opened._take(node_id, cluster_id)
+        except BaseException:
+            for directory in opened.directories:
+                directory.unlock()
+            raise
+        return opened
+
+    def _take(self, node_id: int, cluster_id: str | None) -> None:
+        for directory in self.directories:
+            try:
+                _make_durably(directory.disk, directory.path)
+                directory.lock()
+                directory.properties = read_meta_properties(directory.disk, directory.path, self.chance)
+            except OSError as error:
+                self._fail(directory, error)
+        for directory in self.online:
+            if directory.properties is not None:
+                cluster_id = cluster_id or directory.properties.cluster_id
+                _check_owner(directory.path, directory.properties, cluster_id, node_id)
+        if not self.online:
+            problems = "; ".join(f"{directory.path}: {directory.failure}" for directory in self.directories)
+            raise LogDirectoryError(f"no log dir can be used: {problems or 'none is configured'}")
+        if cluster_id is None:
+            raise LogDirectoryError(f"{self.directories[0].path} was never formatted: it names no cluster")
+        for directory in self.online:
+            if directory.properties is None:
+                properties = MetaProperties(cluster_id, node_id, random_directory_id(self.chance))
+                try:
+                    format_directory(directory.disk, directory.path, properties)
+                    directory.properties = properties
+                except OSError as error:
+                    self._fail(directory, error)
+        ids = [directory.directory_id for directory in self.online]
+        for directory in self.online:
+            if ids.count(directory.directory_id) > 1:
+                raise LogDirectoryError(f"{directory.path} has the directory.id of another log dir")
+
+    @property
+    def online(self) -> list[LogDirectory]:
+        return [directory for directory in self.directories if directory.failure is None]
+
+    @property
+    def cluster_id(self) -> str:
+        return next(directory.properties.cluster_id for directory in self.online if directory.properties)
+
+    @property
+    def previous_broker_epoch(self) -> int:
+        """The broker epoch in which this node stopped cleanly with all its directories; -1 otherwise
+        (KIP-966).
+        """
+        epochs = {directory.previous_broker_epoch for directory in self.directories}
+        return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
+
+    def directory_of(self, topic: str, partition: int) -> LogDirectory | None:
+        return self._places.get((topic, partition))
+
+    # -- loading
+
+    def load_work(self, config_of: ConfigOf, now_ms: int) -> list[OpenLog]:
+        """One piece of work for each log that is there, to be run in any order, some at a time if wanted.
+
+        Takes the clean shutdown markers away, so call it once.
+        """
+        work: list[OpenLog] = []
+        for directory in self.online:
+            try:
+                directory.begin()
+                work += self._found_in(directory, config_of, now_ms)
+            except OSError as error:
+                self._fail(directory, error)
+        return work
+
+    def _found_in(self, directory: LogDirectory, config_of: ConfigOf, now_ms: int) -> Iterator[OpenLog]:
+        for name in directory.disk.list(directory.path):
+            path = f"{directory.path}/{name}"
+            parsed = parse_directory_name(name)
+            if parsed is None or parsed.topic == METADATA_TOPIC or not directory.disk.is_directory(path):
+                continue
+            if parsed.kind == "delete":
+                delay_ms = config_of(parsed.topic).file_delete_delay_ms
+                self._condemned.append(_Condemned(now_ms + delay_ms, directory, path))
+            elif parsed.kind == "stray":
+                self.strays.append(path)
+            elif parsed.kind == "future":
+                self.futures.append(path)
+            else:
+                config = config_of(parsed.topic)
+                yield OpenLog(directory, parsed.topic, parsed.partition, config, now_ms, self.producer_state)
+
+    def adopt(self, work: OpenLog, result: PartitionLog | DirectoryFailure) -> PartitionLog | None:
+        """Take in what `work` gave; None if its directory failed. Raises `LogDirectoryError` for a second
+        copy.
+        """
+        if isinstance(result, DirectoryFailure):
+            self._fail(*result)
+            return None
+        key = (work.topic, work.partition)
+        if work.directory.failure is not None:
+            result.close_files()
+            return None
+        if key in self.logs:
+            raise LogDirectoryError(
+                f"{result.directory} and {self.logs[key].directory} hold the same partition: remove one of them"
+            )
+        result.on_failure = lambda log, error: self._fail(work.directory, error)
+        result.on_recovery_point_lowered = lambda log: self._recovery_point_lowered(work.directory)
+        self.logs[key] = result
+        self._places[key] = work.directory
+        return result
+
+    def load(self, config_of: ConfigOf, now_ms: int) -> None:
+        """All of it, here and now."""
+        for work in self.load_work(config_of, now_ms):
+            self.adopt(work, work())
+
+    # -- failing
+
+    def note_failures(self, failures: Iterable[DirectoryFailure]) -> None:
+        """What some work met."""
+        for directory, error in failures:
+            self._fail(directory, error)
+
+    def _fail(self, directory: LogDirectory, error: OSError) -> None:
+        if directory.failure is not None:
+            return
+        directory.failure = error
+        _log.error("log dir %s is offline: %s", directory.path, error)
+        lost = [key for key, place in self._places.items() if place is directory]
+        logs = []
+        for key in lost:
+            log = self.logs.pop(key)
+            del self._places[key]
+            log.failure = log.failure or error
+            log.close_files()
+            logs.append(log)
+        self._condemned = [entry for entry in self._condemned if entry.directory is not directory]
+        if self.on_offline is not None:
+            self.on_offline(directory, logs)
+
+    # -- creating and deleting
+
+    def create_work(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: TopicConfig,
+        now_ms: int,
+        directory_id: bytes | None = None,
+    ) -> OpenLog:
+        """What makes a log that is not in `logs`, in the directory with that id or the one with the fewest.
+
+        Raises `LogDirectoryError` if no directory is online.
+        """
+        assert (topic, partition) not in self.logs, f"{topic}-{partition} exists"
+        directory = self._choose(directory_id)
+        return OpenLog(directory, topic, partition, config, now_ms, self.producer_state, topic_id)
+
+    def _choose(self, directory_id: bytes | None) -> LogDirectory:
+        online = self.online
+        if not online:
+            raise LogDirectoryError("no log dir is online")
+        for directory in online:
+            if directory_id is not None and directory.directory_id == directory_id:
+                return directory
+        places = list(self._places.values())
+        return min(online, key=places.count)
+
+    def ensure(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: TopicConfig,
+        now_ms: int,
+        directory_id: bytes | None = None,
+    ) -> PartitionLog | None:
+        """The log of a partition, made here and now if there is none; None if its directory fails.
+
+        Raises KafkaError INCONSISTENT_TOPIC_ID if there is one of another topic, else as `create_work`.
+        """
+        existing = self.find(topic, partition, topic_id)
+        if existing is not None:
+            return existing
+        work = self.create_work(topic, partition, topic_id, config, now_ms, directory_id)
+        return self.adopt(work, work())
+
+    def find(self, topic: str, partition: int, topic_id: bytes) -> PartitionLog | None:
+        """The log of a partition if it is here. KafkaError INCONSISTENT_TOPIC_ID if it is of another topic."""
+        log = self.logs.get((topic, partition))
+        if log is None:
+            return None
+        check_topic_id(log.topic_id, topic_id, log.directory)
+        if log.topic_id is None:
+            try:
+                write_partition_metadata(log.disk, log.directory, topic_id)
+                log.topic_id = topic_id
+            except OSError as error:
+                self._fail(self._places[topic, partition], error)
+                return None
+        return log
+
+    def delete(self, topic: str, partition: int, now_ms: int) -> None:
+        """The partition is no longer this node's. Its files go after `file.delete.delay.ms`."""
+        self._retire(topic, partition, DELETE_DIRECTORY_SUFFIX, now_ms)
+
+    def mark_stray(self, topic: str, partition: int, now_ms: int) -> None:
+        """Nobody knows this partition. Its files are kept for a human to look at."""
+        self._retire(topic, partition, STRAY_DIRECTORY_SUFFIX, now_ms)
+
+    def _retire(self, topic: str, partition: int, suffix: str, now_ms: int) -> None:
+        log = self.logs.pop((topic, partition), None)
+        directory = self._places.pop((topic, partition), None)
+        if log is None or directory is None:
+            return
+        name = marked_directory_name(topic, partition, self.chance.randbytes(16).hex(), suffix)
+        path = f"{directory.path}/{name}"
+        try:
+            log.rename_directory(path)
+        except OSError as error:
+            log.close_files()
+            self._fail(directory, error)
+            return
+        if suffix == DELETE_DIRECTORY_SUFFIX:
+            due_ms = now_ms + log.config.file_delete_delay_ms
+            self._condemned.append(_Condemned(due_ms, directory, path, log))
+        else:
+            log.close_files()
+            self.strays.append(path)
+
+    def deletion_work(self, now_ms: int) -> Callable[[], list[DirectoryFailure]] | None:
+        """What removes the files and directories that are due; None if none are."""
+        due = [entry for entry in self._condemned if entry.due_ms <= now_ms]
+        self._condemned = [entry for entry in self._condemned if entry.due_ms > now_ms]
+        pieces: list[tuple[LogDirectory, Callable[[], None]]] = []
+        for key, log in self.logs.items():
+            piece = log.deletion_work(now_ms)
+            if piece is not None:
+                pieces.append((self._places[key], piece))
+        pieces += [(entry.directory, partial(_remove_directory, entry)) for entry in due]
+        return (lambda: _run_all(pieces)) if pieces else None
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Retention for every log; gives how many segments went."""
+        count = 0
+        for log in list(self.logs.values()):
+            try:
+                count += log.delete_old_segments(now_ms)
+            except KafkaError as error:
+                # If the disk failed, the directory is offline by now; a full one is asked again the next
+                # time.
+                _log.warning("%s", error)
+        return count
+
+    # -- checkpoints and the end
+
+    def checkpoint_work(self, *names: str) -> Callable[[], list[DirectoryFailure]]:
+        """What writes these checkpoints (all three kinds without names) of every directory."""
+        wanted = names or tuple(_CHECKPOINTED)
+        pieces = [
+            (directory, partial(self._write_checkpoint, directory, name))
+            for directory in self.online
+            for name in wanted
+        ]
+        return lambda: _run_all(pieces)
+
+    def _write_checkpoint(self, directory: LogDirectory, name: str) -> None:
+        value_of = _CHECKPOINTED[name]
+        offsets = {}
+        for key, place in list(self._places.items()):
+            log = self.logs.get(key)
+            value = value_of(log) if place is directory and log is not None else None
+            if value is not None:
+                offsets[key] = value
+        directory.write_checkpoint(name, offsets)
+
+    def _recovery_point_lowered(self, directory: LogDirectory) -> None:
+        """Durable before the records go: else a crash would find a recovery point behind a log that was cut."""
+        self._write_checkpoint(directory, RECOVERY_POINT_CHECKPOINT)
+
+    def close(self, broker_epoch: int) -> None:
+        """A clean stop: every log durable, then the checkpoints, then the marker. Slow."""
+        for key, log in list(self.logs.items()):
+            try:
+                log.close()
+            except (OSError, KafkaError) as error:
+                cause = error if isinstance(error, OSError) else OSError(str(error))
+                self._fail(self._places[key], cause)
+        self.note_failures(self.checkpoint_work()())
+        for directory in self.directories:
+            if directory.failure is None:
+                try:
+                    directory.mark_clean(broker_epoch)
+                except OSError as error:
+                    self._fail(directory, error)
+            directory.unlock()
+
+    def abandon(self) -> None:
+        """Let go of everything as it is, without a marker: what a start that failed does."""
+        for log in self.logs.values():
+            log.close_files()
+        for directory in self.directories:
+            directory.unlock()
+
+
+def _make_durably(disk: Disk, path: str) -> None:
+    if not disk.exists(path):
+        disk.make_directories(path)
+        disk.sync_directory(path.rpartition("/")[0] or "/")
+
+
+def _check_owner(path: str, properties: MetaProperties, cluster_id: str, node_id: int) -> None:
+    if properties.cluster_id != cluster_id:
+        raise LogDirectoryError(f"{path} belongs to cluster {properties.cluster_id}, not {cluster_id}")
+    if properties.node_id != node_id:
+        raise LogDirectoryError(f"{path} belongs to node {properties.node_id}, not {node_id}")
+
+
+def _remove_directory(entry: _Condemned) -> None:
+    disk = entry.directory.disk
+    if entry.log is not None:
+        entry.log.close_files()
+    # The new name must be durable before the first file goes, or a power cut could leave half a log.
+    disk.sync_directory(entry.directory.path)
+    if disk.exists(entry.path):
+        disk.remove_tree(entry.path)
+
+
+def _run_all(pieces: Sequence[tuple[LogDirectory, Callable[[], None]]]) -> list[DirectoryFailure]:
+    failures: list[DirectoryFailure] = []
+    for directory, piece in pieces:
+        try:
+            piece()
+        except OSError as error:
+            failures.append(DirectoryFailure(directory, error))
+    return failures

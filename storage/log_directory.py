@@ -1,0 +1,208 @@
+"""One log dir: whose it is, what its last owner left behind, and the small files that speak of all logs in it.
+
+`meta.properties` (version 1) ties the directory to a cluster and a node and gives it an id (KIP-858);
+`.lock` keeps a second process out; `.kafka_cleanshutdown` says that the last stop was clean and in which
+broker epoch (KIP-966). Knows no logs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from protocol.primitives import uuid_from_string, uuid_to_string
+from runtime.world import Chance, Disk
+from settings.errors import SettingsError
+from settings.properties import parse_properties
+from storage.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    MalformedCheckpoint,
+    PartitionOffsets,
+    read_offsets,
+    write_durably,
+    write_offsets,
+)
+
+_log = logging.getLogger(__name__)
+
+META_PROPERTIES_FILE = "meta.properties"
+LOCK_FILE = ".lock"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+
+_META_VERSION = "1"
+_CLEAN_SHUTDOWN_VERSION = 0
+_FIRST_FREE_ID = 100
+"""Directory ids below this number have meanings of their own (unassigned, lost, migrating)."""
+
+NO_BROKER_EPOCH = -1
+
+
+class LogDirectoryError(Exception):
+    """The node cannot start with this directory; the message says in one line which one, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """To whom a directory belongs."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: bytes
+
+    def format(self) -> bytes:
+        lines = {
+            "cluster.id": self.cluster_id,
+            "directory.id": uuid_to_string(self.directory_id),
+            "node.id": str(self.node_id),
+            "version": _META_VERSION,
+        }
+        return "".join(f"{key}={value}\n" for key, value in lines.items()).encode()
+
+    @classmethod
+    def parse(cls, data: bytes, name: str, new_directory_id: bytes) -> MetaProperties:
+        """`new_directory_id` is for the files that have none yet. Raises `LogDirectoryError`."""
+        try:
+            found = {key: value for key, (value, _) in parse_properties(data.decode(), name).items()}
+        except (SettingsError, UnicodeDecodeError) as error:
+            raise LogDirectoryError(f"{name}: {error}") from None
+        if found.get("version") != _META_VERSION:
+            raise LogDirectoryError(f"{name}: version {found.get('version')}, expected {_META_VERSION}")
+        try:
+            directory_id = uuid_from_string(found["directory.id"]) if "directory.id" in found else None
+            return cls(found["cluster.id"], int(found["node.id"]), directory_id or new_directory_id)
+        except KeyError as error:
+            raise LogDirectoryError(f"{name}: {error.args[0]} is missing") from None
+        except ValueError as error:
+            raise LogDirectoryError(f"{name}: {error}") from None
+
+
+def random_directory_id(chance: Chance) -> bytes:
+    """A version 4 uuid that is none of the reserved ones."""
+    while True:
+        raw = bytearray(chance.randbytes(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        text = uuid_to_string(bytes(raw))
+        if int.from_bytes(raw, "big") >= _FIRST_FREE_ID and not text.startswith("-"):
+            return bytes(raw)
+
+
+def format_directory(disk: Disk, path: str, properties: MetaProperties) -> None:
+    """Make `path` a log dir of that node; an identity that is there already is replaced."""
+    disk.make_directories(path)
+    write_durably(disk, f"{path}/{META_PROPERTIES_FILE}", properties.format())
+
+
+def read_meta_properties(disk: Disk, path: str, chance: Chance) -> MetaProperties | None:
+    """None if the directory was never formatted. Raises `LogDirectoryError`, OSError."""
+    name = f"{path}/{META_PROPERTIES_FILE}"
+    if not disk.exists(name):
+        return None
+    return MetaProperties.parse(disk.read_bytes(name), name, random_directory_id(chance))
+
+
+class LogDirectory:
+    """An open log dir of this node. `failure` is set for good once its disk failed."""
+
+    __slots__ = (
+        "_checkpoint_lock",
+        "_unlock",
+        "disk",
+        "failure",
+        "high_watermarks",
+        "log_start_offsets",
+        "path",
+        "previous_broker_epoch",
+        "properties",
+        "recovery_points",
+        "was_clean",
+    )
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.disk = disk
+        self.path = path
+        self.properties: MetaProperties | None = None
+        self.failure: OSError | None = None
+        self.was_clean = False
+        """Whether the last owner stopped cleanly; known after `begin`."""
+        self.previous_broker_epoch = NO_BROKER_EPOCH
+        self.recovery_points: dict[tuple[str, int], int] = {}
+        self.log_start_offsets: dict[tuple[str, int], int] = {}
+        self.high_watermarks: dict[tuple[str, int], int] = {}
+        """These three as the last owner left them; known after `begin`."""
+        self._unlock: Callable[[], None] | None = None
+        # Checkpoints are written from worker threads and, before a truncation of flushed records, by the
+        # owner.
+        self._checkpoint_lock = threading.Lock()
+
+    @property
+    def directory_id(self) -> bytes | None:
+        """None if its disk failed before it could be read."""
+        return self.properties.directory_id if self.properties is not None else None
+
+    def lock(self) -> None:
+        """Raises `LogDirectoryError` if another process has it, OSError if the disk fails."""
+        try:
+            self._unlock = self.disk.lock(f"{self.path}/{LOCK_FILE}")
+        except BlockingIOError:
+            raise LogDirectoryError(f"{self.path} is in use by another process") from None
+
+    def unlock(self) -> None:
+        if self._unlock is not None:
+            self._unlock()
+            self._unlock = None
+
+    def begin(self) -> None:
+        """Take note of how the last owner left it, and take the marker away: from now on a stop is a crash.
+
+        Raises OSError.
+        """
+        marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"
+        self.recovery_points = self._offsets(RECOVERY_POINT_CHECKPOINT)
+        self.log_start_offsets = self._offsets(LOG_START_OFFSET_CHECKPOINT)
+        self.high_watermarks = self._offsets(REPLICATION_OFFSET_CHECKPOINT)
+        if self.disk.exists(marker):
+            self.previous_broker_epoch = parse_clean_shutdown(self.disk.read_bytes(marker))
+            self.disk.remove(marker)
+            self.disk.sync_directory(self.path)
+            self.was_clean = True
+
+    def _offsets(self, name: str) -> dict[tuple[str, int], int]:
+        """A checkpoint that cannot be read counts as empty: recovery then looks at everything."""
+        try:
+            return read_offsets(self.disk, f"{self.path}/{name}")
+        except MalformedCheckpoint as error:
+            _log.warning("%s", error)
+            return {}
+
+    def write_checkpoint(self, name: str, offsets: PartitionOffsets) -> None:
+        """Raises OSError."""
+        with self._checkpoint_lock:
+            write_offsets(self.disk, f"{self.path}/{name}", offsets)
+
+    def mark_clean(self, broker_epoch: int) -> None:
+        """All logs are closed and durable. Raises OSError."""
+        write_durably(self.disk, f"{self.path}/{CLEAN_SHUTDOWN_FILE}", format_clean_shutdown(broker_epoch))
+
+    def __repr__(self) -> str:
+        return f"LogDirectory({self.path}{', offline' if self.failure is not None else ''})"
+
+
+def format_clean_shutdown(broker_epoch: int) -> bytes:
+    fields = {"version": _CLEAN_SHUTDOWN_VERSION, "brokerEpoch": broker_epoch}
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def parse_clean_shutdown(data: bytes) -> int:
+    """The broker epoch; -1 if the marker does not tell it (it counts as a marker all the same)."""
+    try:
+        content = json.loads(data)
+    except ValueError:
+        return NO_BROKER_EPOCH
+    epoch = content.get("brokerEpoch") if isinstance(content, dict) else None
+    return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH

@@ -1,0 +1,62 @@
+"""`partition.metadata`: which topic's partition a directory holds, by the id that a topic of the same name
+never shares.
+
+    version: 0
+    topic_id: 2rlQ5PmxTPSkVsC4hAgRyw
+"""
+
+from __future__ import annotations
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.primitives import ZERO_UUID, uuid_from_string, uuid_to_string
+from runtime.world import Disk
+from storage.checkpoints import write_durably
+
+PARTITION_METADATA_FILE = "partition.metadata"
+_VERSION = "0"
+
+
+class MalformedPartitionMetadata(Exception):
+    """The file does not say which topic the directory is of."""
+
+
+def format_partition_metadata(topic_id: bytes) -> bytes:
+    return f"version: {_VERSION}\ntopic_id: {uuid_to_string(topic_id)}".encode()
+
+
+def parse_partition_metadata(data: bytes, name: str) -> bytes:
+    """The topic id. Raises `MalformedPartitionMetadata`."""
+    fields = {}
+    for line in data.decode("utf-8", "replace").splitlines():
+        key, colon, value = line.partition(":")
+        if not colon:
+            raise MalformedPartitionMetadata(f"{name}: no `key: value`: {line[:80]!r}")
+        fields[key.strip()] = value.strip()
+    if fields.get("version") != _VERSION:
+        raise MalformedPartitionMetadata(f"{name}: version {fields.get('version')}, expected {_VERSION}")
+    try:
+        topic_id = uuid_from_string(fields.get("topic_id", ""))
+    except ValueError as error:
+        raise MalformedPartitionMetadata(f"{name}: topic_id: {error}") from None
+    if topic_id == ZERO_UUID:
+        raise MalformedPartitionMetadata(f"{name}: topic_id is zero")
+    return topic_id
+
+
+def write_partition_metadata(disk: Disk, directory: str, topic_id: bytes) -> None:
+    write_durably(disk, f"{directory}/{PARTITION_METADATA_FILE}", format_partition_metadata(topic_id))
+
+
+def read_partition_metadata(disk: Disk, directory: str) -> bytes | None:
+    """The topic id; None if the directory does not say. Raises `MalformedPartitionMetadata`."""
+    path = f"{directory}/{PARTITION_METADATA_FILE}"
+    return parse_partition_metadata(disk.read_bytes(path), path) if disk.exists(path) else None
+
+
+def check_topic_id(found: bytes | None, expected: bytes, name: str) -> None:
+    """A directory of another topic must not be used: KafkaError INCONSISTENT_TOPIC_ID."""
+    if found is not None and found != expected:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_TOPIC_ID,
+            f"{name} is of topic id {uuid_to_string(found)}, not {uuid_to_string(expected)}",
+        )

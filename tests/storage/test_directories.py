@@ -1,0 +1,376 @@
+"""Log dirs: whose they are, what they hold, and what happens when one of them fails."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from protocol.errors import ErrorCode, KafkaError
+from runtime.world import Disk
+from settings.topic import TopicConfig
+from storage.checkpoints import read_offsets
+from storage.directories import DirectoryFailure, LogDirectories
+from storage.log import PartitionLog
+from storage.log_directory import LogDirectory, LogDirectoryError, MetaProperties, read_meta_properties
+from storage.names import directory_name, marked_directory_name, parse_directory_name
+from storage.partition_metadata import (
+    MalformedPartitionMetadata,
+    format_partition_metadata,
+    parse_partition_metadata,
+)
+from tests.storage.rig import NOW_MS, Rig, all_offsets, append, batch, small_segments
+
+CLUSTER = "4L6g3nShT-eMCtK--X86sw"
+TOPIC_ID = bytes(range(16))
+CONFIG = TopicConfig()
+PATHS = ["/logs/a", "/logs/b", "/logs/c"]
+
+
+def config_of(topic: str) -> TopicConfig:
+    return CONFIG
+
+
+def start(
+    rig: Rig, paths: list[str] | None = None, node_id: int = 1, cluster_id: str | None = CLUSTER
+) -> LogDirectories:
+    directories = LogDirectories.open(
+        rig.disk, PATHS if paths is None else paths, node_id, random.Random(rig.seed), cluster_id
+    )
+    directories.load(config_of, NOW_MS)
+    return directories
+
+
+def make(directories: LogDirectories, topic: str, partition: int = 0, config: TopicConfig = CONFIG) -> PartitionLog:
+    log = directories.ensure(topic, partition, TOPIC_ID, config, NOW_MS)
+    assert log is not None
+    return log
+
+
+def text(disk: Disk, path: str) -> str:
+    return disk.read_bytes(path).decode()
+
+
+@pytest.mark.feature("ST-17")
+def test_each_directory_gets_an_identity_that_stays() -> None:
+    rig = Rig()
+    first = start(rig)
+    ids = [directory.directory_id for directory in first.directories]
+    assert len(set(ids)) == 3
+    lines = text(rig.disk, "/logs/a/meta.properties").splitlines()
+    assert f"cluster.id={CLUSTER}" in lines
+    assert "node.id=1" in lines
+    assert "version=1" in lines
+    first.close(7)
+    rig.kill()
+    again = start(rig, cluster_id=None)
+    assert [directory.directory_id for directory in again.directories] == ids
+    assert again.cluster_id == CLUSTER
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"node_id": 2}, "/logs/a belongs to node 1, not 2"),
+        ({"cluster_id": "other"}, f"/logs/a belongs to cluster {CLUSTER}, not other"),
+        ({"paths": ["/logs/new"], "cluster_id": None}, "/logs/new was never formatted"),
+    ],
+)
+def test_directories_of_others_are_refused_in_one_line(change: dict[str, object], problem: str) -> None:
+    rig = Rig()
+    start(rig).close(1)
+    with pytest.raises(LogDirectoryError, match=problem):
+        start(rig, **change)  # type: ignore[arg-type]
+    start(rig)
+
+
+def test_a_second_process_is_kept_out() -> None:
+    rig = Rig()
+    start(rig)
+    with pytest.raises(LogDirectoryError, match="/logs/a is in use by another process"):
+        start(rig)
+
+
+def test_a_file_of_kafka_is_read() -> None:
+    rig = Rig()
+    data = (
+        b"#\n#Tue Nov 04 10:00:00 UTC 2025\ncluster.id=abc\ndirectory.id=AAECAwQFBgcICQoLDA0ODw\nnode.id=3\nversion=1\n"
+    )
+    found = MetaProperties.parse(data, "meta.properties", b"")
+    assert found == MetaProperties("abc", 3, TOPIC_ID)
+    assert MetaProperties.parse(found.format(), "meta.properties", b"") == found
+    for broken in (b"", b"version=0\n", b"version=1\ncluster.id=x\n", b"version=1\ncluster.id=x\nnode.id=y\n"):
+        with pytest.raises(LogDirectoryError):
+            MetaProperties.parse(broken, "meta.properties", b"")
+    assert read_meta_properties(rig.disk, "/logs", random.Random(0)) is None
+
+
+@pytest.mark.feature("ST-17")
+def test_a_new_partition_goes_where_the_fewest_are() -> None:
+    rig = Rig()
+    directories = start(rig)
+    for partition in range(6):
+        make(directories, "orders", partition)
+    places = [directories.directory_of("orders", partition) for partition in range(6)]
+    assert [place.path for place in places if place] == PATHS * 2
+    wanted = directories.directories[2].directory_id
+    directories.ensure("chosen", 0, TOPIC_ID, CONFIG, NOW_MS, wanted)
+    assert rig.disk.exists("/logs/c/chosen-0/partition.metadata")
+
+
+@pytest.mark.feature("ST-10", "ST-11", "ST-18")
+def test_a_clean_stop_is_remembered_and_a_crash_is_not_taken_for_one() -> None:
+    rig = Rig()
+    directories = start(rig)
+    log = make(directories, "orders", config=small_segments())
+    for _ in range(30):
+        append(log, batch(2))
+    log.set_high_watermark(50)
+    log.advance_log_start_offset(31)
+    directories.close(broker_epoch=99)
+    assert text(rig.disk, "/logs/a/.kafka_cleanshutdown") == '{"version":0,"brokerEpoch":99}'
+    assert text(rig.disk, "/logs/a/recovery-point-offset-checkpoint") == "0\n1\norders 0 60\n"
+    assert text(rig.disk, "/logs/a/replication-offset-checkpoint") == "0\n1\norders 0 50\n"
+    assert text(rig.disk, "/logs/a/log-start-offset-checkpoint") == "0\n1\norders 0 31\n"
+
+    rig.power_cut()
+    again = start(rig)
+    assert again.previous_broker_epoch == 99
+    log = again.logs["orders", 0]
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (31, 50, 60)
+    assert log.recovery_events == []
+    assert not rig.disk.exists("/logs/a/.kafka_cleanshutdown"), "from now on a stop is a crash"
+    append(log, batch(5))
+
+    rig.kill()
+    third = start(rig)
+    assert third.previous_broker_epoch == -1
+    assert third.logs["orders", 0].log_end_offset == 65
+
+
+def test_a_marker_without_an_epoch_is_a_marker_all_the_same() -> None:
+    rig = Rig()
+    start(rig, ["/logs/a"]).close(5)
+    file = rig.disk.open("/logs/a/.kafka_cleanshutdown")
+    file.truncate(0)
+    again = start(rig, ["/logs/a"])
+    assert again.directories[0].was_clean
+    assert again.previous_broker_epoch == -1
+
+
+@pytest.mark.feature("ST-19")
+def test_a_directory_of_another_topic_is_refused() -> None:
+    rig = Rig()
+    directories = start(rig)
+    make(directories, "orders")
+    assert text(rig.disk, "/logs/a/orders-0/partition.metadata") == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    directories.close(1)
+    again = start(rig)
+    with pytest.raises(KafkaError) as refused:
+        again.ensure("orders", 0, bytes(15) + b"x", CONFIG, NOW_MS)
+    assert refused.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+    assert again.ensure("orders", 0, TOPIC_ID, CONFIG, NOW_MS) is again.logs["orders", 0]
+
+
+@pytest.mark.feature("ST-19")
+def test_partition_metadata_that_is_not() -> None:
+    assert parse_partition_metadata(format_partition_metadata(TOPIC_ID) + b"\n", "x") == TOPIC_ID
+    for broken in (
+        b"",
+        b"version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw",
+        b"version: 0\ntopic_id: ?",
+        b"\xff\xfe",
+        format_partition_metadata(bytes(16)),
+    ):
+        with pytest.raises(MalformedPartitionMetadata):
+            parse_partition_metadata(broken, "x")
+
+
+@pytest.mark.feature("ST-19")
+def test_a_deleted_partition_is_renamed_and_removed_later() -> None:
+    rig = Rig()
+    directories = start(rig, ["/logs/a"])
+    log = make(directories, "orders")
+    append(log, batch(3))
+    part = log.read(0, 1000, 3)
+    directories.delete("orders", 0, NOW_MS)
+    assert ("orders", 0) not in directories.logs
+    (renamed,) = [name for name in rig.disk.list("/logs/a") if name.endswith("-delete")]
+    assert parse_directory_name(renamed) == ("orders", 0, "delete")
+    assert part is not None
+    assert len(part.file.pread(part.size_bytes, part.position)) == part.size_bytes, "a read may still run"
+
+    new = make(directories, "orders")
+    assert new.log_end_offset == 0
+    assert directories.deletion_work(NOW_MS + 59_999) is None
+    work = directories.deletion_work(NOW_MS + 60_000)
+    assert work is not None
+    assert work() == []
+    assert not [name for name in rig.disk.list("/logs/a") if name.endswith("-delete")]
+
+
+@pytest.mark.feature("ST-19")
+def test_a_deletion_goes_on_after_a_restart() -> None:
+    rig = Rig()
+    directories = start(rig, ["/logs/a"])
+    make(directories, "orders")
+    make(directories, "strange")
+    directories.delete("orders", 0, NOW_MS)
+    directories.mark_stray("strange", 0, NOW_MS)
+    rig.kill()
+    again = start(rig, ["/logs/a"])
+    assert again.logs == {}
+    assert len(again.strays) == 1
+    work = again.deletion_work(NOW_MS + 60_000)
+    assert work is not None
+    work()
+    assert [name for name in rig.disk.list("/logs/a") if "-0" in name] == [again.strays[0].rpartition("/")[2]]
+
+
+def test_a_recreated_partition_inherits_nothing() -> None:
+    rig = Rig()
+    directories = start(rig, ["/logs/a"])
+    log = make(directories, "orders")
+    for _ in range(10):
+        append(log)
+    log.set_high_watermark(10)
+    log.advance_log_start_offset(8)
+    directories.close(1)
+    rig.kill()
+    again = start(rig, ["/logs/a"])
+    again.delete("orders", 0, NOW_MS)
+    new = make(again, "orders")
+    assert (new.log_start_offset, new.high_watermark, new.log_end_offset, new.recovery_point) == (0, 0, 0, 0)
+
+
+@pytest.mark.feature("ST-17")
+def test_a_failed_directory_goes_offline_and_the_others_go_on() -> None:
+    rig = Rig()
+    directories = start(rig)
+    for partition in range(3):
+        append(make(directories, "orders", partition))
+    told: list[tuple[LogDirectory, list[PartitionLog]]] = []
+    directories.on_offline = lambda directory, logs: told.append((directory, logs))
+    rig.store.fail("write", "sync", "read", prefix="/logs/b")
+    with pytest.raises(KafkaError) as refused:
+        append(directories.logs["orders", 1])
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert [(directory.path, [log.partition for log in logs]) for directory, logs in told] == [("/logs/b", [1])]
+    assert sorted(directories.logs) == [("orders", 0), ("orders", 2)]
+    append(directories.logs["orders", 0])
+    make(directories, "new")
+    assert directories.checkpoint_work()() == []
+    directories.close(4)
+    assert len(told) == 1
+    rig.kill()
+    again = start(rig)
+    assert [directory.path for directory in again.online] == ["/logs/a", "/logs/c"]
+    assert again.previous_broker_epoch == -1, "not all of it was clean"
+
+
+def test_a_failing_checkpoint_is_told_by_its_work() -> None:
+    rig = Rig()
+    directories = start(rig)
+    make(directories, "orders")
+    rig.store.fail("sync", prefix="/logs/a")
+    failures = directories.checkpoint_work()()
+    assert {failure.directory.path for failure in failures} == {"/logs/a"}
+    directories.note_failures(failures)
+    assert directories.logs == {}
+
+
+def test_without_any_directory_there_is_no_start() -> None:
+    rig = Rig()
+    rig.store.fail("write", prefix="/logs")
+    with pytest.raises(LogDirectoryError, match="no log dir can be used: /logs/a: .*Input/output error"):
+        start(rig)
+    with pytest.raises(LogDirectoryError, match="none is configured"):
+        start(rig, [])
+
+
+def test_a_log_that_cannot_be_opened_takes_its_directory_offline() -> None:
+    rig = Rig()
+    directories = start(rig)
+    append(make(directories, "orders"))
+    rig.kill()
+    rig.store.fail("read", prefix="/logs/a/orders-0")
+    again = start(rig)
+    assert [directory.path for directory in again.online] == ["/logs/b", "/logs/c"]
+
+
+def test_two_copies_of_a_partition_are_refused() -> None:
+    rig = Rig()
+    directories = start(rig)
+    make(directories, "orders")
+    directories.close(1)
+    rig.disk.make_directories("/logs/b/orders-0")
+    with pytest.raises(LogDirectoryError, match="/logs/b/orders-0 and /logs/a/orders-0"):
+        start(rig)
+
+
+@pytest.mark.feature("ST-17")
+def test_logs_may_be_opened_in_any_order() -> None:
+    rig = Rig()
+    directories = start(rig)
+    for partition in range(5):
+        append(make(directories, "orders", partition), batch(partition + 1))
+    rig.kill()
+    again = LogDirectories.open(rig.disk, PATHS, 1, random.Random(0), CLUSTER)
+    work = again.load_work(config_of, NOW_MS)
+    for piece in reversed(work):
+        result = piece()
+        assert not isinstance(result, DirectoryFailure)
+        again.adopt(piece, result)
+    assert {key[1]: log.log_end_offset for key, log in again.logs.items()} == {p: p + 1 for p in range(5)}
+
+
+@pytest.mark.feature("ST-11")
+def test_truncating_flushed_records_moves_the_checkpoint_first() -> None:
+    rig = Rig()
+    directories = start(rig, ["/logs/a"])
+    log = make(directories, "orders")
+    for _ in range(10):
+        append(log)
+    log.flush()
+    directories.checkpoint_work()()
+    log.truncate_to(4)
+    assert read_offsets(rig.disk, "/logs/a/recovery-point-offset-checkpoint") == {("orders", 0): 4}
+
+
+def test_other_things_in_a_log_dir_are_let_be() -> None:
+    rig = Rig()
+    start(rig, ["/logs/a"]).close(1)
+    for name in ("__cluster_metadata-0", "lost+found", "notes", "moved-0.0123abcd-future"):
+        rig.disk.make_directories(f"/logs/a/{name}")
+    again = start(rig, ["/logs/a"])
+    assert again.logs == {}
+    assert again.futures == ["/logs/a/moved-0.0123abcd-future"]
+
+
+def test_retention_and_flushing_reach_every_log() -> None:
+    rig = Rig()
+    directories = start(rig)
+    config = small_segments(retention_ms=1000)
+    for partition in range(3):
+        log = make(directories, "orders", partition, config)
+        for _ in range(40):
+            append(log)
+        log.set_high_watermark(40)
+        assert log.wants_flush
+        assert all_offsets(log)[0] == 0
+    assert directories.delete_old_segments(NOW_MS + 5000) > 3
+    assert {log.log_start_offset for log in directories.logs.values()} == {40}
+
+
+def test_names_of_directories() -> None:
+    long = "t" * 249
+    marked = marked_directory_name(long, 12, "0" * 32, "-delete")
+    assert len(marked) == 255
+    parsed = parse_directory_name(marked)
+    assert parsed is not None
+    assert (parsed.partition, parsed.kind) == (12, "delete")
+    assert parse_directory_name(directory_name("a-b.c", 3)) == ("a-b.c", 3, "current")
+    assert parse_directory_name("a-delete-3") == ("a-delete", 3, "current")
+    assert parse_directory_name("orders-0.0123-stray") == ("orders", 0, "stray")
+    for other in ("", "orders", "orders-", "-1", "orders-x", "orders-0.cafe-moved"):
+        assert parse_directory_name(other) is None
