@@ -120,9 +120,7 @@ def _leave_behind(state: ControllerState, broker_id: int, was_clean: bool) -> li
         cause = f"broker {broker_id} restarted uncleanly"
         return partition_changes(state, cause, partitions, BrokerMoves(restarted_uncleanly=broker_id))
     partitions = partitions_in_isr(image, broker_id)
-    return partition_changes(
-        state, f"broker {broker_id} restarted", partitions, BrokerMoves(leaving=broker_id)
-    )
+    return partition_changes(state, f"broker {broker_id} restarted", partitions, BrokerMoves(leaving=broker_id))
 
 
 def _check_registration(
@@ -160,9 +158,7 @@ def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest)
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, "a log directory is named twice")
     for broker in image.cluster.brokers.values():
         if broker.id != request.broker_id and any(it in directories for it in broker.log_directories):
-            raise KafkaError(
-                ErrorCode.INVALID_REGISTRATION, f"broker {broker.id} has one of the log directories"
-            )
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"broker {broker.id} has one of the log directories")
 
 
 def _check_features(features: FeaturesImage, request: BrokerRegistrationRequest) -> None:
@@ -253,9 +249,7 @@ def fence_records(state: ControllerState, broker: BrokerImage, cause: str) -> li
     log.warning("fencing broker %d (epoch %d): %s", broker.id, broker.epoch, cause)
     partitions = partitions_in_isr(state.image, broker.id)
     return [
-        *partition_changes(
-            state, f"broker {broker.id} is fenced", partitions, BrokerMoves(leaving=broker.id)
-        ),
+        *partition_changes(state, f"broker {broker.id} is fenced", partitions, BrokerMoves(leaving=broker.id)),
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE),
     ]
 
@@ -290,9 +284,7 @@ def _directory_records(state: ControllerState, request: BrokerHeartbeatRequest) 
         log.warning("broker %d lost %d log directories, %d remain", broker.id, len(failed), len(online))
         if online:  # a broker without any directory left stops by itself
             records.append(
-                BrokerRegistrationChangeRecord(
-                    broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=online
-                )
+                BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=online)
             )
     cordoned = request.cordoned_log_dirs
     if (
@@ -312,9 +304,7 @@ def _directory_records(state: ControllerState, request: BrokerHeartbeatRequest) 
 # Fencing without being asked
 
 
-def fence_broker(
-    state: ControllerState, broker_id: int, broker_epoch: int, cause: str
-) -> ControllerResult[bool]:
+def fence_broker(state: ControllerState, broker_id: int, broker_epoch: int, cause: str) -> ControllerResult[bool]:
     """Fence one incarnation on evidence that its process is gone. The answer: whether that changed
     anything."""
     broker = state.image.cluster.brokers.get(broker_id)
@@ -367,9 +357,7 @@ def unregister_broker(
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
     log.warning("unregistering broker %d (epoch %d)", broker.id, broker.epoch)
     cause = f"broker {broker.id} is unregistered"
-    records = partition_changes(
-        state, cause, partitions_in_isr(state.image, broker.id), BrokerMoves(leaving=broker.id)
-    )
+    records = partition_changes(state, cause, partitions_in_isr(state.image, broker.id), BrokerMoves(leaving=broker.id))
     state.sessions.end(broker.id)
     records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))
     return ControllerResult(UnregisterBrokerResponse(error_message=None), records)
@@ -380,16 +368,12 @@ def register_controller(
 ) -> ControllerResult[ControllerRegistrationResponse]:
     """A controller tells its endpoints and the feature ranges it supports (KIP-919)."""
     if state.image.features.metadata_version < CONTROLLER_REGISTRATION_SINCE:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION, "controllers cannot register at this metadata.version"
-        )
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "controllers cannot register at this metadata.version")
     record = RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,
         end_points=[
-            ControllerEndpoint(
-                name=it.name, host=it.host, port=it.port, security_protocol=it.security_protocol
-            )
+            ControllerEndpoint(name=it.name, host=it.host, port=it.port, security_protocol=it.security_protocol)
             for it in request.listeners
         ],
         features=[

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from kraft.controller.effective_configs import MIN_INSYNC_REPLICAS
+from kraft.controller.effective_configs import MIN_INSYNC_REPLICAS, broker_layers
 from kraft.controller.state import ControllerResult, ControllerState, refuse_if_excessive
 from kraft.metadata.features import CORDONED_DIRECTORIES_SINCE
 from kraft.metadata.image import (
@@ -28,6 +28,7 @@ from protocol.messages.create_topics import CreatableTopic
 from protocol.messages.metadata_log import ClearElrRecord, ConfigRecord
 from protocol.schema import Message
 from settings.definitions import KeyDefinition, definitions
+from settings.describe import validate_broker_config
 from settings.errors import SettingsError
 from settings.topic import validate_topic_configs
 
@@ -168,9 +169,7 @@ def _check_resource(state: ControllerState, resource: ConfigResource, occurrence
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource needs a name")
     elif resource_type == BROKER_LOGGER_RESOURCE:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, "levels of loggers are altered on the broker itself and not kept"
-        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "levels of loggers are altered on the broker itself and not kept")
     else:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"unknown resource type {resource_type}")
 
@@ -197,9 +196,7 @@ def _not_null(key: str, value: str | None) -> str:
     return value
 
 
-def _operate(
-    resource: ConfigResource, wanted: incremental.AlterableConfig, current: str | None
-) -> str | None:
+def _operate(resource: ConfigResource, wanted: incremental.AlterableConfig, current: str | None) -> str | None:
     """The value that one operation gives a key."""
     operation, key = wanted.config_operation, wanted.name
     if operation == DELETE:
@@ -235,9 +232,7 @@ def _alter(state: ControllerState, resource: ConfigResource, changes: Changes) -
     current = state.image.config(*resource)
     for key, value in changes.items():
         if value is not None and len(value) > LONGEST_VALUE:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"the value of {key} has more than {LONGEST_VALUE} characters"
-            )
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"the value of {key} has more than {LONGEST_VALUE} characters")
     altered = {key: value for key, value in (current | changes).items() if value is not None}
     if resource[0] == TOPIC_RESOURCE:
         _check_topic(state, altered)
@@ -250,9 +245,7 @@ def _alter(state: ControllerState, resource: ConfigResource, changes: Changes) -
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown key {', '.join(unknown)}")
     # Brokers load things anew (certificates, say) when a key is set again to what it was.
     effective = {
-        key: value
-        for key, value in changes.items()
-        if resource[0] == BROKER_RESOURCE or current.get(key) != value
+        key: value for key, value in changes.items() if resource[0] == BROKER_RESOURCE or current.get(key) != value
     }
     if effective:
         log.info("configs of %s: %s", _told(resource), ", ".join(_shown(resource, effective)))
@@ -260,16 +253,14 @@ def _alter(state: ControllerState, resource: ConfigResource, changes: Changes) -
 
 
 def _check_topic(state: ControllerState, overrides: Mapping[str, str]) -> None:
-    layers = [state.image.config(BROKER_RESOURCE, ""), state.defaults.raw]
-    broker = {key: value for layer in reversed(layers) for key, value in layer.items()}
     try:
-        validate_topic_configs(overrides, broker)
+        validate_topic_configs(overrides, broker_layers(state.image, state.defaults).merged())
     except SettingsError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def _check_broker(state: ControllerState, name: str, changes: Changes) -> None:
-    """Brokers check what they are asked before they forward it; here only what would mislead decisions."""
+    """Raises KafkaError unless running nodes take these changes."""
     image = state.image
     if MIN_INSYNC_REPLICAS in changes and image.features.elr_enabled:
         if name:
@@ -280,18 +271,16 @@ def _check_broker(state: ControllerState, name: str, changes: Changes) -> None:
         if changes[MIN_INSYNC_REPLICAS] is None:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"the cluster's {MIN_INSYNC_REPLICAS} cannot be removed while eligible leader replicas are "
-                "enabled",
+                f"the cluster's {MIN_INSYNC_REPLICAS} cannot be removed while eligible leader replicas are enabled",
             )
     if CORDONED_LOG_DIRS in changes and image.features.metadata_version < CORDONED_DIRECTORIES_SINCE:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{CORDONED_LOG_DIRS} needs a later metadata.version")
     for key, value in changes.items():
-        definition = _definition(BROKER_RESOURCE, key)
-        if definition is not None and value is not None:
+        if value is not None:
             try:
-                definition.parse(value)
+                validate_broker_config(key, value, for_all=not name)
             except SettingsError as error:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
 def _told(resource: ConfigResource) -> str:

@@ -101,9 +101,7 @@ class QuorumController:
         """Committed records, in order. Raises `ReplayError`: this node must stop."""
         return self.loader.handle_commit(base_offset, epoch, append_time_ms, records)
 
-    def handle_snapshot(
-        self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int
-    ) -> MetadataDelta:
+    def handle_snapshot(self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int) -> MetadataDelta:
         """The log before `offset` is replaced by a snapshot that ends there. An active controller never gets
         one."""
         assert not self.is_active, "a leader was handed a snapshot"
@@ -132,9 +130,7 @@ class QuorumController:
     def _activation_records(self, state: ControllerState) -> list[Message]:
         records: list[Message] = []
         if self.loader.in_transaction:
-            log.warning(
-                "aborting a metadata transaction that was left open: %s", self.loader.transaction_name
-            )
+            log.warning("aborting a metadata transaction that was left open: %s", self.loader.transaction_name)
             records.append(AbortTransactionRecord(reason="Controller failover"))
         if state.image.offset < 0:
             levels = {it.name: it.feature_level for it in self._bootstrap_records}
@@ -155,9 +151,7 @@ class QuorumController:
 
     # Deciding
 
-    def decide(
-        self, request: Message, version: int, next_offset: int, now_ms: int
-    ) -> ControllerResult[Message]:
+    def decide(self, request: Message, version: int, next_offset: int, now_ms: int) -> ControllerResult[Message]:
         """The answer to a request, and the records that must be committed before it may go."""
         if not self.is_active:
             return self.refuse(request, version, ErrorCode.NOT_CONTROLLER)
@@ -197,12 +191,19 @@ class QuorumController:
             return ControllerResult(False)
         return self._periodic.run(self._state(next_offset, now_ms))
 
-    def appended(self, records: Sequence[Message], last_offset: int, now_ms: int) -> None:
-        """`records` were appended and end at `last_offset`; decisions see them from now on."""
-        assert self._pending is not None and self._periodic is not None
+    def preview(self, records: Sequence[Message], last_offset: int, now_ms: int) -> MetadataImage:
+        """The pending image as it will be once `records` are appended and end at `last_offset`.
+
+        Raises `ReplayError` for a wrong decision: such records must never reach the log.
+        """
         seen = [record for record in records if not isinstance(record, AbortTransactionRecord)]
-        self._pending = self._pending.apply(seen, last_offset, self._epoch, now_ms)
-        self._periodic.appended(self._state(last_offset + 1, now_ms))
+        return self.pending.apply(seen, last_offset, self._epoch, now_ms)
+
+    def appended(self, preview: MetadataImage, now_ms: int) -> None:
+        """The records of a preview were appended; decisions see them from now on."""
+        assert self._pending is not None and self._periodic is not None
+        self._pending = preview
+        self._periodic.appended(self._state(preview.offset + 1, now_ms))
 
     @property
     def pending(self) -> MetadataImage:

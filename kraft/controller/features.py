@@ -64,8 +64,7 @@ def update_features(
     response = UpdateFeaturesResponse(error_message=None)
     if version <= 1:
         response.results = [
-            UpdatableFeatureResult(feature=update.feature, error_message=None)
-            for update in request.feature_updates
+            UpdatableFeatureResult(feature=update.feature, error_message=None) for update in request.feature_updates
         ]
     return ControllerResult(response, [] if request.validate_only else records)
 

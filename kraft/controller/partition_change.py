@@ -118,9 +118,7 @@ class PartitionChange:
             return
         candidates = sorted({*self.partition.elr, *self.partition.isr})
         self._elr = tuple(
-            it
-            for it in candidates
-            if it not in self.isr and it not in self.unclean_restarts and it in self.replicas
+            it for it in candidates if it not in self.isr and it not in self.unclean_restarts and it in self.replicas
         )
 
     def _elect(self, record: PartitionChangeRecord) -> None:
@@ -169,9 +167,7 @@ class PartitionChange:
 
     def _bump_epoch_if_replicas_left(self, record: PartitionChangeRecord) -> None:
         """A replica that left the assignment must not be able to fetch on under the old epoch."""
-        if record.leader == NO_LEADER_CHANGE and any(
-            it not in self.replicas for it in self.partition.replicas
-        ):
+        if record.leader == NO_LEADER_CHANGE and any(it not in self.replicas for it in self.partition.replicas):
             record.leader = self.partition.leader
 
     def _tell_elr(self, record: PartitionChangeRecord) -> None:
@@ -212,8 +208,7 @@ class PartitionChange:
 
     def _tell_assignment(self, record: PartitionChangeRecord) -> None:
         directories = tuple(
-            self.directories[it] if it in self.directories else self.rules.default_directory(it)
-            for it in self.replicas
+            self.directories[it] if it in self.directories else self.rules.default_directory(it) for it in self.replicas
         )
         if directories != self.partition.directories:
             record.directories = list(directories)

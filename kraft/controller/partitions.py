@@ -117,9 +117,7 @@ def change_of(state: ControllerState, located: Located, moves: BrokerMoves | Non
     return PartitionChange(topic.id, partition_id, partition, rules)
 
 
-def _who_may_lead(
-    image: MetadataImage, partition: PartitionImage, moves: BrokerMoves
-) -> Callable[[int], bool]:
+def _who_may_lead(image: MetadataImage, partition: PartitionImage, moves: BrokerMoves) -> Callable[[int], bool]:
     brokers = image.cluster.brokers
 
     def may_lead(broker_id: int) -> bool:
@@ -128,9 +126,7 @@ def _who_may_lead(
             return False
         if not broker.active and broker_id != moves.returning:
             return False
-        return broker_id in partition.replicas and broker.has_online_directory(
-            partition.directory_of(broker_id)
-        )
+        return broker_id in partition.replicas and broker.has_online_directory(partition.directory_of(broker_id))
 
     return may_lead
 
@@ -428,9 +424,7 @@ def _assign(
     if partition.directories[index] != directory:
         directories = list(partition.directories)
         directories[index] = directory
-        records.append(
-            PartitionChangeRecord(partition_id=partition_id, topic_id=topic.id, directories=directories)
-        )
+        records.append(PartitionChangeRecord(partition_id=partition_id, topic_id=topic.id, directories=directories))
     return ErrorCode.NONE
 
 

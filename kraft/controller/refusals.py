@@ -55,8 +55,7 @@ def _delete_topics(
     result = delete_topics.DeletableTopicResult
     results = [result(name=name, error_code=code, error_message=message) for name in request.topic_names]
     results += [
-        result(name=it.name, topic_id=it.topic_id, error_code=code, error_message=message)
-        for it in request.topics
+        result(name=it.name, topic_id=it.topic_id, error_code=code, error_message=message) for it in request.topics
     ]
     return delete_topics.DeleteTopicsResponse(responses=results)
 
@@ -168,20 +167,14 @@ _REFUSALS: dict[type, Refusal] = {
     assign_replicas_to_dirs.AssignReplicasToDirsRequest: _at_the_top(
         assign_replicas_to_dirs.AssignReplicasToDirsResponse
     ),
-    broker_registration.BrokerRegistrationRequest: _at_the_top(
-        broker_registration.BrokerRegistrationResponse
-    ),
+    broker_registration.BrokerRegistrationRequest: _at_the_top(broker_registration.BrokerRegistrationResponse),
     broker_heartbeat.BrokerHeartbeatRequest: _at_the_top(broker_heartbeat.BrokerHeartbeatResponse),
-    allocate_producer_ids.AllocateProducerIdsRequest: _at_the_top(
-        allocate_producer_ids.AllocateProducerIdsResponse
-    ),
+    allocate_producer_ids.AllocateProducerIdsRequest: _at_the_top(allocate_producer_ids.AllocateProducerIdsResponse),
     controller_registration.ControllerRegistrationRequest: _at_the_top_with_words(
         controller_registration.ControllerRegistrationResponse
     ),
     list_partition_reassignments.ListPartitionReassignmentsRequest: _at_the_top_with_words(
         list_partition_reassignments.ListPartitionReassignmentsResponse
     ),
-    unregister_broker.UnregisterBrokerRequest: _at_the_top_with_words(
-        unregister_broker.UnregisterBrokerResponse
-    ),
+    unregister_broker.UnregisterBrokerRequest: _at_the_top_with_words(unregister_broker.UnregisterBrokerResponse),
 }

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from kraft.controller.configs import config_records, new_topic_configs
-from kraft.controller.effective_configs import effective_topic_configs
+from kraft.controller.effective_configs import broker_layers
 from kraft.controller.partitions import default_directory
 from kraft.controller.placement import UsableBroker, place_replicas
 from kraft.controller.state import (
@@ -51,6 +51,7 @@ from protocol.messages.metadata_log import RemoveTopicRecord, TopicRecord
 from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
 from runtime.uuids import random_uuid
+from settings.describe import describe_topic_configs
 
 log = logging.getLogger("kraft.controller")
 
@@ -126,9 +127,7 @@ def _refuse_too_many_partitions(state: ControllerState, request: CreateTopicsReq
         )
 
 
-def _create_topic(
-    state: ControllerState, topic: CreatableTopic
-) -> tuple[CreatableTopicResult, list[Message]]:
+def _create_topic(state: ControllerState, topic: CreatableTopic) -> tuple[CreatableTopicResult, list[Message]]:
     overrides = new_topic_configs(state, topic)
     partitions = _assigned_partitions(state, topic) if topic.assignments else _placed_partitions(state, topic)
     topic_id = random_uuid(state.chance)
@@ -139,10 +138,8 @@ def _create_topic(
         num_partitions=len(partitions),
         replication_factor=len(partitions[0].replicas),
         configs=[
-            CreatableTopicConfigs(
-                name=it.name, value=it.value, config_source=it.source, is_sensitive=it.sensitive
-            )
-            for it in effective_topic_configs(state.image, state.defaults, overrides)
+            CreatableTopicConfigs(name=it.name, value=it.value, config_source=it.source, is_sensitive=it.sensitive)
+            for it in describe_topic_configs(overrides, broker_layers(state.image, state.defaults))
         ],
     )
     records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
@@ -178,9 +175,7 @@ def _check_new_name(image: MetadataImage, name: str, normal_names: Mapping[str, 
 def _assigned_partitions(state: ControllerState, topic: CreatableTopic) -> list[PartitionImage]:
     """The partitions of a topic whose replicas the request names."""
     if topic.replication_factor != -1:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, "with replicas assigned by hand the replication factor must be -1"
-        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "with replicas assigned by hand the replication factor must be -1")
     if topic.num_partitions != -1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "with replicas assigned by hand the number of partitions must be -1"
@@ -220,10 +215,7 @@ def _placed_partitions(state: ControllerState, topic: CreatableTopic) -> list[Pa
 
 def _place(state: ControllerState, count: int, replication_factor: int) -> list[PartitionImage]:
     assignments = place_replicas(usable_brokers(state.image), count, replication_factor, state.chance)
-    return [
-        _new_partition(state.image, replicas, ErrorCode.INVALID_REPLICATION_FACTOR)
-        for replicas in assignments
-    ]
+    return [_new_partition(state.image, replicas, ErrorCode.INVALID_REPLICATION_FACTOR) for replicas in assignments]
 
 
 def usable_brokers(image: MetadataImage) -> list[UsableBroker]:
@@ -335,15 +327,11 @@ def _additional_partitions(
     if wanted.assignments is None:
         return _place(state, additional, replication_factor)
     if len(wanted.assignments) != additional:
-        raise _bad_assignment(
-            f"{additional} partition(s) are added, but {len(wanted.assignments)} assignment(s) given"
-        )
+        raise _bad_assignment(f"{additional} partition(s) are added, but {len(wanted.assignments)} assignment(s) given")
     partitions: list[PartitionImage] = []
     for assignment in wanted.assignments:
         check_assignment(state.image, assignment.broker_ids, replication_factor)
-        partitions.append(
-            _new_partition(state.image, assignment.broker_ids, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
-        )
+        partitions.append(_new_partition(state.image, assignment.broker_ids, ErrorCode.INVALID_REPLICA_ASSIGNMENT))
     return partitions
 
 

@@ -34,11 +34,7 @@ def bootstrap_records(levels: dict[str, int] | None = None) -> list[FeatureLevel
     chosen.pop(KRAFT_VERSION, None)
     return [
         FeatureLevelRecord(name=METADATA_VERSION, feature_level=metadata_version),
-        *(
-            FeatureLevelRecord(name=name, feature_level=level)
-            for name, level in sorted(chosen.items())
-            if level
-        ),
+        *(FeatureLevelRecord(name=name, feature_level=level) for name, level in sorted(chosen.items()) if level),
     ]
 
 
@@ -46,9 +42,7 @@ def metadata_version_level(release: str) -> int:
     """The level for `30`, `4.3-IV0` or `4.3` (the last level of that release). Raises `UnknownLevel`."""
     if release.isdigit() and int(release) in METADATA_VERSION_NAMES:
         return int(release)
-    fitting = [
-        level for level, name in METADATA_VERSION_NAMES.items() if release in {name, name.partition("-")[0]}
-    ]
+    fitting = [level for level, name in METADATA_VERSION_NAMES.items() if release in {name, name.partition("-")[0]}]
     if not fitting:
         known = f"{min(METADATA_VERSION_NAMES)} to {max(METADATA_VERSION_NAMES)}"
         raise UnknownLevel(f"there is no metadata.version {release}; known are {known}")

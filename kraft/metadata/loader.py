@@ -43,8 +43,8 @@ class MetadataLoader:
     def handle_commit(
         self, base_offset: int, epoch: int, append_time_ms: int, records: Iterable[object]
     ) -> list[MetadataDelta]:
-        """Load one committed batch. Mostly gives one delta; none inside a transaction, two when one begins in
-        the middle of a batch.
+        """Load one committed batch; a control batch of the log itself comes with no records. Mostly gives one
+        delta; none inside a transaction, two when one begins in the middle of a batch.
 
         Raises `ReplayError` when the log contradicts itself; this node must then stop.
         """
@@ -68,14 +68,13 @@ class MetadataLoader:
             else:
                 replay.replay(record)
             offset += 1
+        offset = max(offset, base_offset)
         self.last_offset = offset
         if self._transaction is None:
             deltas.append(self._publish(replay, offset, epoch, append_time_ms))
         return deltas
 
-    def handle_snapshot(
-        self, records: Iterable[object], offset: int, epoch: int, timestamp_ms: int
-    ) -> MetadataDelta:
+    def handle_snapshot(self, records: Iterable[object], offset: int, epoch: int, timestamp_ms: int) -> MetadataDelta:
         """Replace everything by the snapshot whose last record is `offset`; the delta leads there from the
         old image.
 

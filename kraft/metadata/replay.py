@@ -296,9 +296,7 @@ class ImageReplay:
 
     def _producer_ids(self, record: log.ProducerIdsRecord) -> None:
         if record.next_producer_id < self._next_producer_id:
-            raise ReplayError(
-                f"next producer id {record.next_producer_id} would go back from {self._next_producer_id}"
-            )
+            raise ReplayError(f"next producer id {record.next_producer_id} would go back from {self._next_producer_id}")
         self._next_producer_id = record.next_producer_id
         self._delta.producer_ids_changed = True
 
@@ -358,9 +356,7 @@ def merge_change(partition: PartitionImage, record: log.PartitionChangeRecord) -
         elr=_merged(partition.elr, record.eligible_leader_replicas),
         last_known_elr=_merged(partition.last_known_elr, record.last_known_elr),
         leader=leader,
-        leader_recovery_state=(
-            partition.leader_recovery_state if recovery == LEADER_RECOVERY_NO_CHANGE else recovery
-        ),
+        leader_recovery_state=(partition.leader_recovery_state if recovery == LEADER_RECOVERY_NO_CHANGE else recovery),
         leader_epoch=leader_epoch,
         partition_epoch=partition.partition_epoch + 1,
     )

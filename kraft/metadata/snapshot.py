@@ -43,15 +43,11 @@ V = TypeVar("V")
 def image_to_records(image: MetadataImage) -> list[Message]:
     """Records that rebuild `image` from nothing, features first, so that a reader knows the level of the
     rest."""
-    records: list[Message] = [
-        FeatureLevelRecord(name=METADATA_VERSION, feature_level=image.features.metadata_version)
-    ]
+    records: list[Message] = [FeatureLevelRecord(name=METADATA_VERSION, feature_level=image.features.metadata_version)]
     for name, level in sorted(image.features.finalized.items()):
         records.append(FeatureLevelRecord(name=name, feature_level=level))
     records.extend(broker_record(broker) for _, broker in sorted(image.cluster.brokers.items()))
-    records.extend(
-        _controller_record(controller) for _, controller in sorted(image.cluster.controllers.items())
-    )
+    records.extend(_controller_record(controller) for _, controller in sorted(image.cluster.controllers.items()))
     for _, topic in sorted(image.topics.by_name.items()):
         records.append(TopicRecord(name=topic.name, topic_id=topic.id))
         for partition_id, partition in sorted(topic.partitions.items()):
@@ -72,9 +68,7 @@ def image_to_records(image: MetadataImage) -> list[Message]:
     return records
 
 
-def image_from_records(
-    records: Iterable[object], offset: int, epoch: int, timestamp_ms: int
-) -> MetadataImage:
+def image_from_records(records: Iterable[object], offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
     """The image that `records` of a snapshot add up to. Raises `ReplayError` if they contradict each
     other."""
     return EMPTY_IMAGE.apply(records, offset, epoch, timestamp_ms)
@@ -183,9 +177,7 @@ def difference(before: MetadataImage, loaded: MetadataImage) -> MetadataDelta:
 
 def _changed(before: dict[int, V], after: dict[int, V]) -> dict[int, V | None]:
     """Entries that are new or different, and None for those that are gone."""
-    return {
-        key: after.get(key) for key in dict.fromkeys([*before, *after]) if before.get(key) != after.get(key)
-    }
+    return {key: after.get(key) for key in dict.fromkeys([*before, *after]) if before.get(key) != after.get(key)}
 
 
 def _difference_of_topics(before: TopicsImage, loaded: TopicsImage, delta: MetadataDelta) -> TopicsImage:

@@ -60,8 +60,9 @@ class Cluster:
 
     def append(self, records: Sequence[Message]) -> None:
         if records:
+            preview = self.controller.preview(records, len(self.log) + len(records) - 1, self.now_ms)
             self.log += records
-            self.controller.appended(records, len(self.log) - 1, self.now_ms)
+            self.controller.appended(preview, self.now_ms)
         if not self.hold:
             self.commit()
 
@@ -187,9 +188,7 @@ class Cluster:
             partition_index=0,
             leader_epoch=partition.leader_epoch,
             partition_epoch=partition.partition_epoch,
-            new_isr_with_epochs=[
-                BrokerState(broker_id=it, broker_epoch=self.epochs.get(it, -1)) for it in isr
-            ],
+            new_isr_with_epochs=[BrokerState(broker_id=it, broker_epoch=self.epochs.get(it, -1)) for it in isr],
             leader_recovery_state=0,
         )
         for field, value in fields.items():

@@ -41,26 +41,16 @@ def test_a_new_broker_is_fenced_until_it_has_applied_its_own_registration(make_c
         ({"is_migrating_zk_broker": True}, ErrorCode.BROKER_ID_NOT_REGISTERED),
         ({"features": []}, ErrorCode.INVALID_REGISTRATION),
         (
-            {
-                "features": [
-                    Feature(name="metadata.version", min_supported_version=7, max_supported_version=29)
-                ]
-            },
+            {"features": [Feature(name="metadata.version", min_supported_version=7, max_supported_version=29)]},
             ErrorCode.UNSUPPORTED_VERSION,
         ),
         (
-            {
-                "features": [
-                    Feature(name="metadata.version", min_supported_version=7, max_supported_version=30)
-                ]
-            },
+            {"features": [Feature(name="metadata.version", min_supported_version=7, max_supported_version=30)]},
             ErrorCode.UNSUPPORTED_VERSION,
         ),
     ],
 )
-def test_a_broker_that_does_not_fit_may_not_join(
-    cluster: Any, wrong: dict[str, Any], code: ErrorCode
-) -> None:
+def test_a_broker_that_does_not_fit_may_not_join(cluster: Any, wrong: dict[str, Any], code: ErrorCode) -> None:
     before = len(cluster.log)
     assert cluster.register(9, **wrong).error_code == code
     assert len(cluster.log) == before
@@ -265,9 +255,7 @@ def test_a_broker_whose_directories_are_all_cordoned_gets_no_new_replicas(cluste
     directories = cluster.image.cluster.brokers[3].log_directories
     cluster.heartbeat(3, cordoned_log_dirs=list(directories))
     assert cluster.image.cluster.brokers[3].cordoned_log_directories == directories
-    assert (
-        cluster.create_topic("t", partitions=1, factor=3).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
-    )
+    assert cluster.create_topic("t", partitions=1, factor=3).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert cluster.create_topic("t", partitions=6, factor=2).error_code == 0
     assert all(3 not in it.replicas for it in cluster.image.topics.by_name["t"].partitions.values())
     cluster.heartbeat(3, cordoned_log_dirs=[])
@@ -304,9 +292,7 @@ def test_a_new_active_controller_goes_on_from_what_was_committed(cluster: Any) -
 @pytest.mark.feature("KR-16")
 def test_a_controller_that_is_not_active_decides_nothing(cluster: Any) -> None:
     cluster.controller.resign()
-    response = cluster.controller.decide(
-        UnregisterBrokerRequest(broker_id=1), 0, len(cluster.log), cluster.now_ms
-    )
+    response = cluster.controller.decide(UnregisterBrokerRequest(broker_id=1), 0, len(cluster.log), cluster.now_ms)
     assert response.response.error_code == ErrorCode.NOT_CONTROLLER
     assert response.records == []
     assert cluster.controller.next_periodic_ms(cluster.now_ms) is None

@@ -28,15 +28,12 @@ from protocol.schema import decode, encode
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
-def alter(
-    cluster: Any, resource: tuple[int, str], *changes: tuple[str, int, str | None], **fields: Any
-) -> int:
+def alter(cluster: Any, resource: tuple[int, str], *changes: tuple[str, int, str | None], **fields: Any) -> int:
     wanted = AlterConfigsResource(
         resource_type=resource[0],
         resource_name=resource[1],
         configs=[
-            AlterableConfig(name=name, config_operation=operation, value=value)
-            for name, operation, value in changes
+            AlterableConfig(name=name, config_operation=operation, value=value) for name, operation, value in changes
         ],
     )
     (answer,) = cluster.send(IncrementalAlterConfigsRequest(resources=[wanted], **fields)).responses
@@ -74,7 +71,9 @@ def test_single_keys_are_set_deleted_extended_and_reduced(cluster: Any) -> None:
         ((TOPIC_RESOURCE, ""), ("retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST),
         ((BROKER_RESOURCE, "nine"), ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST),
         ((BROKER_RESOURCE, "9"), ("log.retention.ms", SET, "1"), ErrorCode.BROKER_ID_NOT_REGISTERED),
-        ((BROKER_RESOURCE, "1"), ("log.retention.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
+        ((BROKER_RESOURCE, "1"), ("log.retention.ms", SET, "soon"), ErrorCode.INVALID_REQUEST),
+        ((BROKER_RESOURCE, "1"), ("node.id", SET, "7"), ErrorCode.INVALID_REQUEST),
+        ((BROKER_RESOURCE, "1"), ("nonsense", SET, "7"), ErrorCode.INVALID_REQUEST),
         ((BROKER_RESOURCE, "1"), ("min.insync.replicas", SET, "1"), ErrorCode.INVALID_CONFIG),
         ((BROKER_RESOURCE, ""), ("min.insync.replicas", DELETE, None), ErrorCode.INVALID_CONFIG),
         ((8, "1"), ("root", SET, "INFO"), ErrorCode.INVALID_REQUEST),
@@ -116,9 +115,7 @@ def test_the_older_request_replaces_everything(cluster: Any) -> None:
             resource_name="t",
             configs=[legacy.AlterableConfig(name=name, value=value) for name, value in configs.items()],
         )
-        response = cluster.send(
-            legacy.AlterConfigsRequest(resources=[resource] * fields.pop("times", 1), **fields)
-        )
+        response = cluster.send(legacy.AlterConfigsRequest(resources=[resource] * fields.pop("times", 1), **fields))
         return [it.error_code for it in response.responses]
 
     assert replace({"segment.ms": "2000"}) == [0]
@@ -133,9 +130,7 @@ def test_the_older_request_replaces_everything(cluster: Any) -> None:
 # Features
 
 
-def update(
-    cluster: Any, name: str, level: int, upgrade_type: int = 1, version: int = 2, **fields: Any
-) -> int:
+def update(cluster: Any, name: str, level: int, upgrade_type: int = 1, version: int = 2, **fields: Any) -> int:
     key = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=upgrade_type)
     return int(cluster.send(UpdateFeaturesRequest(feature_updates=[key], **fields), version).error_code)
 
@@ -223,9 +218,7 @@ def test_all_updates_of_a_request_happen_or_none(make_cluster: Any) -> None:
 FILLED: dict[str, Any] = {
     "CreateTopicsRequest": CreateTopicsRequest(topics=[CreatableTopic(name="t")]),
     "DeleteTopicsRequest": DeleteTopicsRequest(topic_names=["t"]),
-    "CreatePartitionsRequest": CreatePartitionsRequest(
-        topics=[CreatePartitionsTopic(name="t", assignments=None)]
-    ),
+    "CreatePartitionsRequest": CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", assignments=None)]),
     "AlterConfigsRequest": legacy.AlterConfigsRequest(
         resources=[legacy.AlterConfigsResource(resource_type=2, resource_name="t")]
     ),

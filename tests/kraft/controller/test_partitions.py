@@ -137,9 +137,7 @@ def test_a_partition_goes_offline_and_online_with_its_last_replica(make_cluster:
     cluster.die(2)
     cluster.die(1)
     offline = cluster.partition("t")
-    assert (offline.leader, offline.isr, offline.elr) == (NO_LEADER, (1,), ()), (
-        "the last one stays in the ISR"
-    )
+    assert (offline.leader, offline.isr, offline.elr) == (NO_LEADER, (1,), ()), "the last one stays in the ISR"
     cluster.restart(2, clean=True)
     cluster.heartbeat(2)
     assert cluster.partition("t").leader == NO_LEADER, "broker 2 may lack records"
@@ -154,9 +152,7 @@ def test_a_partition_goes_offline_and_online_with_its_last_replica(make_cluster:
 def test_who_leaves_below_min_isr_stays_eligible(cluster: Any) -> None:
     cluster.create_topic("t", [1, 2, 3])
     cluster.die(3)
-    assert cluster.partition("t").elr == (), (
-        "two are enough for an acknowledgement, so broker 3 may lack some"
-    )
+    assert cluster.partition("t").elr == (), "two are enough for an acknowledgement, so broker 3 may lack some"
     cluster.die(2)
     assert (cluster.partition("t").isr, cluster.partition("t").elr) == ((1,), (2,))
     cluster.die(1)
@@ -196,9 +192,7 @@ def test_a_broker_that_restarts_before_it_is_missed_leaves_the_isr_all_the_same(
     cluster.create_topic("alone", [1])
     cluster.restart(1, clean=False)
     partition = cluster.partition("t")
-    assert (partition.leader, partition.isr, partition.elr) == (2, (2,), ()), (
-        "its log may lack its last records"
-    )
+    assert (partition.leader, partition.isr, partition.elr) == (2, (2,), ()), "its log may lack its last records"
     alone = cluster.partition("alone")
     assert (alone.leader, alone.isr, alone.elr, alone.last_known_elr) == (NO_LEADER, (), (), (1,))
     cluster.heartbeat(1)
@@ -265,9 +259,7 @@ def test_an_operator_may_ask_for_an_unclean_election(make_cluster: Any) -> None:
     cluster.start(1, 2)
     cluster.create_topic("t", [1, 2])
     cluster.propose_isr("t", [1])
-    ask = ElectLeadersRequest(
-        election_type=1, topic_partitions=[TopicPartitions(topic="t", partitions=[0, 5])]
-    )
+    ask = ElectLeadersRequest(election_type=1, topic_partitions=[TopicPartitions(topic="t", partitions=[0, 5])])
 
     def codes() -> list[int]:
         (topic,) = cluster.send(ask).replica_election_results
@@ -302,9 +294,7 @@ def test_preferred_leaders_get_their_partitions_back(cluster: Any) -> None:
     cluster.work()
     assert cluster.partition("t").leader == 1
     assert cluster.partition("t").isr == (2, 3, 1)
-    again = ElectLeadersRequest(
-        election_type=0, topic_partitions=[TopicPartitions(topic="t", partitions=[0])]
-    )
+    again = ElectLeadersRequest(election_type=0, topic_partitions=[TopicPartitions(topic="t", partitions=[0])])
     (topic,) = cluster.send(again).replica_election_results
     assert topic.partition_result[0].error_code == ErrorCode.ELECTION_NOT_NEEDED
 

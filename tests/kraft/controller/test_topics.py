@@ -129,9 +129,7 @@ def test_assignments_by_hand_leave_counts_open_and_have_no_gaps(cluster: Any) ->
     assert cluster.create_topic("t", [4, 2], [3, 4]).error_code == 0
     partition = cluster.partition("t")
     assert (partition.leader, partition.isr) == (2, (2,)), "a fenced broker is no member of a new ISR"
-    request = CreateTopicsRequest(
-        topics=[CreatableTopic(name="gap", num_partitions=-1, replication_factor=-1)]
-    )
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="gap", num_partitions=-1, replication_factor=-1)])
     from protocol.messages.create_topics import CreatableReplicaAssignment
 
     request.topics[0].assignments = [CreatableReplicaAssignment(partition_index=1, broker_ids=[1])]
@@ -169,14 +167,10 @@ def test_validate_only_answers_and_changes_nothing(cluster: Any) -> None:
 
 @pytest.mark.feature("AD-01")
 def test_a_request_for_too_much_is_refused_whole(cluster: Any) -> None:
-    huge = CreateTopicsRequest(
-        topics=[CreatableTopic(name="t", num_partitions=2**31 - 1, replication_factor=1)]
-    )
+    huge = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=2**31 - 1, replication_factor=1)])
     assert cluster.send(huge).topics[0].error_code == ErrorCode.POLICY_VIOLATION
     cluster.create_topic("t", partitions=1, factor=1)
-    grow = CreatePartitionsRequest(
-        topics=[CreatePartitionsTopic(name="t", count=2**31 - 1, assignments=None)]
-    )
+    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2**31 - 1, assignments=None)])
     assert cluster.send(grow).results[0].error_code == ErrorCode.POLICY_VIOLATION
 
 
@@ -327,9 +321,7 @@ def test_fenced_brokers_follow_only_where_they_must() -> None:
     assert place_replicas(alone, 4, 2, seeded()) == [(1, 2)] * 4
 
 
-@pytest.mark.parametrize(
-    ("count", "fenced", "factor"), [(3, False, 4), (3, True, 1), (0, False, 1), (3, False, 0)]
-)
+@pytest.mark.parametrize(("count", "fenced", "factor"), [(3, False, 4), (3, True, 1), (0, False, 1), (3, False, 0)])
 def test_placement_that_is_impossible(count: int, fenced: bool, factor: int) -> None:
     brokers = [UsableBroker(it, None, fenced) for it in range(count)]
     with pytest.raises(KafkaError) as refused:

@@ -162,9 +162,7 @@ def test_a_topic_made_and_removed_in_one_run_leaves_no_trace(image: MetadataImag
 def test_brokers_change_state_by_records_of_their_own_epoch_only(image: MetadataImage) -> None:
     unfenced = applied(image, BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, fenced=-1))
     assert unfenced.cluster.brokers[1].active
-    leaving = applied(
-        unfenced, BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, in_controlled_shutdown=1)
-    )
+    leaving = applied(unfenced, BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, in_controlled_shutdown=1))
     assert not leaving.cluster.brokers[1].active
     assert not leaving.cluster.brokers[1].fenced
     old_kind = applied(image, UnfenceBrokerRecord(id=1, epoch=1))
@@ -276,6 +274,14 @@ def test_controllers_register_their_endpoints(image: MetadataImage) -> None:
     later = applied(image, RegisterControllerRecord(controller_id=100, incarnation_id=b"C" * 16))
     assert later.cluster.controllers[100].incarnation_id == b"C" * 16
     assert later.cluster.brokers is image.cluster.brokers
+
+
+def test_a_control_batch_of_the_log_moves_the_image_on(image: MetadataImage) -> None:
+    loader = MetadataLoader(image)
+    (delta,) = loader.handle_commit(9, 4, 77, [])
+    assert delta.is_empty
+    assert (loader.image.offset, loader.image.epoch, loader.last_offset) == (9, 4, 9)
+    assert loader.image.topics is image.topics
 
 
 # Transactions

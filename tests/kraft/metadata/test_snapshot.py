@@ -188,9 +188,7 @@ def test_a_formatted_cluster_starts_with_the_highest_levels() -> None:
     assert records[0].feature_level == 30
     image = EMPTY_IMAGE.apply(records, 1, 1, 0)
     assert image.features.elr_enabled
-    assert [it.name for it in bootstrap_records({"eligible.leader.replicas.version": 0})] == [
-        "metadata.version"
-    ]
+    assert [it.name for it in bootstrap_records({"eligible.leader.replicas.version": 0})] == ["metadata.version"]
 
 
 @pytest.mark.parametrize(
