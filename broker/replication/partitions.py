@@ -61,12 +61,16 @@ class Partitions:
         store: LogStore,
         host: PartitionHost,
         topic_config: Callable[[MetadataImage, str], TopicConfig],
+        broker_epoch: Callable[[], int],
     ) -> None:
-        """`topic_config` resolves the settings of a topic by its name."""
+        """`topic_config` resolves the settings of a topic by its name; `broker_epoch` is our
+        registration's.
+        """
         self._settings = settings
         self._store = store
         self._host = host
         self._topic_config = topic_config
+        self._broker_epoch = broker_epoch
         self.image = MetadataImage()
         """What was applied last."""
         self._by_id: dict[PartitionKey, Partition] = {}
@@ -162,6 +166,8 @@ class Partitions:
             self._replica_settings(config),
             partition_log.log_end_offset,
             partition_log.high_watermark,
+            # The log may have seen a later epoch than an old state of the metadata: that one is history.
+            leader_epoch=partition_log.latest_epoch,
         )
         partition = Partition(topic.name, topic.id, partition_log, replica, self._host)
         self._by_id[key] = partition
