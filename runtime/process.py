@@ -61,6 +61,10 @@ Load = Callable[[str, str, Mapping[str, str]], Program]
 """From the text of a configuration file, its name, and overrides. Raises `SettingsError`."""
 
 
+class CannotRun(Exception):
+    """The node cannot run as things are; the message says in one line why, and needs no traceback."""
+
+
 class ArgumentError(Exception):
     """The command line cannot be understood; one line."""
 
@@ -142,7 +146,7 @@ def run_program(program: Program, log_file: str | None = None) -> int:
         log.warning("%s", warning)
     try:
         trio.run(_run_until_signal, program, started_at)
-    except (SettingsError, OSError) as error:
+    except (SettingsError, CannotRun, OSError) as error:
         # What the machine refuses (a port, a directory) needs no traceback to be understood.
         log.error("%s cannot run: %s", program.name, error, exc_info=log.isEnabledFor(logging.DEBUG))
         return EXIT_FAILED
@@ -240,4 +244,4 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> str:
 
 def _unexpected(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
     """What of the group deserves a traceback: all but the machine's and the user's refusals."""
-    return group.split((SettingsError, OSError))[1]
+    return group.split((SettingsError, CannotRun, OSError))[1]

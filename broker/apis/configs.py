@@ -1,0 +1,232 @@
+"""DescribeConfigs (32), ListConfigResources (74), and the loggers' part of IncrementalAlterConfigs (44).
+
+All values come from this broker's metadata image and its own file. Changes of topics' and brokers' configs go on to
+the controller; only a broker's log levels live and die with its process.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from broker.forwarding import forward
+from kraft.metadata.image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from runtime.dispatch import Call
+from settings.describe import (
+    BrokerLayers,
+    ConfigEntry,
+    ConfigSource,
+    describe_broker_configs,
+    describe_cluster_defaults,
+    describe_topic_configs,
+)
+
+if TYPE_CHECKING:
+    from broker.services import BrokerServices
+
+LEVELS = ("FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE")
+"""Kafka's names of log levels."""
+
+_TO_PYTHON = {"FATAL": "CRITICAL", "WARN": "WARNING", "TRACE": "DEBUG"}
+_TO_KAFKA = {"CRITICAL": "FATAL", "WARNING": "WARN"}
+_STRING_TYPE = 2
+_SET, _DELETE = 0, 1
+
+
+def layers_of(broker: BrokerServices) -> BrokerLayers:
+    """The raw values that count on this broker, by where they were set."""
+    configs = broker.metadata.image.configs
+    return BrokerLayers(
+        static=broker.static,
+        cluster_default=configs.get((BROKER_RESOURCE, ""), {}),
+        per_broker=configs.get((BROKER_RESOURCE, str(broker.settings.node_id)), {}),
+    )
+
+
+def describe_configs(broker: BrokerServices, call: Call) -> None:
+    request: DescribeConfigsRequest = call.message
+    response = DescribeConfigsResponse()
+    for resource in request.resources:
+        result = DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+        )
+        try:
+            entries = _entries(broker, resource)
+        except KafkaError as error:
+            result.error_code = error.code
+            result.error_message = error.message
+        else:
+            wanted = resource.configuration_keys
+            result.configs = [
+                _result(entry, request.include_synonyms)
+                for entry in entries
+                if wanted is None or entry.name in wanted
+            ]
+        response.results.append(result)
+    call.answer(response)
+
+
+def _entries(broker: BrokerServices, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    image = broker.metadata.image
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == TOPIC_RESOURCE:
+        if name not in image.topics.by_name:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        return describe_topic_configs(image.configs.get((kind, name), {}), layers_of(broker))
+    if kind == BROKER_RESOURCE:
+        if not name:
+            return describe_cluster_defaults(layers_of(broker))
+        _check_own_id(broker, name)
+        return describe_broker_configs(layers_of(broker))
+    if kind == BROKER_LOGGER_RESOURCE:
+        _check_own_id(broker, name)
+        return [_logger_entry(logger) for logger in _loggers()]
+    if kind in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
+        source = ConfigSource.CLIENT_METRICS if kind == CLIENT_METRICS_RESOURCE else ConfigSource.GROUP
+        return [
+            ConfigEntry(key, value, source, False, False, _STRING_TYPE, ())
+            for key, value in sorted(image.configs.get((kind, name), {}).items())
+        ]
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"unsupported resource type {kind}")
+
+
+def _check_own_id(broker: BrokerServices, name: str) -> None:
+    """Only a broker itself knows its file and its loggers."""
+    own_id = broker.settings.node_id
+    if name != str(own_id):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {own_id}; ask broker {name!r} itself")
+
+
+def _result(entry: ConfigEntry, include_synonyms: bool) -> DescribeConfigsResourceResult:
+    result = DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        config_type=entry.type_number,
+        documentation=None,
+    )
+    if include_synonyms:
+        result.synonyms = [
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in entry.synonyms
+        ]
+    return result
+
+
+def _loggers() -> list[logging.Logger]:
+    """The root and every logger of ours, by name."""
+    names = sorted(name for name in logging.root.manager.loggerDict if name.split(".")[0] in _ROOMS)
+    return [logging.root, *(logging.getLogger(name) for name in names)]
+
+
+_ROOMS = frozenset({"broker", "kraft", "runtime", "storage"})
+
+
+def _logger_entry(logger: logging.Logger) -> ConfigEntry:
+    level = logging.getLevelName(logger.getEffectiveLevel())
+    return ConfigEntry(
+        logger.name,
+        _TO_KAFKA.get(level, level),
+        ConfigSource.DYNAMIC_BROKER_LOGGER,
+        False,
+        False,
+        _STRING_TYPE,
+        (),
+    )
+
+
+def list_config_resources(broker: BrokerServices, call: Call) -> None:
+    """Every resource that may have configs; v0 knows client metrics only (KIP-1142)."""
+    request: ListConfigResourcesRequest = call.message
+    image = broker.metadata.image
+    types = list(dict.fromkeys(request.resource_types)) if call.version > 0 else [CLIENT_METRICS_RESOURCE]
+    brokers = [str(broker_id) for broker_id in sorted(image.cluster.brokers)]
+    names = {
+        TOPIC_RESOURCE: sorted(image.topics.by_name),
+        BROKER_RESOURCE: [*brokers, ""] if (BROKER_RESOURCE, "") in image.configs else brokers,
+        BROKER_LOGGER_RESOURCE: brokers,
+        CLIENT_METRICS_RESOURCE: sorted(n for kind, n in image.configs if kind == CLIENT_METRICS_RESOURCE),
+        GROUP_RESOURCE: sorted(n for kind, n in image.configs if kind == GROUP_RESOURCE),
+    }
+    response = ListConfigResourcesResponse()
+    for kind in types or names:
+        if kind not in names:
+            response.error_code = ErrorCode.UNSUPPORTED_VERSION
+            response.config_resources = []
+            break
+        response.config_resources += [
+            ConfigResource(resource_name=name, resource_type=kind) for name in names[kind]
+        ]
+    call.answer(response)
+
+
+def incremental_alter_configs(broker: BrokerServices, call: Call) -> None:
+    """Log levels are set here; everything else goes on to the controller. Tools never mix the two."""
+    request: IncrementalAlterConfigsRequest = call.message
+    if not request.resources or any(r.resource_type != BROKER_LOGGER_RESOURCE for r in request.resources):
+        forward(broker, call)
+        return
+    response = IncrementalAlterConfigsResponse()
+    for resource in request.resources:
+        result = AlterConfigsResourceResponse(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+        )
+        try:
+            _check_own_id(broker, resource.resource_name)
+            levels = _checked_levels(resource)
+        except KafkaError as error:
+            result.error_code = error.code
+            result.error_message = error.message
+        else:
+            if not request.validate_only:
+                for name, level in levels.items():
+                    logging.getLogger(name).setLevel(level)
+        response.responses.append(result)
+    call.answer(response)
+
+
+def _checked_levels(resource: AlterConfigsResource) -> dict[str, int]:
+    known = {logger.name for logger in _loggers()}
+    levels: dict[str, int] = {}
+    for config in resource.configs:
+        if config.name not in known:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no logger {config.name}")
+        if config.config_operation == _DELETE and config.name != logging.root.name:
+            levels[config.name] = logging.NOTSET
+        elif config.config_operation == _SET and config.value in LEVELS:
+            levels[config.name] = logging.getLevelNamesMapping()[_TO_PYTHON.get(config.value, config.value)]
+        elif config.config_operation == _SET:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{config.value!r} is no log level; use one of {', '.join(LEVELS)}"
+            )
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a log level can be set, and other than root's deleted")
+    return levels

@@ -1,0 +1,83 @@
+"""DeleteRecords (21): hides what is below an offset, and answers once every live replica has done so (KIP-107)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.apis.lookup import find_leader
+from broker.purgatory import DelayedOperation
+from broker.replication.partition import Partition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from runtime.dispatch import Call
+
+if TYPE_CHECKING:
+    from broker.services import BrokerServices
+
+
+def delete_records(broker: BrokerServices, call: Call) -> None:
+    request: DeleteRecordsRequest = call.message
+    response = DeleteRecordsResponse()
+    deletion = _Deletion(call, response)
+    for topic in request.topics:
+        results = DeleteRecordsTopicResult(name=topic.name)
+        response.topics.append(results)
+        for asked in topic.partitions:
+            result = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
+            results.partitions.append(result)
+            try:
+                partition = find_leader(broker, topic.name, asked.partition_index)
+                result.low_watermark = partition.delete_records(asked.offset)
+            except KafkaError as error:
+                result.error_code = error.code
+            else:
+                deletion.waits_for(partition, result)
+    deadline_ms = broker.world.monotonic.now_ms() + max(0, request.timeout_ms)
+    keys = deletion.keys()
+    if not keys:
+        deletion.force_complete()
+    else:
+        broker.deletions.try_complete_else_watch(deletion, keys, deadline_ms)
+
+
+class _Deletion(DelayedOperation):
+    """Waits until the low watermark of each partition has reached its log start offset."""
+
+    __slots__ = ("_call", "_response", "_waiting")
+
+    def __init__(self, call: Call, response: DeleteRecordsResponse) -> None:
+        super().__init__()
+        self._call = call
+        self._response = response
+        self._waiting: list[tuple[Partition, DeleteRecordsPartitionResult, int]] = []
+
+    def waits_for(self, partition: Partition, result: DeleteRecordsPartitionResult) -> None:
+        self._waiting.append((partition, result, partition.log.log_start_offset))
+
+    def keys(self) -> list[tuple[bytes | str, int]]:
+        return [(partition.topic_id, partition.index) for partition, _, _ in self._waiting]
+
+    def try_complete(self) -> bool:
+        outstanding = []
+        for partition, result, wanted_offset in self._waiting:
+            error = partition.replica.leader_error()
+            if error is not None:
+                result.error_code = error
+                result.low_watermark = -1
+                continue
+            result.low_watermark = partition.low_watermark
+            if result.low_watermark < wanted_offset:
+                outstanding.append((partition, result, wanted_offset))
+        self._waiting = outstanding
+        return not outstanding and self.force_complete()
+
+    def on_complete(self) -> None:
+        for _, result, _ in self._waiting:
+            result.error_code = ErrorCode.REQUEST_TIMED_OUT
+            result.low_watermark = -1
+        self._call.answer(self._response)

@@ -1,0 +1,137 @@
+"""DescribeCluster (60) and DescribeTopicPartitions (75), both answered from this broker's metadata image."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.apis.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, topic_name_is_legal
+from broker.metadata_cache import INTERNAL_TOPICS, NO_LEADER, node_of
+from kraft.metadata.image import TopicImage
+from protocol.errors import ErrorCode
+from protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from protocol.primitives import ZERO_UUID
+from runtime.dispatch import Call
+
+if TYPE_CHECKING:
+    from broker.services import BrokerServices
+
+ENDPOINT_TYPE_BROKERS = 1
+
+
+def describe_cluster(broker: BrokerServices, call: Call) -> None:
+    request: DescribeClusterRequest = call.message
+    response = DescribeClusterResponse(
+        cluster_id=broker.metadata.cluster_id, endpoint_type=request.endpoint_type
+    )
+    if request.endpoint_type != ENDPOINT_TYPE_BROKERS:
+        response.error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        response.error_message = "this is a broker's listener; controllers are described by controllers"
+        if request.endpoint_type != 2:
+            response.error_code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            response.error_message = f"unknown endpoint type {request.endpoint_type}"
+        call.answer(response)
+        return
+    listener_name = call.request.listener_name
+    brokers = broker.metadata.image.cluster.brokers
+    for broker_id in sorted(brokers):
+        image = brokers[broker_id]
+        node = node_of(image, listener_name)
+        if node is None or (image.fenced and not request.include_fenced_brokers):
+            continue
+        response.brokers.append(
+            DescribeClusterBroker(
+                broker_id=broker_id, host=node.host, port=node.port, rack=node.rack, is_fenced=image.fenced
+            )
+        )
+    alive = broker.metadata.alive_nodes(listener_name)
+    own_id = broker.settings.node_id
+    response.controller_id = own_id if own_id in alive else next(iter(alive), NO_LEADER)
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    call.answer(response)
+
+
+def describe_topic_partitions(broker: BrokerServices, call: Call) -> None:
+    """Pages of at most max.request.partition.size.limit partitions, topics in the order of their names (KIP-966)."""
+    request: DescribeTopicPartitionsRequest = call.message
+    response = DescribeTopicPartitionsResponse()
+    by_name = broker.metadata.image.topics.by_name
+    asked = {topic.name for topic in request.topics}
+    names = sorted(asked or by_name)
+    first_partition = 0
+    if request.cursor is not None:
+        cursor = request.cursor
+        names = [name for name in names if name >= cursor.topic_name]
+        if cursor.partition_index < 0:
+            call.abort("a cursor with a negative partition index")
+            return
+        first_partition = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
+    room = max(
+        0, min(request.response_partition_limit, broker.settings.max_request_partition_size_limit)
+    )
+    for name in names:
+        topic = by_name.get(name)
+        if topic is None:
+            response.topics.append(_unknown_topic(name))
+            continue
+        if room == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=first_partition)
+            break
+        indexes = [index for index in sorted(topic.partitions) if index >= first_partition]
+        response.topics.append(_describe(broker, topic, indexes[:room], call.request.listener_name))
+        if len(indexes) > room:
+            response.next_cursor = Cursor(topic_name=name, partition_index=indexes[room])
+            break
+        room -= len(indexes)
+        first_partition = 0
+    call.answer(response)
+
+
+def _unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
+    legal = topic_name_is_legal(name)
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION,
+        name=name,
+        topic_id=ZERO_UUID,
+        is_internal=name in INTERNAL_TOPICS,
+    )
+
+
+def _describe(
+    broker: BrokerServices, topic: TopicImage, indexes: list[int], listener_name: str
+) -> DescribeTopicPartitionsResponseTopic:
+    nodes = broker.metadata.alive_nodes(listener_name)
+    described = DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+    for index in indexes:
+        partition = topic.partitions[index]
+        has_leader = partition.leader in nodes
+        described.partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=partition.leader if has_leader else NO_LEADER,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                eligible_leader_replicas=list(partition.elr),
+                last_known_elr=list(partition.last_known_elr),
+                offline_replicas=broker.metadata.offline_replicas(partition),
+            )
+        )
+    return described

@@ -1,0 +1,271 @@
+"""Fetch (1): consumers read what is committed, followers all there is; both may wait for more.
+
+A follower's fetch is also its report: the offset it asks for is the end of its log, and may move the high watermark
+(which completes produces) before anything is read. The answer's records are regions of segment files; their bytes go
+from the page cache to the socket without passing through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from broker.fetch_sessions import (
+    TOPIC_IDS_FROM_VERSION,
+    Answer,
+    FetchContext,
+    PartitionKey,
+    TopicKey,
+    by_topic,
+)
+from broker.purgatory import DelayedOperation
+from broker.replication.partition import FetchKind, Partition, ReadRequest
+from broker.replication.replica import FollowerFetch
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from runtime.dispatch import Call
+
+if TYPE_CHECKING:
+    from broker.services import BrokerServices
+
+CONSUMER = -1
+READ_COMMITTED = 1
+UNKNOWN_EPOCH = -1
+_LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+_LEADER_HINTS_FROM_VERSION = 16
+"""Older versions carry the leader, but not where it is (KIP-951)."""
+
+
+def fetch(broker: BrokerServices, call: Call) -> None:
+    request: FetchRequest = call.message
+    version = call.version
+    replica_id, broker_epoch = request.replica_id, UNKNOWN_EPOCH
+    if version >= 15:
+        replica_id, broker_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
+    from_follower = replica_id >= 0
+    now_ms = broker.world.monotonic.now_ms()
+    context = broker.sessions.open(request, version, from_follower=from_follower, now_ms=now_ms)
+    attempt = _Fetch(broker, call, context, replica_id, broker_epoch)
+    if context.error != ErrorCode.NONE:
+        attempt.answer()
+        return
+    attempt.read()
+    if from_follower and broker.deletions.delayed:
+        for key, wanted in context.wanted:
+            broker.deletions.check_and_complete((key, wanted.partition))
+    if request.max_wait_ms <= 0 or attempt.is_satisfied() or not context.wanted:
+        attempt.answer()
+        return
+    keys = [(key, wanted.partition) for key, wanted in context.wanted]
+    broker.fetches.try_complete_else_watch(attempt, keys, now_ms + request.max_wait_ms)
+
+
+class _Fetch(DelayedOperation):
+    """One fetch request, from the first read to the answer. Looked at again when a partition of it changes."""
+
+    __slots__ = (
+        "_answers",
+        "_broker",
+        "_broker_epoch",
+        "_bytes_read",
+        "_call",
+        "_context",
+        "_failed",
+        "_fresh",
+        "_kind",
+        "_max_bytes",
+        "_min_bytes",
+        "_partitions",
+        "_replica_id",
+    )
+
+    def __init__(
+        self, broker: BrokerServices, call: Call, context: FetchContext, replica_id: int, broker_epoch: int
+    ) -> None:
+        super().__init__()
+        request: FetchRequest = call.message
+        self._broker = broker
+        self._call = call
+        self._context = context
+        self._replica_id = replica_id
+        self._broker_epoch = broker_epoch
+        if replica_id >= 0:
+            self._kind = FetchKind.REPLICA
+        elif request.isolation_level == READ_COMMITTED:
+            self._kind = FetchKind.READ_COMMITTED
+        else:
+            self._kind = FetchKind.READ_UNCOMMITTED
+        self._max_bytes = request.max_bytes if replica_id >= 0 else min(
+            request.max_bytes, broker.settings.fetch_max_bytes
+        )
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._answers: list[Answer] = []
+        self._partitions: list[tuple[Partition, FetchPartition, int, int]] = []
+        """What can be waited for: the partition, the question, and where its log began and ended for this reader."""
+        self._bytes_read = 0
+        self._failed = False
+        self._fresh = False
+        """What was read is what there is: nothing ran in between."""
+
+    # -- reading
+
+    def read(self, *, again: bool = False) -> None:
+        """Read every partition in turn; `again`: the followers' reports were taken the first time."""
+        answers: list[Answer] = []
+        self._partitions = []
+        self._bytes_read = 0
+        self._failed = False
+        left = self._max_bytes
+        for key, wanted in self._context.wanted:
+            data = self._read_one(key, wanted, left, again)
+            if data.records:
+                size = len(data.records)
+                self._bytes_read += size
+                left = max(0, left - size)
+            answers.append((key, data))
+        self._answers = answers
+
+    def _read_one(self, key: TopicKey, wanted: FetchPartition, left: int, again: bool) -> PartitionData:
+        index = wanted.partition
+        broker = self._broker
+        partition = broker.partitions.find(key, index)
+        if partition is None:
+            return self._failure(index, broker.partitions.missing_error(key, index))
+        try:
+            return self._read_log(partition, wanted, left, again)
+        except KafkaError as failure:
+            return self._failure(index, failure.code, partition)
+
+    def _read_log(
+        self, partition: Partition, wanted: FetchPartition, left: int, again: bool
+    ) -> PartitionData:
+        # The first batch of an answer is sent whole even if it is bigger than was asked for (KIP-74).
+        request = ReadRequest(
+            self._kind,
+            wanted.fetch_offset,
+            min(wanted.partition_max_bytes, left),
+            wanted.current_leader_epoch,
+            wanted.last_fetched_epoch,
+            at_least_one_batch=self._bytes_read == 0 and left > 0,
+        )
+        if self._replica_id < 0 or again:
+            found = partition.read(request)
+        else:
+            report = FollowerFetch(
+                self._replica_id, self._broker_epoch, wanted.fetch_offset, wanted.log_start_offset
+            )
+            found = partition.follower_read(report, request)
+        data = PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=found.high_watermark,
+            last_stable_offset=found.last_stable_offset,
+            log_start_offset=found.log_start_offset,
+            records=found.records.region if found.records is not None else b"",
+        )
+        if found.diverging_epoch is not None:
+            self._failed = True
+            epoch, end_offset = found.diverging_epoch
+            data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        if self._kind is FetchKind.READ_COMMITTED:
+            data.aborted_transactions = []
+        self._partitions.append((partition, wanted, found.log_start_offset, self._readable(partition)))
+        return data
+
+    def _readable(self, partition: Partition) -> int:
+        """Up to where this fetcher may read now."""
+        log = partition.log
+        if self._kind is FetchKind.REPLICA:
+            return log.log_end_offset
+        return log.last_stable_offset if self._kind is FetchKind.READ_COMMITTED else log.high_watermark
+
+    def _failure(
+        self, index: int, error: ErrorCode, partition: Partition | None = None
+    ) -> PartitionData:
+        self._failed = True
+        data = PartitionData(
+            partition_index=index, error_code=error, high_watermark=-1, log_start_offset=-1, records=b""
+        )
+        if partition is not None and error in _LEADER_MOVED and self._call.version >= _LEADER_HINTS_FROM_VERSION:
+            leader = partition.known_leader()
+            data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+        return data
+
+    # -- waiting
+
+    def is_satisfied(self) -> bool:
+        """Enough was read, or there is something else that has to be told at once."""
+        return self._failed or self._bytes_read >= self._min_bytes
+
+    def try_complete(self) -> bool:
+        """A partition changed: anything to answer with? Only then are logs read again."""
+        news = False
+        for partition, wanted, log_start_offset, readable in self._partitions:
+            replica = partition.replica
+            if not replica.is_leader or (
+                wanted.current_leader_epoch not in (UNKNOWN_EPOCH, replica.leader_epoch)
+            ):
+                return self.force_complete()
+            if self._replica_id >= 0 and partition.log.log_start_offset != log_start_offset:
+                # Somebody may be waiting for the followers to delete, too.
+                return self.force_complete()
+            if self._readable(partition) != readable:
+                news = True
+                break
+        if not news:
+            return False
+        self.read(again=True)
+        if not self.is_satisfied():
+            return False
+        self._fresh = True
+        return self.force_complete()
+
+    def on_complete(self) -> None:
+        if not self._call.slot.connection_closed:
+            if not self._fresh:
+                self.read(again=True)
+            self.answer()
+
+    # -- answering
+
+    def answer(self) -> None:
+        broker, call, context = self._broker, self._call, self._context
+        answers: Sequence[Answer] = context.finish(self._answers, broker.world.monotonic.now_ms())
+        response = FetchResponse(error_code=context.error, session_id=context.session_id)
+        with_ids = call.version >= TOPIC_IDS_FROM_VERSION
+        for key, partitions in by_topic(answers).items():
+            topic = FetchableTopicResponse(partitions=partitions)
+            if with_ids:
+                assert isinstance(key, bytes)
+                topic.topic_id = key
+            else:
+                assert isinstance(key, str)
+                topic.topic = key
+            response.responses.append(topic)
+        if self._failed and call.version >= _LEADER_HINTS_FROM_VERSION:
+            response.node_endpoints = leader_endpoints(broker, call, answers)
+        call.answer(response)
+
+
+def leader_endpoints(broker: BrokerServices, call: Call, answers: Sequence[Answer]) -> list[NodeEndpoint]:
+    """Where the leaders are that the answers point at, so that the client need not ask for metadata."""
+    leaders = sorted({data.current_leader.leader_id for _, data in answers if data.current_leader.leader_id >= 0})
+    endpoints = []
+    for leader_id in leaders:
+        node = broker.metadata.node(leader_id, call.request.listener_name)
+        if node is not None:
+            endpoints.append(NodeEndpoint(node_id=leader_id, host=node.host, port=node.port, rack=node.rack))
+    return endpoints
+
+
+def watch_keys(topic_id: bytes, topic: str, index: int) -> tuple[PartitionKey, PartitionKey]:
+    """Fetches of a partition wait under its topic's id or its name, as their version had it."""
+    return (topic_id, index), (topic, index)

@@ -1,0 +1,109 @@
+"""ListOffsets (2) and OffsetForLeaderEpoch (23): which offset belongs to a time, to an end, to an epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.apis.lookup import find_leader
+from broker.replication.partition import Partition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from runtime.dispatch import Call
+
+if TYPE_CHECKING:
+    from broker.services import BrokerServices
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+"""The version of ListOffsets that brought each meaning of a negative timestamp."""
+
+CONSUMER = -1
+READ_COMMITTED = 1
+
+Found = tuple[int, int, int]
+"""(timestamp, offset, leader epoch), -1 where there is none."""
+
+NOT_FOUND: Found = (-1, -1, -1)
+
+
+def list_offsets(broker: BrokerServices, call: Call) -> None:
+    request: ListOffsetsRequest = call.message
+    response = ListOffsetsResponse()
+    for topic in request.topics:
+        answers = ListOffsetsTopicResponse(name=topic.name)
+        response.topics.append(answers)
+        indexes = [asked.partition_index for asked in topic.partitions]
+        for asked in topic.partitions:
+            answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+            answers.partitions.append(answer)
+            try:
+                if indexes.count(asked.partition_index) > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                partition = find_leader(broker, topic.name, asked.partition_index, asked.current_leader_epoch)
+                answer.timestamp, answer.offset, answer.leader_epoch = _look_up(partition, request, asked, call)
+            except KafkaError as error:
+                answer.error_code = error.code
+    call.answer(response)
+
+
+def _look_up(
+    partition: Partition, request: ListOffsetsRequest, asked: ListOffsetsPartition, call: Call
+) -> Found:
+    log, timestamp = partition.log, asked.timestamp
+    if timestamp < EARLIEST_PENDING_UPLOAD or call.version < FIRST_VERSION.get(timestamp, 0):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    from_consumer = request.replica_id == CONSUMER
+    end_offset = log.log_end_offset
+    if from_consumer:
+        committed = request.isolation_level == READ_COMMITTED
+        end_offset = log.last_stable_offset if committed else log.high_watermark
+        if timestamp not in (EARLIEST, EARLIEST_LOCAL) and not partition.replica.high_watermark_is_current:
+            # A new leader may yet raise its high watermark over what the old one served (KIP-207).
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+    if timestamp == LATEST:
+        return (-1, end_offset, partition.leader_epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
+        start = log.log_start_offset
+        epoch = log.epochs.epoch_for_offset(start)
+        return (-1, start, epoch)
+    if timestamp == LATEST_TIERED:
+        return NOT_FOUND
+    found = log.offset_for_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    if found is None or found.offset >= end_offset:
+        return NOT_FOUND
+    return found
+
+
+def offset_for_leader_epoch(broker: BrokerServices, call: Call) -> None:
+    request: OffsetForLeaderEpochRequest = call.message
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        results = OffsetForLeaderTopicResult(topic=topic.topic)
+        response.topics.append(results)
+        for asked in topic.partitions:
+            result = EpochEndOffset(partition=asked.partition)
+            results.partitions.append(result)
+            try:
+                partition = find_leader(broker, topic.topic, asked.partition, asked.current_leader_epoch)
+                result.leader_epoch, result.end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
+            except KafkaError as error:
+                result.error_code = error.code
+    call.answer(response)

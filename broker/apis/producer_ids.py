@@ -1,0 +1,55 @@
+"""InitProducerId (22) for idempotent producers, and FindCoordinator (10) while there are no coordinators yet.
+
+A transactional id, and any look-up of a coordinator, is answered COORDINATOR_NOT_AVAILABLE: clients wait and ask
+again, and learn nothing wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from runtime.dispatch import Call
+
+if TYPE_CHECKING:
+    from broker.services import BrokerServices
+
+
+def init_producer_id(broker: BrokerServices, call: Call) -> None:
+    broker.nursery.start_soon(_init_producer_id, broker, call)
+
+
+async def _init_producer_id(broker: BrokerServices, call: Call) -> None:
+    request: InitProducerIdRequest = call.message
+    response = InitProducerIdResponse(producer_epoch=-1)
+    try:
+        if request.transactional_id is not None:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE if request.transactional_id else ErrorCode.INVALID_REQUEST
+            raise KafkaError(code, "transactions are not served yet")
+        # An idempotent producer has no state to keep: whatever id and epoch it had, it begins anew (KIP-360).
+        response.producer_id = await broker.producer_ids.next_id(broker.lifecycle.broker_epoch)
+        response.producer_epoch = 0
+    except KafkaError as error:
+        response.error_code = error.code
+    call.answer(response)
+
+
+def find_coordinator(broker: BrokerServices, call: Call) -> None:
+    request: FindCoordinatorRequest = call.message
+    error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    message = "there are no coordinators in this cluster yet"
+    if call.version < 4:
+        call.answer(
+            FindCoordinatorResponse(error_code=error, error_message=message, node_id=-1, host="", port=-1)
+        )
+        return
+    call.answer(
+        FindCoordinatorResponse(
+            coordinators=[
+                Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message)
+                for key in request.coordinator_keys
+            ]
+        )
+    )

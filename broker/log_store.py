@@ -1,0 +1,127 @@
+"""The broker's log directories as its partitions see them: opens, makes and deletes logs, and knows where they lie.
+
+What is slow at a start (recovery of every log) runs away from the event loop before the first partition is used.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+import trio
+
+from kraft.metadata.image import MetadataImage
+from protocol.errors import ErrorCode, KafkaError
+from protocol.primitives import ZERO_UUID
+from runtime.world import World
+from settings.topic import TopicConfig
+from storage.directories import ConfigOf, DirectoryFailure, LogDirectories, OpenLog
+from storage.log import PartitionLog
+from storage.log_directory import LogDirectoryError
+
+log = logging.getLogger(__name__)
+
+
+class LogStore:
+    """Owns nothing itself: `directories` does."""
+
+    def __init__(self, directories: LogDirectories, world: World) -> None:
+        self.directories = directories
+        self._world = world
+        self.misplaced: dict[tuple[bytes, int], bytes] = {}
+        """(topic id, partition) to the id of the directory it is in, where the metadata says something else."""
+
+    # -- at the start
+
+    async def load(self, config_of: ConfigOf, threads: int) -> None:
+        """Open and recover every log there is, `threads` at a time."""
+        now_ms = self._world.wall_clock.now_ms()
+        started_ms = self._world.monotonic.now_ms()
+        work = await self._world.run_blocking(partial(self.directories.load_work, config_of, now_ms))
+        shares = [work[start::threads] for start in range(threads)]
+        async with trio.open_nursery() as nursery:
+            for share in shares:
+                if share:
+                    nursery.start_soon(self._load_share, share)
+        if work:
+            spent_ms = self._world.monotonic.now_ms() - started_ms
+            log.info("%d logs opened in %d ms", len(work), spent_ms)
+
+    async def _load_share(self, share: list[OpenLog]) -> None:
+        results = await self._world.run_blocking(lambda: [(piece, piece()) for piece in share])
+        for piece, result in results:
+            opened = self.directories.adopt(piece, result)
+            for event in opened.recovery_events if opened is not None else ():
+                log.warning("%s", event)
+
+    def put_aside_strays(self, image: MetadataImage, node_id: int) -> None:
+        """Logs of partitions that are not this broker's any more keep their bytes under another name."""
+        for (topic, index), partition_log in list(self.directories.logs.items()):
+            known = image.topics.by_name.get(topic)
+            placed = None if known is None else known.partitions.get(index)
+            ours = placed is not None and node_id in placed.replicas
+            if known is None or not ours or partition_log.topic_id not in (None, known.id):
+                log.warning("%s-%d is put aside: the cluster has no such partition here", topic, index)
+                self.directories.mark_stray(topic, index, self._world.wall_clock.now_ms())
+
+    # -- what partitions ask for
+
+    def open_log(
+        self, topic_id: bytes, name: str, index: int, config: TopicConfig, directory: bytes
+    ) -> PartitionLog:
+        """See `broker.replication.partitions.LogStore`."""
+        now_ms = self._world.wall_clock.now_ms()
+        try:
+            opened = self.directories.ensure(name, index, topic_id, config, now_ms, directory)
+        except LogDirectoryError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
+        place = self.directories.directory_of(name, index)
+        if opened is None or place is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {name}-{index} failed")
+        opened.config = config
+        if place.directory_id is not None and place.directory_id != directory:
+            self.misplaced[topic_id, index] = place.directory_id
+        return opened
+
+    def delete_log(self, partition_log: PartitionLog) -> None:
+        self.directories.delete(
+            partition_log.topic, partition_log.partition, self._world.wall_clock.now_ms()
+        )
+
+    # -- again and again
+
+    async def checkpoint(self, *names: str) -> None:
+        """Write the checkpoints of these names, all without names."""
+        work = self.directories.checkpoint_work(*names)
+        self._note(await self._world.run_blocking(work))
+
+    async def remove_deleted(self) -> None:
+        """Files and directories whose time has come."""
+        work = self.directories.deletion_work(self._world.wall_clock.now_ms())
+        if work is not None:
+            self._note(await self._world.run_blocking(work))
+
+    def _note(self, failures: list[DirectoryFailure]) -> None:
+        self.directories.note_failures(failures)
+
+    # -- what the controller has to know
+
+    def id_of(self, path: str) -> bytes:
+        """The id of the log directory at `path`; zeros if it could not be read."""
+        for directory in self.directories.directories:
+            if directory.path == path and directory.directory_id is not None:
+                return directory.directory_id
+        return ZERO_UUID
+
+    @property
+    def online_ids(self) -> list[bytes]:
+        return [each.directory_id for each in self.directories.online if each.directory_id is not None]
+
+    @property
+    def offline_ids(self) -> list[bytes]:
+        """Directories that failed since the start; those that never could be read have no id."""
+        return [
+            each.directory_id
+            for each in self.directories.directories
+            if each.failure is not None and each.directory_id is not None
+        ]

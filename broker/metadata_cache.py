@@ -1,0 +1,91 @@
+"""What this broker knows of the cluster: the newest metadata image, and the questions that requests ask of it.
+
+One owner, one value: `update` swaps the whole immutable image, so an answer never mixes two states of the cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kraft.metadata.image import BrokerImage, MetadataImage, PartitionImage
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker as clients see it on one listener."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class MetadataCache:
+    """The image with a few derived views, each computed once per image and listener."""
+
+    def __init__(self, image: MetadataImage, cluster_id: str) -> None:
+        self.image = image
+        self.cluster_id = cluster_id
+        self._nodes: dict[str, dict[int, Node]] = {}
+
+    def update(self, image: MetadataImage) -> None:
+        if image.cluster is not self.image.cluster:
+            self._nodes = {}
+        self.image = image
+
+    def alive_nodes(self, listener_name: str) -> dict[int, Node]:
+        """Brokers that are unfenced and have the listener, by id in ascending order."""
+        nodes = self._nodes.get(listener_name)
+        if nodes is None:
+            nodes = {}
+            for broker_id in sorted(self.image.cluster.brokers):
+                broker = self.image.cluster.brokers[broker_id]
+                if not broker.fenced and (node := node_of(broker, listener_name)) is not None:
+                    nodes[broker_id] = node
+            self._nodes[listener_name] = nodes
+        return nodes
+
+    def node(self, broker_id: int, listener_name: str) -> Node | None:
+        """A broker's address, also while it is fenced; None if it is not registered or lacks the listener."""
+        broker = self.image.cluster.brokers.get(broker_id)
+        return None if broker is None else node_of(broker, listener_name)
+
+    def is_alive(self, broker_id: int) -> bool:
+        broker = self.image.cluster.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        image = self.image.topics.by_name.get(topic)
+        return None if image is None else image.partitions.get(index)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        image = self.image.topics.by_id.get(topic_id)
+        return None if image is None else image.name
+
+    def offline_replicas(self, partition: PartitionImage) -> list[int]:
+        """Replicas whose broker is not registered or fenced, or whose log directory is gone."""
+        offline = []
+        for replica, directory in zip(partition.replicas, partition.directories, strict=False):
+            broker = self.image.cluster.brokers.get(replica)
+            if broker is None or broker.fenced or not _directory_is_online(broker, directory):
+                offline.append(replica)
+        return offline
+
+
+_UNASSIGNED_DIRECTORIES = frozenset(((0).to_bytes(16, "big"), (2).to_bytes(16, "big")))
+"""DirectoryId.UNASSIGNED and MIGRATING (KIP-858): nothing is known, so nothing is known to be lost."""
+
+
+def _directory_is_online(broker: BrokerImage, directory: bytes) -> bool:
+    return directory in _UNASSIGNED_DIRECTORIES or directory in broker.log_directories
+
+
+def node_of(broker: BrokerImage, listener_name: str) -> Node | None:
+    endpoint = broker.listeners.get(listener_name)
+    if endpoint is None:
+        return None
+    return Node(broker.id, endpoint.host, endpoint.port, broker.rack)

@@ -1,0 +1,98 @@
+"""What a broker does again and again: checkpoints, retention, late followers, old producers.
+
+Each task is one loop around one function, at the interval that Kafka's key says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from storage.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+)
+
+if TYPE_CHECKING:
+    from broker.services import BrokerServices
+
+Job = Callable[["BrokerServices"], Awaitable[None]]
+
+
+async def run_periodic_tasks(broker: BrokerServices) -> None:
+    """Run until cancelled."""
+    settings = broker.settings
+    jobs: list[tuple[int, Job]] = [
+        (settings.replica_high_watermark_checkpoint_interval_ms, _checkpoint_high_watermarks),
+        (settings.log_flush_offset_checkpoint_interval_ms, _checkpoint_recovery_points),
+        (settings.log_flush_start_offset_checkpoint_interval_ms, _checkpoint_log_starts),
+        (settings.log_retention_check_interval_ms, _apply_retention),
+        (settings.producer_id_expiration_check_interval_ms, _forget_producers),
+        (max(1, settings.replica_lag_time_max_ms // 2), _shrink_isrs),
+        (FLUSH_CHECK_MS, _flush),
+        (FILE_DELETE_CHECK_MS, _delete_files),
+    ]
+    async with trio.open_nursery() as nursery:
+        for interval_ms, job in jobs:
+            nursery.start_soon(_every, interval_ms, job, broker)
+
+
+FILE_DELETE_CHECK_MS = 5_000
+"""How often it is seen which deleted files have waited for file.delete.delay.ms."""
+
+FLUSH_CHECK_MS = 1_000
+"""How often segments that were rolled are synced, and logs whose flush.ms is over."""
+
+
+async def _every(interval_ms: int, job: Job, broker: BrokerServices) -> None:
+    while True:
+        await trio.sleep(interval_ms / 1000)
+        await job(broker)
+
+
+async def _checkpoint_high_watermarks(broker: BrokerServices) -> None:
+    await broker.store.checkpoint(REPLICATION_OFFSET_CHECKPOINT)
+
+
+async def _checkpoint_recovery_points(broker: BrokerServices) -> None:
+    await broker.store.checkpoint(RECOVERY_POINT_CHECKPOINT)
+
+
+async def _checkpoint_log_starts(broker: BrokerServices) -> None:
+    await broker.store.checkpoint(LOG_START_OFFSET_CHECKPOINT)
+
+
+async def _apply_retention(broker: BrokerServices) -> None:
+    broker.partitions.apply_retention()
+
+
+async def _forget_producers(broker: BrokerServices) -> None:
+    now_ms = broker.world.wall_clock.now_ms()
+    for partition in broker.partitions:
+        producers = partition.log.producers
+        if producers is not None:
+            producers.remove_expired(now_ms)
+
+
+async def _shrink_isrs(broker: BrokerServices) -> None:
+    broker.partitions.shrink_isrs()
+
+
+async def _flush(broker: BrokerServices) -> None:
+    """Segments that were rolled, logs whose flush.ms is over: synced one after the other, off the event loop."""
+    for partition in broker.partitions:
+        log = partition.log
+        due = log.flush_is_due(broker.world.wall_clock.now_ms())
+        if not due and not log.wants_flush:
+            continue
+        work = log.flush_work(rolled_only=not due)
+        if work is not None:
+            await broker.world.run_blocking(work)
+            log.flushed(work.offset)
+
+
+async def _delete_files(broker: BrokerServices) -> None:
+    await broker.store.remove_deleted()

@@ -1,0 +1,37 @@
+"""A broker's process: from a configuration file to a running node in the real world."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import trio
+
+from broker.node import run_broker
+from runtime.process import Program, host_name, run_process
+from runtime.real import real_world
+from settings.broker import BrokerSettings, load_broker_settings
+
+
+def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:
+    """The broker that the text of a configuration file describes. Raises `SettingsError`."""
+    settings, warnings = load_broker_settings(text, name, overrides, hostname=host_name())
+    if settings.not_acted_on:
+        warnings.append("set, but without effect here: " + ", ".join(settings.not_acted_on))
+    return Program(f"broker-{settings.node_id}", _Run(settings), warnings)
+
+
+class _Run:
+    """Runs the broker with these settings."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+
+    async def __call__(self, stop: trio.Event, *, task_status: trio.TaskStatus[Any]) -> None:
+        await run_broker(self._settings, real_world(), stop=stop, task_status=task_status)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code of `python -m broker CONFIG`."""
+    return run_process("broker", sys.argv[1:] if argv is None else argv, load)

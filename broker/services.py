@@ -1,0 +1,55 @@
+"""All that a request handler may use: the parts of one broker, each with one owner.
+
+Built once by `broker/node.py`; handlers get it as their first argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import trio
+
+from broker.auto_topics import AutoTopics
+from broker.controller_channel import ControllerChannel
+from broker.fetch_sessions import FetchSessions, PartitionKey
+from broker.lifecycle import BrokerLifecycle
+from broker.log_store import LogStore
+from broker.metadata_cache import MetadataCache
+from broker.producer_ids import ProducerIds
+from broker.purgatory import Purgatory
+from broker.replication.fetcher import Fetchers
+from broker.replication.partitions import Partitions
+from broker.timing_wheel import TimingWheel
+from runtime.world import World
+from settings.broker import BrokerSettings
+
+
+@dataclass(slots=True)
+class BrokerServices:
+    """One broker."""
+
+    settings: BrokerSettings
+    """As they hold now: what was altered while the broker runs is in."""
+    static: Mapping[str, str]
+    """What the broker's own file set."""
+    world: World
+    nursery: trio.Nursery
+    """Handlers that have to wait for somebody else do it in a task here."""
+    metadata: MetadataCache
+    store: LogStore
+    partitions: Partitions
+    fetchers: Fetchers
+    controller: ControllerChannel
+    lifecycle: BrokerLifecycle
+    wheel: TimingWheel
+    fetches: Purgatory[PartitionKey]
+    """Fetches that wait for more bytes, by partition."""
+    deletions: Purgatory[PartitionKey]
+    """DeleteRecords that wait for the followers."""
+    sessions: FetchSessions
+    producer_ids: ProducerIds
+    auto_topics: AutoTopics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.auto_topics = AutoTopics(self)
