@@ -93,6 +93,7 @@ class MetadataLog:
                 finally:
                     file.close()
         disk.sync_directory(directory)
+        disk.sync_directory(directory.rpartition("/")[0])
 
     def _size_from(self, offset: int) -> int:
         segments = self.partition_log.segments

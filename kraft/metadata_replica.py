@@ -14,21 +14,19 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import trio
 
 from kraft.commit_feed import CommitFeed, CommittedBatch, MetadataListener, OnCommitted
 from kraft.metadata_log import MAX_BATCH_BYTES, MetadataLog
-from kraft.parked_fetches import ParkedFetch, ParkedFetches
-from kraft.quorum_description import describe_quorum
-from kraft.quorum_messages import QuorumMessages, ReadAnswer, RefusedRequest, UnusableAnswer
+from kraft.quorum_messages import NodeAddress, QuorumMessages, ReadAnswer, UnusableAnswer
 from kraft.quorum_peers import QuorumPeers
+from kraft.quorum_requests import QuorumRequests
 from kraft.raft.history import OffsetAndEpoch
-from kraft.raft.messages import Fetch, FetchAnswer, FetchSnapshot
+from kraft.raft.messages import Fetch, FetchSnapshot
 from kraft.raft.raft import Raft, RaftConfig
 from kraft.raft.ready import (
     InstallSnapshot,
@@ -40,25 +38,20 @@ from kraft.raft.ready import (
     StartSnapshot,
     WriteSnapshotChunk,
 )
-from kraft.raft.roles import Follower, Leader, Resigned
+from kraft.raft.roles import Leader, Resigned
 from kraft.raft.voters import ReplicaKey, VoterSet
 from kraft.replica_config import ReplicaConfig
 from kraft.snapshots import CorruptSnapshotFile
 from protocol.api_keys import ApiKey
 from protocol.errors import EncodeError, ErrorCode, KafkaError
-from protocol.messages.begin_quorum_epoch import BeginQuorumEpochResponse
 from protocol.messages.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
-from protocol.messages.end_quorum_epoch import EndQuorumEpochResponse
-from protocol.messages.fetch import FetchResponse
-from protocol.messages.fetch_snapshot import FetchSnapshotResponse
-from protocol.messages.vote import VoteResponse
 from protocol.records.builder import build_batch
 from protocol.records.control import build_raft_control_batch
 from protocol.records.metadata import encode_metadata_record
 from protocol.records.record import Record
 from protocol.schema import Message
 from runtime.channel import ChannelError
-from runtime.dispatch import Call, Handler
+from runtime.dispatch import Handler
 from runtime.world import File, World
 
 log = logging.getLogger(__name__)
@@ -87,7 +80,7 @@ class MetadataReplica:
     at once."""
 
     def __init__(self, config: ReplicaConfig, world: World, listener: MetadataListener) -> None:
-        self._config = config
+        self.config = config
         self._world = world
         self._listener = listener
         self._messages = QuorumMessages(config.cluster_id, config.listener_name, config.address)
@@ -96,7 +89,7 @@ class MetadataReplica:
         self._feed: CommitFeed | None = None
         self._peers: QuorumPeers | None = None
         self._nursery: trio.Nursery | None = None
-        self._parked = ParkedFetches()
+        self._requests = QuorumRequests(self, self._messages)
         self._waiting_inputs: deque[tuple[Step, memoryview]] | None = None
         """Inputs that came while the election state is being synced; None while it is not."""
         self._deadline_ms: int | None = None
@@ -146,13 +139,17 @@ class MetadataReplica:
     def should_snapshot(self) -> bool:
         """Enough was appended, or enough time has passed, since the last snapshot (KIP-630)."""
         grown_bytes = self.log.bytes_since_snapshot
-        waited_ms = self._now_ms() - self._last_snapshot_ms
-        return grown_bytes >= self._config.snapshot_after_bytes or (
-            grown_bytes > 0 and waited_ms >= self._config.snapshot_interval_ms
+        waited_ms = self.now_ms() - self._last_snapshot_ms
+        return grown_bytes >= self.config.snapshot_after_bytes or (
+            grown_bytes > 0 and waited_ms >= self.config.snapshot_interval_ms
         )
 
-    def _now_ms(self) -> int:
+    def now_ms(self) -> int:
+        """Of the monotonic clock, which all deadlines go by."""
         return self._world.monotonic.now_ms()
+
+    def wall_ms(self) -> int:
+        return self._world.wall_clock.now_ms()
 
     # ---- life
 
@@ -162,12 +159,10 @@ class MetadataReplica:
         Raises what broke it: an OSError or KAFKA_STORAGE_ERROR of the disk, a corrupt file, what the listener
         raised, `CommittedRecordsLost`. A leader whose disk fails resigns first.
         """
-        config, world = self._config, self._world
-        now_ms = world.wall_clock.now_ms()
+        config, world = self.config, self._world
+        now_ms = self.wall_ms()
         self._log = opened = await world.run_blocking(
-            lambda: MetadataLog.open(
-                world.disk, config.log_directory, now_ms, config.segment_bytes, config.segment_ms
-            )
+            lambda: MetadataLog.open(world.disk, config.log_directory, now_ms, config.segment_bytes, config.segment_ms)
         )
         try:
             async with trio.open_nursery() as nursery:
@@ -183,12 +178,12 @@ class MetadataReplica:
         raise self._failure
 
     def _start(self, opened: MetadataLog, nursery: trio.Nursery) -> None:
-        config = self._config
+        config = self.config
         self._nursery = nursery
         client_id = f"raft-client-{config.node_id}"
         self._peers = QuorumPeers(self._world, nursery, config.addresses, client_id, self._on_connection_news)
         self._feed = CommitFeed(opened, self._listener, self._world.run_blocking)
-        self._last_snapshot_ms = self._now_ms()
+        self._last_snapshot_ms = self.now_ms()
         self._core = Raft(
             RaftConfig(
                 local=ReplicaKey(config.node_id, config.directory_id),
@@ -205,13 +200,18 @@ class MetadataReplica:
             opened.history(),
             latest_snapshot=opened.snapshots.latest,
             chance=self._world.chance,
-            now_ms=self._now_ms(),
+            now_ms=self.now_ms(),
         )
         opened.committed_to(self._core.high_watermark)
         self._feed.high_watermark_moved(self._core.high_watermark)
         for task in (self._feed.run, self._sync_appends, self._keep_time, self._delete_dropped_files):
-            nursery.start_soon(self._guarded, task)
-        self._step(lambda: None)
+            self.spawn(task)
+        self.step(lambda: None)
+
+    def spawn(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run a task of this replica; an error in it ends the replica."""
+        assert self._nursery is not None
+        self._nursery.start_soon(self._guarded, task)
 
     async def _guarded(self, task: Callable[[], Awaitable[None]]) -> None:
         """Whatever ends a task of this replica, ends the replica, by way of `run`."""
@@ -222,7 +222,7 @@ class MetadataReplica:
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:
-            log.error("the metadata replica of node %d stops: %s", self._config.node_id, error)
+            log.error("the metadata replica of node %d stops: %s", self.config.node_id, error)
             self._failure = error
             self._failed.set()
 
@@ -236,7 +236,7 @@ class MetadataReplica:
 
         Returns when all have acknowledged, somebody else leads, or the time is over.
         """
-        self._step(self._resign)
+        self.step(self._resign)
         with trio.move_on_after(timeout_ms / 1000):
             while True:
                 role = self.core.role
@@ -246,11 +246,11 @@ class MetadataReplica:
                 await self._role_changed.wait()
 
     def _resign(self) -> None:
-        self.core.resign(self._now_ms())
+        self.core.resign(self.now_ms())
 
     # ---- a step: core input, durable election state, effects, reply
 
-    def _step(self, step: Step, data: memoryview = NO_DATA) -> None:
+    def step(self, step: Step, data: memoryview = NO_DATA) -> None:
         """One input for the core; `data` are the bytes that came with it."""
         if self._failure is not None and not isinstance(self.core.role, Leader | Resigned):
             return
@@ -262,8 +262,7 @@ class MetadataReplica:
             ready = self.core.take_ready()
             if ready.election is not None:
                 self._waiting_inputs = deque()
-                assert self._nursery is not None
-                self._nursery.start_soon(self._guarded, partial(self._save_election, ready, reply, data))
+                self.spawn(partial(self._save_election, ready, reply, data))
             else:
                 self._carry_out(ready, data, reply)
         except Exception as error:
@@ -280,19 +279,19 @@ class MetadataReplica:
         self._carry_out(ready, data, reply)
         while waiting:
             step, its_data = waiting.popleft()
-            self._step(step, its_data)
+            self.step(step, its_data)
             if self._waiting_inputs is not None:
                 self._waiting_inputs.extend(waiting)
                 return
 
     def _carry_out(self, ready: Ready, data: memoryview, reply: Reply | None) -> None:
         if ready.truncate_to is not None:
-            log.info("node %d cuts the metadata log at %d", self._config.node_id, ready.truncate_to)
+            log.info("node %d cuts the metadata log at %d", self.config.node_id, ready.truncate_to)
             self.log.truncate_to(ready.truncate_to)
         if ready.append_leader_change is not None:
             self._append_leader_change(ready.append_leader_change)
         if ready.append_fetched:
-            self.log.append_as_follower(data, self._world.wall_clock.now_ms())
+            self.log.append_as_follower(data, self.wall_ms())
             self._world.fault_point("raft.fetched.written")
         for snapshot_step in ready.snapshot_steps:
             self._take_snapshot_step(snapshot_step, data)
@@ -305,10 +304,9 @@ class MetadataReplica:
         if reply is not None:
             reply()
         for send in ready.requests:
-            assert self._nursery is not None
-            self._nursery.start_soon(self._guarded, partial(self._exchange, send))
+            self.spawn(partial(self._exchange, send))
         if ready.wake_fetches:
-            self._wake_fetches()
+            self._requests.answer_woken()
         if self.core.synced_end_offset < self.core.log.end_offset:
             self._appended.set()
         if isinstance(self.core.role, Resigned):
@@ -316,7 +314,7 @@ class MetadataReplica:
         self._set_deadline(ready.next_deadline_ms)
 
     def _leader_changed(self, leader: LeaderAndEpoch) -> None:
-        log.info("node %d: leader %s in epoch %d", self._config.node_id, leader.leader_id, leader.epoch)
+        log.info("node %d: leader %s in epoch %d", self.config.node_id, leader.leader_id, leader.epoch)
         role = self.core.role
         self._feed_of().leader_changed(leader, role.epoch_start_offset if isinstance(role, Leader) else None)
         if not isinstance(role, Leader):
@@ -330,7 +328,7 @@ class MetadataReplica:
     # ---- time
 
     def _set_deadline(self, core_deadline_ms: int | None) -> None:
-        times = [time for time in (core_deadline_ms, self._parked.next_deadline_ms) if time is not None]
+        times = [time for time in (core_deadline_ms, self._requests.next_deadline_ms) if time is not None]
         deadline_ms = min(times, default=None)
         earlier = deadline_ms is not None and (self._deadline_ms is None or deadline_ms < self._deadline_ms)
         self._deadline_ms = deadline_ms
@@ -344,7 +342,7 @@ class MetadataReplica:
             if deadline_ms is None:
                 await self._deadline_moved.wait()
                 continue
-            wait_ms = deadline_ms - self._now_ms()
+            wait_ms = deadline_ms - self.now_ms()
             if wait_ms > 0:
                 with trio.move_on_after(wait_ms / 1000):
                     await self._deadline_moved.wait()
@@ -353,12 +351,11 @@ class MetadataReplica:
                 # The step that waits for the disk sets the next deadline.
                 self._deadline_ms = None
                 continue
-            for parked in self._parked.take_expired(self._now_ms()):
-                self._answer_fetch(parked.call, self.core.answer_fetch(parked.fetch))
-            self._step(self._tick)
+            self._requests.answer_expired()
+            self.step(self._tick)
 
     def _tick(self) -> None:
-        self.core.tick(self._now_ms())
+        self.core.tick(self.now_ms())
 
     # ---- making durable
 
@@ -372,16 +369,16 @@ class MetadataReplica:
                 await self._world.run_blocking(work)
                 self._world.fault_point("raft.appends.synced")
                 self.log.flushed(end_offset)
-            self._step(lambda: self._note_synced(end_offset, generation))  # noqa: B023 - called at once or queued
+            self.step(lambda: self._note_synced(end_offset, generation))  # noqa: B023 - called at once or queued
 
     def _note_synced(self, end_offset: int, generation: int) -> None:
-        self.core.log_synced(end_offset, generation, self._now_ms())
+        self.core.log_synced(end_offset, generation, self.now_ms())
         self._synced.set()
 
     async def _delete_dropped_files(self) -> None:
         while True:
             await trio.sleep(MAINTENANCE_MS / 1000)
-            work = self.log.deletion_work(self._world.wall_clock.now_ms())
+            work = self.log.deletion_work(self.wall_ms())
             if work is not None:
                 await self._world.run_blocking(work)
 
@@ -394,20 +391,13 @@ class MetadataReplica:
         KAFKA_STORAGE_ERROR, after which the replica stops.
         """
         core = self.core
-        if (
-            self._failure is not None
-            or self._waiting_inputs is not None
-            or not core.is_leader
-            or core.epoch != epoch
-        ):
+        if self._failure is not None or self._waiting_inputs is not None or not core.is_leader or core.epoch != epoch:
             raise NotLeader(f"node {core.leader_id} leads epoch {core.epoch}, not this one epoch {epoch}")
-        timestamp_ms = self._world.wall_clock.now_ms()
+        timestamp_ms = self.wall_ms()
         values = [encode_metadata_record(record, record.VERSIONS.highest) for record in records]
         batch = build_batch([Record(0, timestamp_ms, None, value) for value in values])
         if len(batch) > MAX_BATCH_BYTES:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE, f"{len(batch)} bytes of records do not fit one batch"
-            )
+            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{len(batch)} bytes of records do not fit one batch")
         try:
             header = self.log.append_as_leader(batch, epoch, timestamp_ms)
         except (OSError, KafkaError) as error:
@@ -417,17 +407,15 @@ class MetadataReplica:
         self._feed_of().appended(
             CommittedBatch(header.base_offset, header.last_offset, epoch, timestamp_ms, list(records))
         )
-        self._step(lambda: core.appended_as_leader(header.next_offset, self._now_ms()))
+        self.step(lambda: core.appended_as_leader(header.next_offset, self.now_ms()))
         return header.last_offset
 
     def _append_leader_change(self, change: LeaderChange) -> None:
-        timestamp_ms = self._world.wall_clock.now_ms()
+        timestamp_ms = self.wall_ms()
         message = LeaderChangeMessage(
             leader_id=change.leader_id,
             voters=[LeaderChangeMessageVoter(voter_id=voter_id) for voter_id in change.voters],
-            granting_voters=[
-                LeaderChangeMessageVoter(voter_id=voter_id) for voter_id in change.granting_voters
-            ],
+            granting_voters=[LeaderChangeMessageVoter(voter_id=voter_id) for voter_id in change.granting_voters],
         )
         batch = build_raft_control_batch([message], change.offset, change.epoch, timestamp_ms)
         header = self.log.append_as_leader(batch, change.epoch, timestamp_ms)
@@ -458,7 +446,7 @@ class MetadataReplica:
 
     async def _exchange(self, send: Send) -> None:
         """One request to a peer; whatever becomes of it is an input."""
-        peers, request, config = self._peers, send.request, self._config
+        peers, request, config = self._peers, send.request, self.config
         assert peers is not None
         max_bytes, timeout_ms = config.fetch_max_bytes, config.request_timeout_ms
         if isinstance(request, FetchSnapshot):
@@ -470,9 +458,9 @@ class MetadataReplica:
             read = self._messages.read_answer(await peers.call(send.peer_id, request, message, timeout_ms))
         except (ChannelError, UnusableAnswer, EncodeError) as error:
             log.debug("%s: %s", send, error)
-            self._step(lambda: self.core.request_failed(send.peer_id, send.request_id, self._now_ms()))
+            self.step(lambda: self.core.request_failed(send.peer_id, send.request_id, self.now_ms()))
             return
-        self._step(lambda: self._take_answer(send, read), read.data)
+        self.step(lambda: self._take_answer(send, read), read.data)
 
     def _take_answer(self, send: Send, read: ReadAnswer) -> None:
         assert self._peers is not None
@@ -480,7 +468,7 @@ class MetadataReplica:
         answer = read.answer
         if answer.leader_id is not None and self._peers.address(answer.leader_id) is None:
             answer = replace(answer, leader_id=None)  # nobody we could fetch from
-        self.core.handle_answer(send.peer_id, send.request_id, answer, self._now_ms())
+        self.core.handle_answer(send.peer_id, send.request_id, answer, self.now_ms())
 
     def _on_connection_news(self, peer_id: int, refused: bool) -> None:
         """A connection ended, or a dial was refused: if it was the leader's, is the process gone?"""
@@ -489,20 +477,19 @@ class MetadataReplica:
             return
         epoch = core.epoch
         if refused:
-            self._step(lambda: core.leader_process_gone(peer_id, epoch, self._now_ms()))
+            self.step(lambda: core.leader_process_gone(peer_id, epoch, self.now_ms()))
         else:
-            self._nursery.start_soon(self._guarded, partial(self._probe, peer_id, epoch))
+            self.spawn(partial(self.probe_leader, peer_id, epoch))
 
-    async def _probe(self, leader_id: int, epoch: int) -> None:
+    async def probe_leader(self, leader_id: int, epoch: int) -> None:
+        """Dial the leader of `epoch`; if nobody listens there, the core hears of it."""
         assert self._peers is not None
         if await self._peers.is_gone(leader_id):
-            self._step(lambda: self.core.leader_process_gone(leader_id, epoch, self._now_ms()))
+            self.step(lambda: self.core.leader_process_gone(leader_id, epoch, self.now_ms()))
 
     # ---- snapshots
 
-    async def create_snapshot(
-        self, records: Sequence[Message], offset: int, epoch: int, timestamp_ms: int
-    ) -> bool:
+    async def create_snapshot(self, records: Sequence[Message], offset: int, epoch: int, timestamp_ms: int) -> bool:
         """Write a snapshot of all that holds after the record at `offset`, then let go of older log and
         snapshots.
 
@@ -523,12 +510,12 @@ class MetadataReplica:
             self._world.fault_point("raft.snapshot.written")
             await self._world.run_blocking(lambda: self.log.snapshots.publish(snapshot))
             self._world.fault_point("raft.snapshot.published")
-            self._step(lambda: self._snapshot_published(snapshot))
-            self._last_snapshot_ms = self._now_ms()
+            self.step(lambda: self._snapshot_published(snapshot))
+            self._last_snapshot_ms = self.now_ms()
         return True
 
     def _snapshot_published(self, snapshot: OffsetAndEpoch) -> None:
-        start = self.log.snapshot_published(snapshot, self._world.wall_clock.now_ms())
+        start = self.log.snapshot_published(snapshot, self.wall_ms())
         self.core.snapshot_created(snapshot)
         if start is not None:
             self.core.log_started_at(start)
@@ -543,8 +530,7 @@ class MetadataReplica:
                 self._part.pwrite(data, step.position)
             case InstallSnapshot():
                 self._close_part()
-                assert self._nursery is not None
-                self._nursery.start_soon(self._guarded, partial(self._install_snapshot, step.snapshot))
+                self.spawn(partial(self._install_snapshot, step.snapshot))
 
     def _close_part(self) -> None:
         if self._part is not None:
@@ -562,158 +548,28 @@ class MetadataReplica:
                 self.log.snapshots.remove_part(snapshot)
                 installed = False
             self._world.fault_point("raft.snapshot.downloaded")
-            self._step(lambda: self._snapshot_arrived(snapshot, installed))
+            self.step(lambda: self._snapshot_arrived(snapshot, installed))
 
     def _snapshot_arrived(self, snapshot: OffsetAndEpoch, installed: bool) -> None:
         if installed:
-            self.log.restart_at(snapshot, self._world.wall_clock.now_ms())
-            self._last_snapshot_ms = self._now_ms()
-        self.core.snapshot_installed(snapshot, installed, self._now_ms())
+            self.log.restart_at(snapshot, self.wall_ms())
+            self._last_snapshot_ms = self.now_ms()
+        self.core.snapshot_installed(snapshot, installed, self.now_ms())
 
     # ---- requests of others
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """The requests a controller's listener passes on to this replica."""
-        return {
-            ApiKey.FETCH: self.handle_fetch,
-            ApiKey.VOTE: self.handle_vote,
-            ApiKey.BEGIN_QUORUM_EPOCH: self.handle_begin_quorum_epoch,
-            ApiKey.END_QUORUM_EPOCH: self.handle_end_quorum_epoch,
-            ApiKey.DESCRIBE_QUORUM: self.handle_describe_quorum,
-            ApiKey.FETCH_SNAPSHOT: self.handle_fetch_snapshot,
-        }
+        """Fetch, Vote, BeginQuorumEpoch, EndQuorumEpoch, FetchSnapshot and DescribeQuorum of a controller's
+        listener."""
+        return self._requests.handlers()
 
-    def handle_vote(self, call: Call) -> None:
-        """Vote and pre-vote. A pre-vote against a leader we hear from makes us look whether that still
-        lives."""
-        try:
-            request = self._messages.read_vote(call.message)
-        except RefusedRequest as refused:
-            call.answer(VoteResponse(error_code=refused.code))
-            return
+    def address_of(self, node_id: int) -> NodeAddress | None:
+        """Where a replica listens for the quorum, if that is known."""
+        if node_id == self.config.node_id:
+            return self.config.address
+        return None if self._peers is None else self._peers.address(node_id)
 
-        def decide() -> Reply:
-            answer = self.core.handle_vote(request, self._now_ms())
-            hint = self._hint(answer.leader_id)
-            return lambda: call.answer(self._messages.write_vote_answer(answer, hint, call.version))
-
-        if self._waiting_inputs is None and self.core.wants_leader_check(request):
-            assert self._nursery is not None and isinstance(self.core.role, Follower)
-            self._nursery.start_soon(
-                self._decide_after_probe, self.core.role.leader_id, self.core.epoch, decide
-            )
-        else:
-            self._step(decide)
-
-    async def _decide_after_probe(self, leader_id: int, epoch: int, decide: Step) -> None:
-        await self._probe(leader_id, epoch)
-        self._step(decide)
-
-    def handle_begin_quorum_epoch(self, call: Call) -> None:
-        try:
-            request = self._messages.read_begin(call.message)
-        except RefusedRequest as refused:
-            call.answer(BeginQuorumEpochResponse(error_code=refused.code))
-            return
-        if not self._knows_address(request.leader_id, call.message.leader_endpoints):
-            call.answer(BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST))
-            return
-
-        def follow() -> Reply:
-            answer = self.core.handle_begin_quorum_epoch(request, self._now_ms())
-            hint = self._hint(answer.leader_id)
-            return lambda: call.answer(self._messages.write_begin_answer(answer, hint, call.version))
-
-        self._step(follow)
-
-    def handle_end_quorum_epoch(self, call: Call) -> None:
-        try:
-            request = self._messages.read_end(call.message)
-        except RefusedRequest as refused:
-            call.answer(EndQuorumEpochResponse(error_code=refused.code))
-            return
-        if not self._knows_address(request.leader_id, call.message.leader_endpoints):
-            call.answer(EndQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST))
-            return
-
-        def stand() -> Reply:
-            answer = self.core.handle_end_quorum_epoch(request, self._now_ms())
-            hint = self._hint(answer.leader_id)
-            return lambda: call.answer(self._messages.write_end_answer(answer, hint, call.version))
-
-        self._step(stand)
-
-    def handle_fetch(self, call: Call) -> None:
-        """Fetches of the metadata partition; answered when there is news or `max.wait` is over."""
-        try:
-            request = self._messages.read_fetch(call.message)
-        except RefusedRequest as refused:
-            call.answer(FetchResponse(error_code=refused.code))
-            return
-
-        def fetch() -> Reply | None:
-            answer = self.core.handle_fetch(request, self._now_ms())
-            if self.core.must_wait(request, answer):
-                self._parked.add(ParkedFetch(call, request, self._now_ms() + request.max_wait_ms))
-                return None
-            return lambda: self._answer_fetch(call, answer)
-
-        self._step(fetch)
-
-    def _answer_fetch(self, call: Call, answer: FetchAnswer) -> None:
-        data = b""
-        if answer.readable is not None:
-            first, end = answer.readable
-            max_bytes = min(call.message.max_bytes, MAX_BATCH_BYTES)
-            data = self.log.read(first, max(max_bytes, 1), end)
-        hint = self._hint(answer.leader_id)
-        call.answer(self._messages.write_fetch_answer(answer, data, hint, call.version))
-
-    def _wake_fetches(self) -> None:
-        core = self.core
-        for parked in self._parked.take(lambda fetch: not core.must_wait(fetch, core.answer_fetch(fetch))):
-            self._answer_fetch(parked.call, core.answer_fetch(parked.fetch))
-
-    def handle_fetch_snapshot(self, call: Call) -> None:
-        try:
-            request = self._messages.read_fetch_snapshot(call.message)
-        except RefusedRequest as refused:
-            call.answer(FetchSnapshotResponse(error_code=refused.code))
-            return
-
-        def send_chunk() -> Reply:
-            size = self.log.snapshots.size_bytes(request.snapshot)
-            bounded = replace(request, max_bytes=min(request.max_bytes, MAX_BATCH_BYTES))
-            answer = self.core.handle_fetch_snapshot(bounded, size, self._now_ms())
-            data = b""
-            if answer.count:
-                data = self.log.snapshots.read(request.snapshot, answer.position, answer.count)
-            hint = self._hint(answer.leader_id)
-            return lambda: call.answer(
-                self._messages.write_fetch_snapshot_answer(answer, data, hint, call.version)
-            )
-
-        self._step(send_chunk)
-
-    def handle_describe_quorum(self, call: Call) -> None:
-        def describe() -> Reply:
-            now_ms = self._now_ms()
-            wall_offset_ms = self._world.wall_clock.now_ms() - now_ms
-            response = describe_quorum(
-                self.core, call.message, self._config, now_ms=now_ms, wall_offset_ms=wall_offset_ms
-            )
-            return lambda: call.answer(response)
-
-        self._step(describe)
-
-    def _hint(self, leader_id: int | None) -> Any:
-        if leader_id is None or self._peers is None:
-            return None
-        return self._config.address if leader_id == self._config.node_id else self._peers.address(leader_id)
-
-    def _knows_address(self, leader_id: int, endpoints: Sequence[Any]) -> bool:
-        """Whether we could fetch from this leader, after learning what it says of itself."""
-        assert self._peers is not None
-        if leader_id not in self._config.voters:
-            self._peers.learn(self._messages.read_endpoints(leader_id, endpoints))
-        return leader_id == self._config.node_id or self._peers.address(leader_id) is not None
+    def learn_addresses(self, addresses: Mapping[int, NodeAddress]) -> None:
+        """Addresses that somebody told; what the configuration says counts more."""
+        if self._peers is not None:
+            self._peers.learn(addresses)

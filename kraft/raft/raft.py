@@ -322,6 +322,7 @@ class Raft:
     def handle_answer(self, peer_id: int, request_id: int, answer: Answer, now_ms: int) -> None:
         """An answer arrived. Those nobody waits for any more are ignored."""
         self._now_ms = now_ms
+        self._requests.answered(peer_id)
         if not self._requests.settle(peer_id, request_id):
             return
         self._learn_leader(answer.leader_id, answer.epoch)
@@ -343,7 +344,7 @@ class Raft:
         """No answer will come: not sent, connection lost, timed out, or nothing that makes sense."""
         self._now_ms = now_ms
         if self._requests.settle(peer_id, request_id):
-            self._requests.rest(peer_id, now_ms)
+            self._requests.failed(peer_id, now_ms)
         self._poll()
 
     def leader_process_gone(self, leader_id: int, epoch: int, now_ms: int) -> None:

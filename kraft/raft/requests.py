@@ -6,6 +6,9 @@ earlier ones strangers.
 
 from __future__ import annotations
 
+MAX_BACKOFF_DOUBLINGS = 4
+"""A peer that is down is asked every 320 ms, with Kafka's backoff of 20 ms."""
+
 
 class Requests:
     """Mutable; owned by `Raft`. All times are its `now_ms`."""
@@ -16,6 +19,7 @@ class Requests:
         self._last_id = 0
         self._in_flight: dict[int, tuple[int, int]] = {}  # peer -> (request id, when it counts as lost)
         self._resting_until_ms: dict[int, int] = {}
+        self._failures: dict[int, int] = {}  # peer -> how often in a row there was no answer
 
     def is_free(self, peer_id: int, now_ms: int) -> bool:
         """Nothing is under way to the peer and it is not resting."""
@@ -41,8 +45,19 @@ class Requests:
         self._resting_until_ms.pop(peer_id, None)
         return True
 
+    def answered(self, peer_id: int) -> None:
+        """The peer lives: the next failure counts as the first."""
+        self._failures.pop(peer_id, None)
+
+    def failed(self, peer_id: int, now_ms: int) -> None:
+        """There was no answer: leave the peer alone, for longer each time in a row."""
+        failures = self._failures.get(peer_id, 0)
+        self._failures[peer_id] = failures + 1
+        rest_ms = self._retry_backoff_ms << min(failures, MAX_BACKOFF_DOUBLINGS)
+        self._resting_until_ms[peer_id] = now_ms + rest_ms
+
     def rest(self, peer_id: int, now_ms: int) -> None:
-        """Leave the peer alone for the retry backoff."""
+        """Leave the peer, which answered something of no use, alone for the retry backoff."""
         self._resting_until_ms[peer_id] = now_ms + self._retry_backoff_ms
 
     def expire(self, now_ms: int) -> None:

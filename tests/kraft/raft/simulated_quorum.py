@@ -86,9 +86,7 @@ class SimulatedDisk:
         lost."""
         old, new = self.durable, self.log
         grown = (
-            new.start == old.start
-            and new.end >= old.end
-            and new.digest_before(old.end) == old.digest_before(old.end)
+            new.start == old.start and new.end >= old.end and new.digest_before(old.end) == old.digest_before(old.end)
         )
         if not grown and chance.random() < 0.5:
             self.log = old.copy()
@@ -128,9 +126,7 @@ class Promises:
             end = len(self.committed)
             assert log.end >= end, f"leader {node_id} of epoch {epoch} lacks committed records"
             if end > log.start.offset:
-                assert log.digest_before(end) == self.committed[-1], (
-                    "leader's log parts from the committed one"
-                )
+                assert log.digest_before(end) == self.committed[-1], "leader's log parts from the committed one"
 
     def voted(self, node_id: int, epoch: int, candidate_id: int) -> None:
         assert self.votes.setdefault((node_id, epoch), candidate_id) == candidate_id, "two votes in one epoch"
@@ -201,9 +197,7 @@ class Node:
             chance=self.quorum.chance,
             now_ms=self.quorum.now_ms,
         )
-        assert self.running.epoch >= self.quorum.promises.shown_epochs.get(self.id, 0), (
-            "epoch forgotten in a crash"
-        )
+        assert self.running.epoch >= self.quorum.promises.shown_epochs.get(self.id, 0), "epoch forgotten in a crash"
         self.disk.durable = self.disk.log.copy()
         self.quorum.promises.high_watermark_moved(self, 0)
         self.step(lambda: None)
@@ -222,9 +216,7 @@ class Node:
 
     # ---- one step of the shell
 
-    def step(
-        self, core_input: Callable[[], Callable[[], None] | None], data: list[Entry] | None = None
-    ) -> None:
+    def step(self, core_input: Callable[[], Callable[[], None] | None], data: list[Entry] | None = None) -> None:
         """Feed the core; what follows waits for the election state, and further inputs wait for that."""
         if self.blocked is not None:
             self.blocked.append(lambda: self.step(core_input, data))
@@ -332,9 +324,7 @@ class Node:
         self.later(self.quorum.chance.randrange(0, self.quorum.sync_ms), done)
 
     def set_timer(self, deadline_ms: int | None) -> None:
-        if deadline_ms is None or (
-            self.timer_ms is not None and self.quorum.now_ms < self.timer_ms <= deadline_ms
-        ):
+        if deadline_ms is None or (self.timer_ms is not None and self.quorum.now_ms < self.timer_ms <= deadline_ms):
             return
         self.timer_ms = deadline_ms
 
@@ -524,19 +514,13 @@ class Quorum:
 
     def refuses(self, sender: int, target: int) -> bool:
         """A dial from here comes back refused: the host answers, and nobody listens."""
-        return (
-            self.nodes[target].raft is None
-            and (sender, target) not in self.cut
-            and (target, sender) not in self.cut
-        )
+        return self.nodes[target].raft is None and (sender, target) not in self.cut and (target, sender) not in self.cut
 
     def send(self, node: Node, send: Send) -> None:
         target = self.nodes[send.peer_id]
         request = send.request
         if isinstance(request, Fetch) and node.running.is_voter:
-            assert node.disk.durable.end >= request.fetch_offset, (
-                "a fetch told of records that are not synced"
-            )
+            assert node.disk.durable.end >= request.fetch_offset, "a fetch told of records that are not synced"
 
         def arrive() -> None:
             if target.raft is None:
@@ -546,9 +530,7 @@ class Quorum:
 
         self._carry(node, target.id, arrive, lambda: self._fail(node, send))
 
-    def reply(
-        self, node: Node, target: int, request_id: int, answer: Answer, data: list[Entry] | None = None
-    ) -> None:
+    def reply(self, node: Node, target: int, request_id: int, answer: Answer, data: list[Entry] | None = None) -> None:
         sender = self.nodes[target]
         incarnation = sender.incarnation
 

@@ -1,0 +1,197 @@
+"""What others ask a replica of the metadata log: fetches, votes, news of leaders, snapshots, how the quorum
+is.
+
+Each handler turns a request into one step of the replica; the answer leaves when what the step wanted was
+carried out. A fetch without news is kept until there is some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kraft.metadata_log import MAX_BATCH_BYTES
+from kraft.parked_fetches import ParkedFetch, ParkedFetches
+from kraft.quorum_description import describe_quorum
+from kraft.quorum_messages import NodeAddress, QuorumMessages, RefusedRequest
+from kraft.raft.messages import FetchAnswer
+from kraft.raft.roles import Follower
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.begin_quorum_epoch import BeginQuorumEpochResponse
+from protocol.messages.end_quorum_epoch import EndQuorumEpochResponse
+from protocol.messages.fetch import FetchResponse
+from protocol.messages.fetch_snapshot import FetchSnapshotResponse
+from protocol.messages.vote import VoteResponse
+from runtime.dispatch import Call, Handler
+
+if TYPE_CHECKING:
+    from kraft.metadata_replica import MetadataReplica, Reply, Step
+
+
+class QuorumRequests:
+    """The handlers of one replica."""
+
+    def __init__(self, replica: MetadataReplica, messages: QuorumMessages) -> None:
+        self._replica = replica
+        self._messages = messages
+        self._parked = ParkedFetches()
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """The requests a controller's listener passes on."""
+        return {
+            ApiKey.FETCH: self.handle_fetch,
+            ApiKey.VOTE: self.handle_vote,
+            ApiKey.BEGIN_QUORUM_EPOCH: self.handle_begin_quorum_epoch,
+            ApiKey.END_QUORUM_EPOCH: self.handle_end_quorum_epoch,
+            ApiKey.DESCRIBE_QUORUM: self.handle_describe_quorum,
+            ApiKey.FETCH_SNAPSHOT: self.handle_fetch_snapshot,
+        }
+
+    def handle_vote(self, call: Call) -> None:
+        """Vote and pre-vote. A pre-vote against a leader we hear from makes us look whether that still
+        lives."""
+        replica = self._replica
+        try:
+            request = self._messages.read_vote(call.message)
+        except RefusedRequest as refused:
+            call.answer(VoteResponse(error_code=refused.code))
+            return
+
+        def decide() -> Reply:
+            answer = replica.core.handle_vote(request, replica.now_ms())
+            hint = self._hint(answer.leader_id)
+            return lambda: call.answer(self._messages.write_vote_answer(answer, hint, call.version))
+
+        role = replica.core.role
+        if isinstance(role, Follower) and replica.core.wants_leader_check(request):
+            replica.spawn(partial(self._decide_after_probe, role.leader_id, role.epoch, decide))
+        else:
+            replica.step(decide)
+
+    async def _decide_after_probe(self, leader_id: int, epoch: int, decide: Step) -> None:
+        await self._replica.probe_leader(leader_id, epoch)
+        self._replica.step(decide)
+
+    def handle_begin_quorum_epoch(self, call: Call) -> None:
+        replica = self._replica
+        try:
+            request = self._messages.read_begin(call.message)
+        except RefusedRequest as refused:
+            call.answer(BeginQuorumEpochResponse(error_code=refused.code))
+            return
+        if not self._knows_address(request.leader_id, call.message.leader_endpoints):
+            call.answer(BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST))
+            return
+
+        def follow() -> Reply:
+            answer = replica.core.handle_begin_quorum_epoch(request, replica.now_ms())
+            hint = self._hint(answer.leader_id)
+            return lambda: call.answer(self._messages.write_begin_answer(answer, hint, call.version))
+
+        replica.step(follow)
+
+    def handle_end_quorum_epoch(self, call: Call) -> None:
+        replica = self._replica
+        try:
+            request = self._messages.read_end(call.message)
+        except RefusedRequest as refused:
+            call.answer(EndQuorumEpochResponse(error_code=refused.code))
+            return
+        if not self._knows_address(request.leader_id, call.message.leader_endpoints):
+            call.answer(EndQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST))
+            return
+
+        def stand() -> Reply:
+            answer = replica.core.handle_end_quorum_epoch(request, replica.now_ms())
+            hint = self._hint(answer.leader_id)
+            return lambda: call.answer(self._messages.write_end_answer(answer, hint, call.version))
+
+        replica.step(stand)
+
+    def handle_fetch(self, call: Call) -> None:
+        """Fetches of the metadata partition; answered when there is news or `max.wait` is over."""
+        replica = self._replica
+        try:
+            request = self._messages.read_fetch(call.message)
+        except RefusedRequest as refused:
+            call.answer(FetchResponse(error_code=refused.code))
+            return
+
+        def fetch() -> Reply | None:
+            answer = replica.core.handle_fetch(request, replica.now_ms())
+            if replica.core.must_wait(request, answer):
+                self._parked.add(ParkedFetch(call, request, replica.now_ms() + request.max_wait_ms))
+                return None
+            return lambda: self._answer_fetch(call, answer)
+
+        replica.step(fetch)
+
+    def _answer_fetch(self, call: Call, answer: FetchAnswer) -> None:
+        replica = self._replica
+        data = b""
+        if answer.readable is not None:
+            first, end = answer.readable
+            max_bytes = min(call.message.max_bytes, MAX_BATCH_BYTES)
+            data = replica.log.read(first, max(max_bytes, 1), end)
+        hint = self._hint(answer.leader_id)
+        call.answer(self._messages.write_fetch_answer(answer, data, hint, call.version))
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `answer_expired` is due."""
+        return self._parked.next_deadline_ms
+
+    def answer_woken(self) -> None:
+        """The log, the high watermark or the leader changed: answer the fetches to which that is news."""
+        core = self._replica.core
+        for parked in self._parked.take(lambda fetch: not core.must_wait(fetch, core.answer_fetch(fetch))):
+            self._answer_fetch(parked.call, core.answer_fetch(parked.fetch))
+
+    def answer_expired(self) -> None:
+        """Answer the fetches that have waited long enough."""
+        for parked in self._parked.take_expired(self._replica.now_ms()):
+            self._answer_fetch(parked.call, self._replica.core.answer_fetch(parked.fetch))
+
+    def handle_fetch_snapshot(self, call: Call) -> None:
+        replica = self._replica
+        try:
+            request = self._messages.read_fetch_snapshot(call.message)
+        except RefusedRequest as refused:
+            call.answer(FetchSnapshotResponse(error_code=refused.code))
+            return
+
+        def send_chunk() -> Reply:
+            size = replica.log.snapshots.size_bytes(request.snapshot)
+            bounded = replace(request, max_bytes=min(request.max_bytes, MAX_BATCH_BYTES))
+            answer = replica.core.handle_fetch_snapshot(bounded, size, replica.now_ms())
+            data = b""
+            if answer.count:
+                data = replica.log.snapshots.read(request.snapshot, answer.position, answer.count)
+            hint = self._hint(answer.leader_id)
+            return lambda: call.answer(self._messages.write_fetch_snapshot_answer(answer, data, hint, call.version))
+
+        replica.step(send_chunk)
+
+    def handle_describe_quorum(self, call: Call) -> None:
+        replica = self._replica
+
+        def describe() -> Reply:
+            now_ms = replica.now_ms()
+            wall_offset_ms = replica.wall_ms() - now_ms
+            response = describe_quorum(
+                replica.core, call.message, replica.config, now_ms=now_ms, wall_offset_ms=wall_offset_ms
+            )
+            return lambda: call.answer(response)
+
+        replica.step(describe)
+
+    def _hint(self, leader_id: int | None) -> NodeAddress | None:
+        return None if leader_id is None else self._replica.address_of(leader_id)
+
+    def _knows_address(self, leader_id: int, endpoints: Sequence[Any]) -> bool:
+        """Whether we could fetch from this leader, after learning what it says of itself."""
+        self._replica.learn_addresses(self._messages.read_endpoints(leader_id, endpoints))
+        return self._replica.address_of(leader_id) is not None
