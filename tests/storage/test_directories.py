@@ -282,7 +282,7 @@ def test_a_failing_checkpoint_is_told_by_its_work() -> None:
 def test_without_any_directory_there_is_no_start() -> None:
     rig = Rig()
     rig.store.fail("write", prefix="/logs")
-    with pytest.raises(LogDirectoryError, match="no log dir can be used: /logs/a: .*Input/output error"):
+    with pytest.raises(LogDirectoryError, match=r"no log dir can be used: /logs/a: .*Input/output error"):
         start(rig)
     with pytest.raises(LogDirectoryError, match="none is configured"):
         start(rig, [])

@@ -1,0 +1,252 @@
+"""Shows a human what is in the files of a log: `python -m storage.dump FILE…`.
+
+Reads segments, metadata snapshots, indexes, producer snapshots and checkpoints, Kafka's and ours, and
+changes nothing. Each file is told by its name. A file that is not what its name says gets one line on
+stderr, and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from protocol.errors import MalformedMessage
+from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
+from protocol.records.compression import Compression
+from protocol.records.control import EndTxn, control_type, read_end_txn, read_raft_control_record
+from protocol.records.metadata import decode_metadata_record
+from protocol.records.record import Record, decode_records
+from runtime.disk import RealDisk
+from runtime.world import Disk, File
+from storage.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    MalformedCheckpoint,
+    parse_epochs,
+    parse_offsets,
+)
+from storage.log_directory import CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE
+from storage.names import (
+    LOG_SUFFIX,
+    METADATA_TOPIC,
+    OFFSET_INDEX_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    parse_offset_file_name,
+)
+from storage.partition_metadata import PARTITION_METADATA_FILE
+from storage.producers import CorruptSnapshot, decode_snapshot
+
+METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
+_SHOWN_BYTES = 200
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+_TEXT_FILES = frozenset({CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE, PARTITION_METADATA_FILE})
+
+
+class NotDumpable(Exception):
+    """Why a file cannot be shown, in one line."""
+
+
+def dump_lines(disk: Disk, path: str, *, records: bool = True) -> Iterator[str]:
+    """What is in the file, line by line. Raises `NotDumpable`, after the lines before the fault; OSError."""
+    name = path.rpartition("/")[2]
+    stem = name.removesuffix(".deleted").removesuffix(".swap").removesuffix(".cleaned")
+    if stem.endswith((LOG_SUFFIX, METADATA_SNAPSHOT_SUFFIX)):
+        is_metadata = stem.endswith(METADATA_SNAPSHOT_SUFFIX) or f"{METADATA_TOPIC}-" in path
+        yield from _segment_lines(disk, path, records=records, is_metadata=is_metadata)
+    elif stem.endswith((OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)):
+        parsed = parse_offset_file_name(stem)
+        if parsed is None:
+            raise NotDumpable("its name does not begin with a base offset of twenty digits")
+        yield from _index_lines(disk.read_bytes(path), parsed[0], is_time=stem.endswith(TIME_INDEX_SUFFIX))
+    elif stem.endswith(SNAPSHOT_SUFFIX):
+        yield from _producer_lines(disk.read_bytes(path))
+    elif stem == LEADER_EPOCH_CHECKPOINT:
+        for epoch, start_offset in _parsed(parse_epochs, disk.read_bytes(path)):
+            yield f"epoch {epoch} from offset {start_offset}"
+    elif stem.endswith("-checkpoint"):
+        for (topic, partition), offset in _parsed(parse_offsets, disk.read_bytes(path)).items():
+            yield f"{topic}-{partition} {offset}"
+    elif stem in _TEXT_FILES:
+        yield from disk.read_bytes(path).decode("utf-8", "replace").splitlines()
+    else:
+        raise NotDumpable(
+            "not a file of a log: expected .log, .checkpoint, .index, .timeindex, .snapshot, *-checkpoint"
+        )
+
+
+def _parsed(parse: Any, data: bytes) -> Any:
+    try:
+        return parse(data, "malformed")
+    except MalformedCheckpoint as error:
+        raise NotDumpable(str(error)) from None
+
+
+def _segment_lines(disk: Disk, path: str, *, records: bool, is_metadata: bool) -> Iterator[str]:
+    file = disk.open(path)
+    try:
+        position, size = 0, file.size()
+        while position < size:
+            header, data = _batch_at(file, position, size)
+            yield _batch_line(position, header)
+            if not crc_is_valid(data, 0, header):
+                raise NotDumpable(f"wrong CRC in the batch at byte {position}")
+            if records:
+                for line in _record_lines(header, data, is_metadata=is_metadata):
+                    yield f"  {line}"
+            position += header.size_bytes
+    finally:
+        file.close()
+
+
+def _batch_at(file: File, position: int, size: int) -> tuple[BatchHeader, bytes]:
+    try:
+        header = read_header(file.pread(BATCH_HEADER_BYTES, position))
+    except CorruptBatch as error:
+        rest = file.pread(min(size - position, 1 << 20), position)
+        if not rest.strip(b"\0"):
+            raise NotDumpable(f"zeros from byte {position} on") from None
+        raise NotDumpable(f"no batch at byte {position}: {error.message}") from None
+    if position + header.size_bytes > size:
+        raise NotDumpable(f"the batch at byte {position} has {header.size_bytes} bytes, {size - position} are left")
+    return header, file.pread(header.size_bytes, position)
+
+
+def _batch_line(position: int, header: BatchHeader) -> str:
+    try:
+        codec = Compression(header.compression).name.lower()
+    except ValueError:
+        codec = f"codec {header.compression}"
+    parts = [
+        f"offsets {header.base_offset} to {header.last_offset}",
+        f"at byte {position}",
+        f"{header.size_bytes} bytes",
+        f"{header.records_count} records",
+        f"epoch {header.partition_leader_epoch}",
+        f"magic {header.magic}",
+        codec,
+        f"max timestamp {header.max_timestamp}",
+        f"crc {header.crc:08x}",
+    ]
+    if header.is_log_append_time:
+        parts.append("log append time")
+    if header.has_producer_id:
+        parts.append(f"producer {header.producer_id} epoch {header.producer_epoch}")
+        parts.append(f"sequence {header.base_sequence} to {header.last_sequence}")
+    if header.is_transactional:
+        parts.append("transactional")
+    if header.is_control:
+        parts.append("control")
+    if header.has_delete_horizon:
+        parts.append(f"delete horizon {header.delete_horizon_ms}")
+    return ", ".join(parts)
+
+
+def _record_lines(header: BatchHeader, data: bytes, *, is_metadata: bool) -> Iterator[str]:
+    try:
+        for record in decode_records(data):
+            if header.is_control:
+                shown = _control(record, read_end_txn(data) if header.has_producer_id else None)
+            elif is_metadata:
+                shown = _metadata(record)
+            else:
+                shown = f"key {_bytes(record.key)} value {_bytes(record.value)}"
+                if record.headers:
+                    shown += f" headers {[(key, _bytes(value)) for key, value in record.headers]}"
+            yield f"offset {record.offset} timestamp {record.timestamp} {shown}"
+    except CorruptBatch as error:
+        raise NotDumpable(f"the records of the batch at offset {header.base_offset}: {error.message}") from None
+
+
+def _control(record: Record, marker: EndTxn | None) -> str:
+    if marker is not None:
+        return f"{'commit' if marker.committed else 'abort'} by coordinator epoch {marker.coordinator_epoch}"
+    kind = control_type(record)
+    body = read_raft_control_record(record)
+    name = kind.name.lower() if kind is not None else "unknown control record"
+    return f"{name} {body}" if body is not None else name
+
+
+def _metadata(record: Record) -> str:
+    try:
+        message, version = decode_metadata_record(record.value or b"")
+    except MalformedMessage as error:
+        return f"undecodable ({error}) {_bytes(record.value)}"
+    return f"v{version} {message}"
+
+
+def _bytes(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    shown = repr(data[:_SHOWN_BYTES])[1:]
+    return shown if len(data) <= _SHOWN_BYTES else f"{shown}… ({len(data)} bytes)"
+
+
+def _index_lines(data: bytes, base_offset: int, *, is_time: bool) -> Iterator[str]:
+    entry = _TIME_ENTRY if is_time else _OFFSET_ENTRY
+    # A segment that Kafka still writes to has indexes of their full size, zeros at the end.
+    used = len(data.rstrip(b"\0"))
+    entries = max(-(-used // entry.size), min(1, len(data) // entry.size) if len(data) == entry.size else 0)
+    previous: tuple[int, int] | None = None
+    for slot in range(entries):
+        if (slot + 1) * entry.size > len(data):
+            raise NotDumpable(f"{len(data)} bytes are no multiple of {entry.size}")
+        first, second = entry.unpack_from(data, slot * entry.size)
+        if previous is not None and (first <= previous[0] or second < previous[1]):
+            raise NotDumpable(f"entry {slot} does not continue: {previous} before {(first, second)}")
+        previous = (first, second)
+        if is_time:
+            yield f"timestamp {first} offset {base_offset + second}"
+        else:
+            yield f"offset {base_offset + first} at byte {second}"
+    if len(data) > entries * entry.size:
+        yield f"{len(data) - entries * entry.size} bytes of zeros, not used yet"
+
+
+def _producer_lines(data: bytes) -> Iterator[str]:
+    try:
+        entries: Sequence[Any] = decode_snapshot(data)
+    except CorruptSnapshot as error:
+        raise NotDumpable(f"no producer snapshot: {error}") from None
+    for entry in entries:
+        last = entry.batches[-1] if entry.batches else None
+        where = f"offsets {last.first_offset} to {last.last_offset}" if last else "no batch"
+        yield (
+            f"producer {entry.producer_id} epoch {entry.epoch}, last sequence {entry.last_sequence}, {where}, "
+            f"last timestamp {entry.last_timestamp}, coordinator epoch {entry.coordinator_epoch}, "
+            + (
+                f"transaction open from offset {entry.transaction_first_offset}"
+                if entry.transaction_first_offset >= 0
+                else "no open transaction"
+            )
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status: 1 if a file could not be shown to its end."""
+    parser = argparse.ArgumentParser(prog="python -m storage.dump", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("--batches", action="store_true", help="only the batches, not the records in them")
+    options = parser.parse_args(arguments)
+    status = 0
+    for path in options.files:
+        try:
+            print(f"{path}:")
+            for line in dump_lines(RealDisk(), path, records=not options.batches):
+                print(f"  {line}")
+        except BrokenPipeError:
+            return status
+        except NotDumpable as error:
+            print(f"{path}: {error}", file=sys.stderr)
+            status = 1
+        except OSError as error:
+            print(f"{path}: {error.strerror}", file=sys.stderr)
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
