@@ -9,7 +9,6 @@ and are refused.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ import trio
 import trio._core._run as trio_scheduler
 
 from runtime.simulated.universe import Universe
+from runtime.simulated.virtual_time import VirtualTime
 
 T = TypeVar("T")
 
@@ -33,25 +33,16 @@ class SimulationStuck(RuntimeError):
     """Every task of a story waited, and nothing was ever to happen again."""
 
 
-class _Guard:
-    """Whether a simulation runs, and in which thread. Audit hooks cannot be removed, so there is one for
-    ever."""
-
-    def __init__(self) -> None:
-        self.thread: int | None = None
-        self._installed = False
-
-    def install(self) -> None:
-        if not self._installed:
-            self._installed = True
-            sys.addaudithook(self._audit)
-
-    def _audit(self, event: str, _: tuple[Any, ...]) -> None:
-        if self.thread is not None and event in REFUSED_EVENTS and threading.get_ident() == self.thread:
-            raise RealWorldTouched(f"{event} in a simulation")
+_audited = False
 
 
-_guard = _Guard()
+def _audit(event: str, _: tuple[Any, ...]) -> None:
+    if event in REFUSED_EVENTS and _simulating():
+        raise RealWorldTouched(f"{event} in a simulation")
+
+
+def _simulating() -> bool:
+    return trio.lowlevel.in_trio_run() and isinstance(trio.lowlevel.current_clock(), VirtualTime)
 
 
 def run_simulation(seed: int, story: Callable[..., Awaitable[T]], *args: object) -> T:
@@ -99,15 +90,16 @@ def _fixed_schedule(seed: int) -> Iterator[None]:
 
 @contextmanager
 def _no_real_world() -> Iterator[None]:
-    _guard.install()
+    global _audited  # noqa: PLW0603 - audit hooks cannot be removed, so there is one for ever
+    if not _audited:
+        _audited = True
+        sys.addaudithook(_audit)
     threads: Any = trio.to_thread
-    run_sync, outer = threads.run_sync, _guard.thread
+    run_sync = threads.run_sync
     threads.run_sync = _refuse_thread
-    _guard.thread = threading.get_ident()
     try:
         yield
     finally:
-        _guard.thread = outer
         threads.run_sync = run_sync
 
 

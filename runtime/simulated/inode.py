@@ -3,7 +3,7 @@ power cut."""
 
 from __future__ import annotations
 
-import random
+from runtime.simulated.chance import Stream
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
@@ -67,7 +67,7 @@ class Inode:
         """A sync failed: the pages count as clean from now on, yet they never became durable."""
         self.dirty.clear()
 
-    def power_cut(self, chance: random.Random) -> None:
+    def power_cut(self, chance: Stream) -> None:
         """Keep of what was not synced only what chance lets reach the disk, page by page."""
         image = bytearray(self.durable)
         high = len(self.cached)

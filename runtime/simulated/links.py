@@ -7,10 +7,10 @@ again what was not acknowledged, except what nobody sends again (a reset). Knows
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 from typing import Protocol
 
+from runtime.simulated.chance import Stream
 from runtime.simulated.virtual_time import VirtualTime
 
 
@@ -70,9 +70,7 @@ class Link:
         elif self.stalled or not parcel.vanishes():
             self.held.append(parcel)
 
-    def set(
-        self, *, cut: bool | None = None, stalled: bool | None = None, target_down: bool | None = None
-    ) -> None:
+    def set(self, *, cut: bool | None = None, stalled: bool | None = None, target_down: bool | None = None) -> None:
         """Change the link's state; once it is open, what was held comes through."""
         if cut is not None:
             self.cut = cut
@@ -89,7 +87,7 @@ class Link:
 class Wires:
     """All links of a universe, and the ways to break them."""
 
-    def __init__(self, time: VirtualTime, chance: random.Random, latency_ms: tuple[float, float]) -> None:
+    def __init__(self, time: VirtualTime, chance: Stream, latency_ms: tuple[float, float]) -> None:
         self.time = time
         self.chance = chance
         self.arrivals = 0

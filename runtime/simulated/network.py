@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 import trio
 
 from runtime.network import EAGER_RECEIVES
+from runtime.simulated.chance import Stream
 from runtime.simulated.disk import SimulatedFile
 from runtime.simulated.links import Link, Wires
 from runtime.simulated.process import SimulatedProcess
@@ -47,7 +47,7 @@ class NetworkHabits:
 class Fabric:
     """What all processes' networks share: links, names, listeners, and the record of what happened."""
 
-    def __init__(self, wires: Wires, chance: random.Random, trace: Callable[[str], None]) -> None:
+    def __init__(self, wires: Wires, chance: Stream, trace: Callable[[str], None]) -> None:
         self.wires = wires
         self.chance = chance
         self.trace = trace
@@ -93,9 +93,7 @@ class Pipe:
         data = self._ends.popleft()
         receiver = self.receiver
         fabric = receiver.fabric
-        fabric.trace(
-            f"{self.link.source}>{self.link.target} {receiver.number} {len(data)} {zlib.crc32(data)}"
-        )
+        fabric.trace(f"{self.link.source}>{self.link.target} {receiver.number} {len(data)} {zlib.crc32(data)}")
         if data is FIN or data is RST:
             receiver.peer_gone("closed by the peer" if data is FIN else "reset by the peer")
         elif receiver.closed:
@@ -136,7 +134,12 @@ class Pipe:
         else:
             self.unread_bytes -= size + self.withheld_bytes
             self.withheld_bytes = 0
-            self.sender.writable.wake()
+            if self.has_room():
+                self.sender.writable.wake()
+
+    def has_room(self) -> bool:
+        """Enough for waking the sender: as in TCP, or a full connection would move in ever smaller pieces."""
+        return self.unread_bytes <= self.sender.fabric.habits.buffer_bytes * 2 // 3
 
 
 class _Acknowledgement:
@@ -198,8 +201,15 @@ class SimulatedConnection:
 
     def send_now(self, views: Sequence[Bytes]) -> int:
         self._check_sendable()
-        data = bytes(views[0]) if len(views) == 1 else b"".join(views)
-        return self._send(data)
+        room = max(self._room(), 0)
+        taken: list[Bytes] = []
+        for view in views:
+            if len(view) >= room:
+                taken.append(memoryview(view)[:room])
+                break
+            taken.append(view)
+            room -= len(view)
+        return self._send(b"".join(taken))
 
     def send_file_now(self, file: File, offset: int, count: int) -> int:
         self._check_sendable()
@@ -215,7 +225,7 @@ class SimulatedConnection:
         await trio.lowlevel.checkpoint()
         while True:
             self._check_sendable()
-            if self._room() > 0:
+            if self.outgoing.has_room():
                 return
             await self.writable.wait()
 

@@ -7,11 +7,12 @@ disk answer EBADF, its connections are lost, its fault points and blocking work 
 from __future__ import annotations
 
 import errno
-import random
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import trio
+
+from runtime.simulated.chance import Stream
 
 T = TypeVar("T")
 
@@ -34,9 +35,7 @@ class Executioner(Protocol):
 class SimulatedProcess:
     """The living part of a node. What outlives it (disk, clocks, name) is the host's."""
 
-    def __init__(
-        self, name: str, universe: Executioner, chance: random.Random, blocking_ms: tuple[float, float]
-    ) -> None:
+    def __init__(self, name: str, universe: Executioner, chance: Stream, blocking_ms: tuple[float, float]) -> None:
         self.name = name
         self.alive = True
         self.scope: trio.CancelScope | None = None

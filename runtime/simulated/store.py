@@ -10,10 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from runtime.simulated.chance import Stream
 from runtime.simulated.inode import Inode
 
 DEFAULT_CAPACITY_BYTES = 64 * 1024**3
@@ -62,7 +62,7 @@ class DiskFault:
 class Store:
     """The disk of one host: a tree of two images, a capacity, and faults."""
 
-    chance: random.Random
+    chance: Stream
     now_ms: Callable[[], int]
     capacity_bytes: int = DEFAULT_CAPACITY_BYTES
     used_bytes: int = 0

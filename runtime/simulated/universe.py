@@ -8,12 +8,12 @@ not shift every other. Knows nodes as names with one living process at most.
 from __future__ import annotations
 
 import hashlib
-import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 
 import trio
 
+from runtime.simulated.chance import Stream, make_stream
 from runtime.simulated.clocks import SimulatedClock
 from runtime.simulated.disk import SimulatedDisk
 from runtime.simulated.links import Wires
@@ -67,9 +67,9 @@ class Universe:
         self.fabric = Fabric(self.wires, self.stream("network"), self.trace)
         self._armed: dict[tuple[str, str], tuple[int, bool]] = {}
 
-    def stream(self, name: str) -> random.Random:
+    def stream(self, name: str) -> Stream:
         """Chance for one purpose, fixed by the seed and `name`."""
-        return random.Random(f"{self.seed}/{name}")
+        return make_stream(self.seed, name)
 
     def trace(self, event: str) -> None:
         """Add to the record of what happened; two runs of one seed must agree in it."""
@@ -177,9 +177,7 @@ def make_world(name: str, universe: Universe) -> World:
     universe.boot(name)
     host.lives += 1
     universe.trace(f"{name} start {host.lives}")
-    process = SimulatedProcess(
-        name, universe, universe.stream(f"process/{name}/{host.lives}"), host.blocking_ms
-    )
+    process = SimulatedProcess(name, universe, universe.stream(f"process/{name}/{host.lives}"), host.blocking_ms)
     host.process = process
     return World(
         network=SimulatedNetwork(universe.fabric, process),

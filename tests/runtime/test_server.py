@@ -1,0 +1,628 @@
+"""The server's side of connections: order, batching, limits, and ends."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from dataclasses import replace
+
+import pytest
+import trio
+
+from runtime.outgoing import Outgoing
+from runtime.server import Request, ResponseSlot, Server, ServerLimits
+from runtime.simulated import make_world, run_simulation
+from runtime.world import Connection, ConnectionLost, FileRegion, World
+
+METADATA = 3
+
+
+def request_frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA, version: int = 1) -> bytes:
+    frame = struct.pack(">hhih", api_key, version, correlation_id, 2) + b"me" + body
+    return len(frame).to_bytes(4, "big") + frame
+
+
+class Peer:
+    """A client that speaks frames."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._buffer = b""
+
+    async def ask(self, *frames: bytes) -> None:
+        view = memoryview(b"".join(frames))
+        while view:
+            view = view[self.connection.send_now([view]) :]
+            if view:
+                await self.connection.wait_writable()
+
+    async def answer(self) -> bytes:
+        """The next answer, without its size."""
+        while True:
+            if len(self._buffer) >= 4:
+                end = 4 + int.from_bytes(self._buffer[:4], "big")
+                if len(self._buffer) >= end:
+                    frame, self._buffer = self._buffer[4:end], self._buffer[end:]
+                    return frame
+            piece = bytearray(65536)
+            count = await self.connection.receive_into(memoryview(piece))
+            self._buffer += piece[:count]
+
+    async def closed(self) -> None:
+        with pytest.raises(ConnectionLost):
+            while True:
+                await self.answer()
+
+
+class Desk:
+    """A handler that notes every request and answers when told."""
+
+    def __init__(self, *, echo: bool = False) -> None:
+        self.requests: list[Request] = []
+        self.slots: list[ResponseSlot] = []
+        self._echo = echo
+
+    def __call__(self, request: Request, slot: ResponseSlot) -> None:
+        self.requests.append(request)
+        self.slots.append(slot)
+        if self._echo:
+            slot.fill([request.correlation_id.to_bytes(4, "big"), request.body])
+
+    async def wait_for(self, count: int) -> None:
+        while len(self.slots) < count:
+            await trio.sleep(0.001)
+
+
+class Scene:
+    """A server with one listener, and peers that dial it."""
+
+    def __init__(self, two, handle, limits: ServerLimits) -> None:
+        self._two = two
+        self.server = Server(two.server, handle, limits)
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        self.listener = await self._two.server.network.listen("", 0)
+        nursery.start_soon(self.server.serve, self.listener, "PLAINTEXT")
+
+    async def peer(self) -> Peer:
+        return Peer(await self._two.client.network.dial(self._two.host, self.listener.port))
+
+
+def stage(play, handle, limits: ServerLimits, act) -> None:
+    """Play `act(scene)` against a server that is cancelled afterwards."""
+
+    async def story(two) -> None:
+        async with trio.open_nursery() as nursery:
+            scene = Scene(two, handle, limits)
+            await scene.start(nursery)
+            await act(scene)
+            nursery.cancel_scope.cancel()
+
+    play(story)
+
+
+LIMITS = ServerLimits()
+
+
+def test_a_request_is_told_in_full(play) -> None:
+    async def act(scene: Scene) -> None:
+        desk.__init__(echo=True)
+        peer = await scene.peer()
+        await peer.ask(request_frame(7, b"body", version=-3))
+        assert await peer.answer() == b"\0\0\0\7body"
+        (request,) = desk.requests
+        assert (request.api_key, request.api_version, request.correlation_id) == (METADATA, -3, 7)
+        assert (request.client_id, request.listener_name) == ("me", "PLAINTEXT")
+        request.body[0:1] = b"B"
+        assert bytes(request.body) == b"Body"
+
+    desk = Desk()
+    stage(play, desk, LIMITS, act)
+
+
+def test_answers_keep_the_order_of_the_requests(play) -> None:
+    async def act(scene: Scene) -> None:
+        desk.__init__()
+        peer = await scene.peer()
+        await peer.ask(*[request_frame(n) for n in range(4)])
+        await desk.wait_for(4)
+        desk.slots[3].fill([b"three"])
+        desk.slots[1].drop()
+        desk.slots[2].fill([b"t", b"", b"wo"])
+        await trio.sleep(0.02)
+        desk.slots[0].fill([b"zero"])
+        assert [await peer.answer() for _ in range(3)] == [b"zero", b"two", b"three"]
+
+    desk = Desk()
+    stage(play, desk, LIMITS, act)
+
+
+def test_many_frames_of_many_sizes(play) -> None:
+    async def act(scene: Scene) -> None:
+        peer = await scene.peer()
+        bodies = [bytes([n % 256]) * (n * n * 7 % 90_000) for n in range(200)] + [b"x" * 3_000_000]
+
+        async def ask() -> None:
+            await peer.ask(*[request_frame(n, body) for n, body in enumerate(bodies)])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            for n, body in enumerate(bodies):
+                assert await peer.answer() == n.to_bytes(4, "big") + body
+
+    stage(play, Desk(echo=True), LIMITS, act)
+
+
+def test_parts_of_files_are_answers(play, tmp_path) -> None:
+    async def story(two) -> None:
+        disk = two.server.disk
+        disk.make_directories(str(tmp_path))
+        file = disk.open(str(tmp_path / "log"), create=True)
+        content = bytes(range(256)) * 4000
+        file.pwrite(content, 0)
+
+        def handle(request: Request, slot: ResponseSlot) -> None:
+            slot.fill([b"head", FileRegion(file, 10, 900_000), b"between", FileRegion(file, 0, 5), b"tail"])
+
+        async with trio.open_nursery() as nursery:
+            scene = Scene(two, handle, LIMITS)
+            await scene.start(nursery)
+            peer = await scene.peer()
+            await peer.ask(request_frame(1), request_frame(2))
+            for _ in range(2):
+                assert await peer.answer() == b"head" + content[10:900_010] + b"between" + content[:5] + b"tail"
+            nursery.cancel_scope.cancel()
+
+    play(story)
+
+
+def test_a_file_that_ends_too_early_closes_the_connection(play, tmp_path) -> None:
+    async def story(two) -> None:
+        two.server.disk.make_directories(str(tmp_path))
+        file = two.server.disk.open(str(tmp_path / "log"), create=True)
+        file.truncate(10)
+
+        async with trio.open_nursery() as nursery:
+            scene = Scene(two, lambda request, slot: slot.fill([FileRegion(file, 0, 100)]), LIMITS)
+            await scene.start(nursery)
+            peer = await scene.peer()
+            await peer.ask(request_frame(1))
+            await peer.closed()
+            nursery.cancel_scope.cancel()
+
+    play(story)
+
+
+def counting_world(world: World, sends: list[int]) -> World:
+    """The same world, but every send of an accepted connection is counted."""
+
+    class Counting:
+        def __init__(self, connection) -> None:
+            self._connection = connection
+
+        def __getattr__(self, name: str):
+            return getattr(self._connection, name)
+
+        def send_now(self, views) -> int:
+            sends.append(sum(map(len, views)))
+            return self._connection.send_now(views)
+
+    class CountingNetwork:
+        async def listen(self, host: str, port: int):
+            listener = await world.network.listen(host, port)
+            accept = listener.accept
+
+            async def counting_accept() -> Counting:
+                return Counting(await accept())
+
+            listener.accept = counting_accept
+            return listener
+
+    return replace(world, network=CountingNetwork())
+
+
+def in_simulation(act, handle, *, hold=None) -> None:
+    """One simulated scene without short reads, so that a burst stays one."""
+
+    async def story(universe) -> None:
+        universe.fabric.habits.short_probability = 0
+        sends: list[int] = []
+
+        class Two:
+            server = counting_world(make_world("server", universe), sends)
+            client = make_world("client", universe)
+            host = "server"
+
+        async with trio.open_nursery() as nursery:
+            scene = Scene(Two, handle, LIMITS)
+            await scene.start(nursery)
+            await act(scene, sends)
+            nursery.cancel_scope.cancel()
+
+    run_simulation(1, story)
+
+
+def test_one_send_answers_a_burst() -> None:
+    async def act(scene: Scene, sends: list[int]) -> None:
+        peer = await scene.peer()
+        await peer.ask(*[request_frame(n) for n in range(20)])
+        for _ in range(20):
+            await peer.answer()
+        assert sends == [20 * 8]
+
+    in_simulation(act, Desk(echo=True))
+
+
+def test_one_send_for_all_that_another_connection_completes() -> None:
+    """A fetch that moves the high watermark completes twenty produces of one producer."""
+    waiting: list[ResponseSlot] = []
+
+    def handle(request: Request, slot: ResponseSlot) -> None:
+        if request.body:
+            for produce in waiting:
+                produce.fill([b"done"])
+            slot.fill([b"fetched"])
+        else:
+            waiting.append(slot)
+
+    async def act(scene: Scene, sends: list[int]) -> None:
+        producer, follower = await scene.peer(), await scene.peer()
+        await producer.ask(*[request_frame(n) for n in range(20)])
+        while len(waiting) < 20:
+            await trio.sleep(0.001)
+        await follower.ask(request_frame(1, b"fetch"))
+        for _ in range(20):
+            assert await producer.answer() == b"done"
+        assert await follower.answer() == b"fetched"
+        assert sorted(sends) == [11, 20 * 8]
+
+    in_simulation(act, handle)
+
+
+def test_one_send_for_all_that_a_timer_completes() -> None:
+    async def act(scene: Scene, sends: list[int]) -> None:
+        peers = [await scene.peer() for _ in range(3)]
+        for peer in peers:
+            await peer.ask(*[request_frame(n) for n in range(5)])
+        await desk.wait_for(15)
+        for slot in reversed(desk.slots):
+            slot.fill([b"late"])
+        for peer in peers:
+            for _ in range(5):
+                assert await peer.answer() == b"late"
+        assert sends == [5 * 8] * 3
+
+    desk = Desk()
+    in_simulation(act, desk)
+
+
+def test_a_timer_may_flush_at_once() -> None:
+    async def act(scene: Scene, sends: list[int]) -> None:
+        peer = await scene.peer()
+        await peer.ask(request_frame(1))
+        await desk.wait_for(1)
+        desk.slots[0].fill([b"now"])
+        scene.server.flush()
+        assert sends == [7]
+        assert await peer.answer() == b"now"
+
+    desk = Desk()
+    in_simulation(act, desk)
+
+
+def test_a_slot_is_filled_once(play) -> None:
+    async def act(scene: Scene) -> None:
+        desk.__init__()
+        peer = await scene.peer()
+        await peer.ask(request_frame(1))
+        await desk.wait_for(1)
+        desk.slots[0].fill([b"first"])
+        with pytest.raises(AssertionError):
+            desk.slots[0].fill([b"second"])
+        assert await peer.answer() == b"first"
+
+    desk = Desk()
+    stage(play, desk, LIMITS, act)
+
+
+def test_who_left_needs_no_answer(play) -> None:
+    async def act(scene: Scene) -> None:
+        desk.__init__()
+        peer = await scene.peer()
+        await peer.ask(request_frame(1), request_frame(2))
+        await desk.wait_for(2)
+        assert not desk.slots[0].connection_closed
+        peer.connection.close()
+        while not desk.slots[0].connection_closed:
+            await trio.sleep(0.001)
+        desk.slots[0].fill([b"too late"])
+        desk.slots[1].drop()
+        while scene.server.connections:
+            await trio.sleep(0.001)
+
+    desk = Desk()
+    stage(play, desk, LIMITS, act)
+
+
+def test_abort_closes_after_what_was_answered(play) -> None:
+    async def act(scene: Scene) -> None:
+        desk.__init__()
+        peer, other = await scene.peer(), await scene.peer()
+        await peer.ask(request_frame(1), request_frame(2))
+        await desk.wait_for(2)
+        desk.slots[0].fill([b"good"])
+        desk.slots[1].abort("a test")
+        assert await peer.answer() == b"good"
+        await peer.closed()
+        await other.ask(request_frame(3))
+        await desk.wait_for(3)
+
+    desk = Desk()
+    stage(play, desk, LIMITS, act)
+
+
+@pytest.mark.feature("PF-01")
+@pytest.mark.parametrize(
+    "frame",
+    [
+        (-5).to_bytes(4, "big", signed=True),
+        (1001).to_bytes(4, "big"),
+        b"\0\0\0\0",
+        b"\0\0\0\3abc",
+        struct.pack(">ihhih", 10, METADATA, 1, 1, 3000),
+        struct.pack(">ihhih", 10, 9999, 1, 1, -1),
+    ],
+)
+def test_malformed_frames_close_their_connection_only(play, frame: bytes, caplog) -> None:
+    async def act(scene: Scene) -> None:
+        good, bad = await scene.peer(), await scene.peer()
+        await good.ask(request_frame(1, b"a"))
+        await bad.ask(frame)
+        await bad.closed()
+        await good.ask(request_frame(2, b"b"))
+        assert [await good.answer(), await good.answer()] == [b"\0\0\0\1a", b"\0\0\0\2b"]
+
+    with caplog.at_level(logging.WARNING):
+        stage(play, Desk(echo=True), replace(LIMITS, socket_request_max_bytes=1000), act)
+    assert "closing the connection from" in caplog.text
+
+
+def test_a_failing_handler_costs_its_connection_only(play, caplog) -> None:
+    def handle(request: Request, slot: ResponseSlot) -> None:
+        if request.body:
+            raise ValueError("a mistake of ours")
+        slot.fill([b"fine"])
+
+    async def act(scene: Scene) -> None:
+        good, bad = await scene.peer(), await scene.peer()
+        await bad.ask(request_frame(1, b"x"))
+        await bad.closed()
+        await good.ask(request_frame(2))
+        assert await good.answer() == b"fine"
+
+    stage(play, handle, LIMITS, act)
+    assert "a mistake of ours" in caplog.text
+
+
+@pytest.mark.feature("RP-11")
+def test_too_many_unanswered_requests_stop_the_reading(play) -> None:
+    async def act(scene: Scene) -> None:
+        desk.__init__()
+        peer = await scene.peer()
+        await peer.ask(*[request_frame(n) for n in range(25)])
+        await desk.wait_for(10)
+        await trio.sleep(0.05)
+        assert len(desk.slots) == 10
+        for n in range(25):
+            await desk.wait_for(n + 1)
+            desk.slots[n].fill([n.to_bytes(1, "big")])
+            assert await peer.answer() == n.to_bytes(1, "big")
+            assert len(desk.slots) <= n + 11
+
+    desk = Desk()
+    stage(play, desk, replace(LIMITS, max_pending_requests=10), act)
+
+
+@pytest.mark.feature("RP-11")
+def test_too_many_unanswered_bytes_stop_the_reading(play) -> None:
+    async def act(scene: Scene) -> None:
+        desk.__init__()
+        peer = await scene.peer()
+        await peer.ask(*[request_frame(n, bytes(1000)) for n in range(10)])
+        await desk.wait_for(4)
+        await trio.sleep(0.05)
+        assert len(desk.slots) == 4
+        desk.slots[0].fill([b"0"])
+        await desk.wait_for(5)
+
+    desk = Desk()
+    stage(play, desk, replace(LIMITS, max_pending_request_bytes=3500), act)
+
+
+@pytest.mark.feature("RP-11")
+def test_a_peer_that_does_not_read_is_not_read_either(play) -> None:
+    handled = 0
+
+    def handle(request: Request, slot: ResponseSlot) -> None:
+        nonlocal handled
+        handled += 1
+        slot.fill([request.correlation_id.to_bytes(4, "big"), bytes(100_000)])
+
+    async def act(scene: Scene) -> None:
+        nonlocal handled
+        handled = 0
+        peer = await scene.peer()
+
+        async def ask() -> None:
+            await peer.ask(*[request_frame(n) for n in range(1000)])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            before = -1
+            while handled != before:
+                before = handled
+                await trio.sleep(0.1)
+            assert handled < 300
+            for n in range(1000):
+                assert (await peer.answer())[:4] == n.to_bytes(4, "big")
+
+    stage(play, handle, replace(LIMITS, max_unsent_bytes=1_000_000), act)
+
+
+@pytest.mark.feature("RP-11")
+def test_connections_beyond_the_maximum_wait(play) -> None:
+    async def act(scene: Scene) -> None:
+        first, second, third = [await scene.peer() for _ in range(3)]
+        for peer in (first, second, third):
+            await peer.ask(request_frame(1, b"hi"))
+        await first.answer()
+        await second.answer()
+        with trio.move_on_after(0.05) as waiting:
+            await third.answer()
+        assert waiting.cancelled_caught
+        first.connection.close()
+        assert await third.answer() == b"\0\0\0\1hi"
+
+    stage(play, Desk(echo=True), replace(LIMITS, max_connections=2), act)
+
+
+@pytest.mark.feature("RP-11")
+def test_connections_of_one_address_are_counted(play) -> None:
+    async def act(scene: Scene) -> None:
+        first, second = await scene.peer(), await scene.peer()
+        await first.ask(request_frame(1))
+        await first.answer()
+        await second.closed()
+        first.connection.close()
+        while scene.server.connections:
+            await trio.sleep(0.001)
+        third = await scene.peer()
+        await third.ask(request_frame(3))
+        await third.answer()
+
+    overrides = {"client": 1, "127.0.0.1": 1}
+    limits = replace(LIMITS, max_connections_per_ip=0, max_connections_per_ip_overrides=overrides)
+    stage(play, Desk(echo=True), limits, act)
+
+
+@pytest.mark.feature("RP-11")
+def test_connections_come_at_a_rate() -> None:
+    async def act(scene: Scene) -> None:
+        started = trio.current_time()
+        for _ in range(30):
+            peer = await scene.peer()
+            await peer.ask(request_frame(1))
+            await peer.answer()
+        assert 1.8 < trio.current_time() - started < 2.5
+
+    async def story(universe) -> None:
+        class Two:
+            server = make_world("server", universe)
+            client = make_world("client", universe)
+            host = "server"
+
+        async with trio.open_nursery() as nursery:
+            scene = Scene(Two, Desk(echo=True), replace(LIMITS, max_connection_creation_rate=10))
+            await scene.start(nursery)
+            await act(scene)
+            nursery.cancel_scope.cancel()
+
+    run_simulation(1, story)
+
+
+@pytest.mark.feature("RP-11")
+def test_idle_connections_end_but_not_waiting_ones(play) -> None:
+    async def act(scene: Scene) -> None:
+        desk.__init__()
+        idle, waiting = await scene.peer(), await scene.peer()
+        await waiting.ask(request_frame(1))
+        await desk.wait_for(1)
+        await idle.closed()
+        desk.slots[0].fill([b"still there"])
+        assert await waiting.answer() == b"still there"
+
+    desk = Desk()
+    stage(play, desk, replace(LIMITS, connections_max_idle_ms=100), act)
+
+
+def test_stop_answers_what_is_under_way(play) -> None:
+    async def story(two) -> None:
+        desk = Desk()
+        async with trio.open_nursery() as nursery:
+            scene = Scene(two, desk, LIMITS)
+            await scene.start(nursery)
+            idle, busy = await scene.peer(), await scene.peer()
+            await busy.ask(request_frame(1), request_frame(2))
+            await desk.wait_for(2)
+            desk.slots[0].fill([b"one"])
+            nursery.start_soon(scene.server.stop)
+            await idle.closed()
+            assert await busy.answer() == b"one"
+            await busy.ask(request_frame(3))
+            await trio.sleep(0.02)
+            desk.slots[1].fill([b"two"])
+            assert await busy.answer() == b"two"
+            await busy.closed()
+        # The nursery ended by itself: so did `serve` and `stop`.
+        assert len(desk.slots) == 2
+        assert scene.server.connections == 0
+
+    play(story)
+
+
+def test_cancelling_a_server_closes_its_connections(play) -> None:
+    async def story(two) -> None:
+        desk = Desk()
+        async with trio.open_nursery() as nursery:
+            scene = Scene(two, desk, LIMITS)
+            await scene.start(nursery)
+            peer = await scene.peer()
+            await peer.ask(request_frame(1))
+            await desk.wait_for(1)
+            nursery.cancel_scope.cancel()
+        assert desk.slots[0].connection_closed
+        await peer.closed()
+
+    play(story)
+
+
+class Stubborn:
+    """A connection that takes so many bytes at a time."""
+
+    def __init__(self, takes: int) -> None:
+        self.takes = takes
+        self.taken = bytearray()
+
+    def send_now(self, views) -> int:
+        data = b"".join(views)[: self.takes]
+        self.taken += data
+        return len(data)
+
+    def send_file_now(self, file, offset: int, count: int) -> int:
+        data = file.pread(min(count, self.takes), offset)
+        self.taken += data
+        return len(data)
+
+    async def wait_writable(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("takes", [1, 3, 7, 1000])
+def test_partial_sends_lose_and_repeat_nothing(takes: int) -> None:
+    async def story(universe) -> None:
+        disk = make_world("node", universe).disk
+        file = disk.open("/file", create=True)
+        file.pwrite(b"0123456789", 0)
+        connection = Stubborn(takes)
+        outgoing = Outgoing(connection)
+        for chunks, size in [
+            ([b"ab", b"", b"cde"], 5),
+            ([b"f", FileRegion(file, 2, 7), memoryview(b"gh"), FileRegion(file, 0, 0)], 10),
+            ([bytes(70_000), b"end"], 70_003),
+        ]:
+            outgoing.send(chunks, size)
+        await outgoing.drain()
+        assert connection.taken == b"abcdef2345678gh" + bytes(70_000) + b"end"
+        assert outgoing.unsent_bytes == 0
+
+    run_simulation(1, story)
