@@ -255,7 +255,9 @@ class LogLoader:
             segment.load_indexes()
             if segment.last_indexed_position() > max(segment.size_bytes - 1, 0):
                 raise CorruptIndex("the offset index points behind the end of the log")
-        except CorruptIndex as error:
+            if not segment.time_index.entries and segment.first_timestamp() >= 0:
+                raise CorruptIndex("the time index is empty")
+        except (CorruptIndex, CorruptBatch) as error:
             problem = self._go_through(segment, only_indexes=True)
             self._note(f"rebuilt the indexes of segment {segment.base_offset}: {error}")
             if problem is not None:

@@ -40,8 +40,6 @@ _HOP = struct.Struct(">qi4xb6xi")
 HOP_BYTES = _HOP.size
 _NO_HOP = (0, 0, 0, 0)
 _MIN_BATCH_LENGTH = 14
-_MAX_TIMESTAMP_POSITION = 35
-_INT64 = struct.Struct(">q")
 
 _BOUNDARIES_KEPT = 32
 _CURSORS_KEPT = 16
@@ -195,13 +193,15 @@ class Segment:
 
     def waited_ms(self, now_ms: int, batch_timestamp: int) -> int:
         """How long this segment has been written to, by the records' time where they have one."""
+        first = self.first_timestamp()
+        return batch_timestamp - first if first >= 0 else now_ms - self.created_ms
+
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch; -1 if there is none."""
         if self.first_batch_timestamp is None:
-            self.first_batch_timestamp = NO_TIMESTAMP
-            if self.size_bytes >= BATCH_HEADER_BYTES:
-                (self.first_batch_timestamp,) = _INT64.unpack(self._pread(8, _MAX_TIMESTAMP_POSITION))
-        if self.first_batch_timestamp >= 0:
-            return batch_timestamp - self.first_batch_timestamp
-        return now_ms - self.created_ms
+            first = next(self.headers(), None)
+            self.first_batch_timestamp = first[1].max_timestamp if first is not None else NO_TIMESTAMP
+        return self.first_batch_timestamp
 
     # -- writing
 
