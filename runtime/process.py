@@ -161,26 +161,34 @@ def run_program(program: Program, log_file: str | None = None) -> int:
 
 
 async def _run_until_signal(program: Program, started_at: float) -> None:
-    stop = trio.Event()
+    stop, serving = trio.Event(), trio.Event()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_listen_for_signals, stop, nursery.cancel_scope)
+        nursery.start_soon(_listen_for_signals, stop, serving, nursery.cancel_scope)
         async with trio.open_nursery() as node:
             await node.start(program.run, stop)
+            serving.set()
             settle_memory()
             log.info("%s is up after %d ms", program.name, (time.monotonic() - started_at) * 1000)
         nursery.cancel_scope.cancel()
 
 
-async def _listen_for_signals(stop: trio.Event, everything: trio.CancelScope) -> None:
-    """The first signal asks the node to leave in good order, the second ends it at once."""
+async def _listen_for_signals(stop: trio.Event, serving: trio.Event, everything: trio.CancelScope) -> None:
+    """The first signal asks the node to leave in good order, the second ends it at once.
+
+    A node that does not serve yet has nothing to hand over and may wait for others: it ends at the first.
+    """
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for number in signals:
+            name = signal.Signals(number).name
             if stop.is_set():
-                log.warning("%s again: stopping at once", signal.Signals(number).name)
+                log.warning("%s again: stopping at once", name)
+                everything.cancel()
+            elif not serving.is_set():
+                log.info("%s before serving: stopping at once", name)
                 everything.cancel()
             else:
-                log.info("%s: stopping", signal.Signals(number).name)
-                stop.set()
+                log.info("%s: stopping", name)
+            stop.set()
 
 
 def settle_memory() -> None:
@@ -223,9 +231,7 @@ class _RotatingLog(logging.handlers.RotatingFileHandler):
 def start_logging(log_file: str | None) -> None:
     """One line for each message: time in UTC, level, logger, text."""
     handler = _RotatingLog(log_file) if log_file else logging.StreamHandler()
-    formatter = logging.Formatter(
-        "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S"
-    )
+    formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
     root = logging.getLogger()

@@ -22,6 +22,9 @@ def load(text, name, overrides):
             raise OSError(98, "Address already in use")
         if mood == "broken":
             raise ZeroDivisionError("our own mistake")
+        if mood == "waiting":
+            print("waiting for others", file=sys.stderr, flush=True)
+            await trio.sleep_forever()
         task_status.started()
         print("to standard output", flush=True)
         await (stop.wait() if mood == "well" else trio.sleep_forever())
@@ -66,6 +69,14 @@ def test_the_second_signal_ends_who_does_not_listen(tmp_path: Path) -> None:
         wait_for(process, "SIGINT: stopping")
         process.send_signal(signal.SIGINT)
         wait_for(process, "stopping at once")
+        assert process.wait(20) == 0
+
+
+def test_a_node_that_waits_for_others_ends_at_the_first_signal(tmp_path: Path) -> None:
+    with start(tmp_path, "--set", "mood=waiting") as process:
+        wait_for(process, "waiting for others")
+        process.send_signal(signal.SIGTERM)
+        wait_for(process, "SIGTERM before serving")
         assert process.wait(20) == 0
 
 
