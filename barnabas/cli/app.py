@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from barnabas.cli import cluster, log, nodes, records, storage, topics
+from barnabas.cli import cluster, demo, log, nodes, records, storage, topics
 
 app = typer.Typer(
     name="barnabas",
@@ -20,6 +20,7 @@ app.add_typer(cluster.app, name="cluster")
 app.add_typer(topics.app, name="topics")
 app.command("produce")(records.produce)
 app.command("consume")(records.consume)
+app.command("demo")(demo.demo)
 app.add_typer(storage.app, name="storage")
 app.add_typer(log.app, name="log")
 app.command("broker", context_settings=nodes.PASS_ON)(nodes.broker)

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from barnabas.cluster.local import LocalCluster
     from barnabas.cluster.status import ClusterStatus
 
-app = typer.Typer(
-    help="Six nodes on this machine: three brokers and three controllers.", rich_markup_mode=None
-)
+app = typer.Typer(help="Six nodes on this machine: three brokers and three controllers.", rich_markup_mode=None)
 
 NodeName = Annotated[
     str, typer.Argument(metavar="NODE", help="broker-1 to broker-3, controller-101 to controller-103.")
@@ -61,9 +59,7 @@ def down(data: Data = DEFAULT_DATA, timeout: Timeout = 30.0) -> None:
     killed = _cluster(data).down(timeout)
     typer.echo(f"down after {time.monotonic() - began:.1f} s")
     if killed:
-        typer.echo(
-            f"killed, because they did not leave within {timeout:.0f} s: {', '.join(killed)}", err=True
-        )
+        typer.echo(f"killed, because they did not leave within {timeout:.0f} s: {', '.join(killed)}", err=True)
         raise typer.Exit(1)
 
 
@@ -156,9 +152,7 @@ def _print_status(found: ClusterStatus) -> None:
     console.print(f"brokers that serve: {', '.join(map(str, found.brokers)) or 'none'}")
     if not found.partitions:
         return
-    partitions = Table(
-        "topic", "partition", "leader", "epoch", "replicas", "in sync", "high watermark", box=None
-    )
+    partitions = Table("topic", "partition", "leader", "epoch", "replicas", "in sync", "high watermark", box=None)
     for each in found.partitions:
         in_sync = ",".join(map(str, each.isr))
         short = len(each.isr) < len(each.replicas)

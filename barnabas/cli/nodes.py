@@ -17,9 +17,7 @@ _Config = Annotated[Path, typer.Argument(help="The node's .properties file.")]
 _Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Wins over the file; may be repeated.")
 ]
-_LogFile = Annotated[
-    Path | None, typer.Option("--log-file", help="Log there, rotated, instead of to standard error.")
-]
+_LogFile = Annotated[Path | None, typer.Option("--log-file", help="Log there, rotated, instead of to standard error.")]
 
 
 def broker(config: _Config, set_: _Set = None, log_file: _LogFile = None) -> None:

@@ -66,12 +66,8 @@ def produce(
 
 def consume(  # noqa: PLR0913, PLR0917 - each is an option
     topic: Topic,
-    from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Start with the first record.")
-    ] = False,
-    max_messages: Annotated[
-        int | None, typer.Option("--max-messages", "-n", min=0, help="End after so many.")
-    ] = None,
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start with the first record.")] = False,
+    max_messages: Annotated[int | None, typer.Option("--max-messages", "-n", min=0, help="End after so many.")] = None,
     partition: Partition = None,
     show_key: Annotated[
         str | None, typer.Option("--key-separator", "-k", help="Write KEY and this before each value.")

@@ -22,9 +22,7 @@ Config = Annotated[Path, typer.Option("--config", "-c", help="The node's .proper
 @app.command("format")
 def format_(  # noqa: PLR0913, PLR0917 - each is an option
     config: Config,
-    cluster_id: Annotated[
-        str, typer.Option("--cluster-id", "-t", help="The same for every node of a cluster.")
-    ],
+    cluster_id: Annotated[str, typer.Option("--cluster-id", "-t", help="The same for every node of a cluster.")],
     ignore_formatted: Annotated[
         bool, typer.Option("--ignore-formatted", "-g", help="Leave this node's formatted directories alone.")
     ] = False,
@@ -36,12 +34,8 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
         list[str] | None, typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="May be repeated.")
     ] = None,
     standalone: Annotated[bool, typer.Option("--standalone", "-s", hidden=True)] = False,
-    initial_controllers: Annotated[
-        str | None, typer.Option("--initial-controllers", "-I", hidden=True)
-    ] = None,
-    no_initial_controllers: Annotated[
-        bool, typer.Option("--no-initial-controllers", "-N", hidden=True)
-    ] = False,
+    initial_controllers: Annotated[str | None, typer.Option("--initial-controllers", "-I", hidden=True)] = None,
+    no_initial_controllers: Annotated[bool, typer.Option("--no-initial-controllers", "-N", hidden=True)] = False,
 ) -> None:
     """Make the log directories of a node ready for a cluster."""
     from kraft.format import FormatError, FormatRequest, format_directories
@@ -60,9 +54,7 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
     settings = load(config)
     try:
         records = bootstrap_records(_levels(release_version, feature))
-        request = FormatRequest(
-            cluster_id, settings.node_id, settings.all_log_dirs, records, ignore_formatted
-        )
+        request = FormatRequest(cluster_id, settings.node_id, settings.all_log_dirs, records, ignore_formatted)
         formatted = format_directories(RealDisk(), request, random.SystemRandom())
     except UnknownLevel as error:
         raise WrongArgument(str(error)) from None

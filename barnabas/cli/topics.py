@@ -22,9 +22,7 @@ PATIENCE_MS = 15_000
 @app.command()
 def create(
     topic: Topic,
-    partitions: Annotated[
-        int, typer.Option("--partitions", "-p", help="-1: the brokers' num.partitions.")
-    ] = -1,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the brokers' num.partitions.")] = -1,
     replication_factor: Annotated[
         int, typer.Option("--replication-factor", "-r", help="-1: the brokers' default.replication.factor.")
     ] = -1,
@@ -41,9 +39,7 @@ def create(
     async def work(cluster: Cluster) -> tuple[int, int]:
         from barnabas.client.admin import Admin
 
-        made = await Admin(cluster, PATIENCE_MS).create_topic(
-            topic, partitions, replication_factor, configs=configs
-        )
+        made = await Admin(cluster, PATIENCE_MS).create_topic(topic, partitions, replication_factor, configs=configs)
         return made.num_partitions, made.replication_factor
 
     count, replicas = with_cluster(bootstrap, data, work)
