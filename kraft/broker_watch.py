@@ -1,0 +1,66 @@
+"""`BrokerWatch`: finds out at once that a broker's process is gone, long before its session ends.
+
+A broker's heartbeats come over one connection. When that ends, the broker's own listener is dialled: if its
+host answers that nobody listens there, the process is gone. Anything else (it accepts, it times out, the host
+cannot be reached) proves nothing, and the session timeout stays the judge.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import trio
+
+from kraft.metadata.image import BrokerImage
+from runtime.world import ConnectionLost, DialFailed, DialRefused, World
+
+log = logging.getLogger("kraft.controller")
+
+DIAL_TIMEOUT_MS = 1000
+
+ProcessGone = Callable[[int, int, str], None]
+"""(broker id, broker epoch, how it is known)"""
+
+
+class BrokerWatch:
+    """Which connection carries whose heartbeats, while this controller is active."""
+
+    def __init__(self, world: World, nursery: trio.Nursery, process_gone: ProcessGone) -> None:
+        self._world = world
+        self._nursery = nursery
+        self._process_gone = process_gone
+        self._broker_on: dict[int, BrokerImage] = {}
+        """By connection id: the broker, as it was registered at its last heartbeat there."""
+
+    def heartbeat_on(self, connection_id: int, broker: BrokerImage) -> None:
+        """`broker` sent a heartbeat over this connection."""
+        self._broker_on[connection_id] = broker
+
+    def connection_closed(self, connection_id: int) -> None:
+        broker = self._broker_on.pop(connection_id, None)
+        if broker is not None:
+            self.look_at(broker)
+
+    def forget(self) -> None:
+        """Fencing is another controller's business from now on."""
+        self._broker_on.clear()
+
+    def look_at(self, broker: BrokerImage) -> None:
+        """Dial this incarnation's listener, and tell if its process is gone."""
+        self._nursery.start_soon(self._dial, broker)
+
+    async def _dial(self, broker: BrokerImage) -> None:
+        endpoint = next(iter(broker.listeners.values()), None)
+        if endpoint is None:
+            return
+        with trio.move_on_after(DIAL_TIMEOUT_MS / 1000):
+            try:
+                connection = await self._world.network.dial(endpoint.host, endpoint.port)
+            except DialRefused:
+                cause = f"nobody listens on {endpoint.host}:{endpoint.port} any more"
+                self._process_gone(broker.id, broker.epoch, cause)
+            except (DialFailed, ConnectionLost, OSError) as error:
+                log.info("dialling broker %d tells nothing: %s", broker.id, error)
+            else:
+                connection.close()

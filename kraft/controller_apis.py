@@ -1,0 +1,124 @@
+"""Which handler serves which request on a controller's listener. What is not in the table is not
+advertised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from kraft import descriptions
+from kraft.controller.partitions import list_partition_reassignments
+from kraft.controller.refusals import refusal_of
+from kraft.controller_service import ControllerService
+from kraft.descriptions import Described
+from kraft.envelope import EnvelopeSlot, envelope_handler
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from protocol.schema import Message
+from runtime.dispatch import Call, Dispatcher, Handler
+
+DECIDED = (
+    ApiKey.ALTER_PARTITION,
+    ApiKey.BROKER_REGISTRATION,
+    ApiKey.BROKER_HEARTBEAT,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    ApiKey.CONTROLLER_REGISTRATION,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+)
+"""What nodes of the cluster ask of the active controller."""
+
+DECIDED_FOR_CLIENTS = (
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.UPDATE_FEATURES,
+    ApiKey.UNREGISTER_BROKER,
+)
+"""What clients ask of it: directly, or of a broker, which forwards it."""
+
+
+def make_dispatcher(service: ControllerService) -> Dispatcher:
+    """The table of a controller's listener."""
+    decide: Handler = partial(_decide, service)
+    for_clients: dict[ApiKey, Handler] = dict.fromkeys(DECIDED_FOR_CLIENTS, decide)
+    for_clients |= {
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: partial(_list_partition_reassignments, service),
+        ApiKey.DESCRIBE_QUORUM: service.replica.handlers()[ApiKey.DESCRIBE_QUORUM],
+        ApiKey.DESCRIBE_CONFIGS: _describe(service, descriptions.describe_configs),
+        ApiKey.DESCRIBE_ACLS: lambda call: call.answer(descriptions.refuse_describe_acls()),
+        ApiKey.CREATE_ACLS: lambda call: call.answer(descriptions.refuse_create_acls(call.message)),
+        ApiKey.DELETE_ACLS: lambda call: call.answer(descriptions.refuse_delete_acls(call.message)),
+    }
+    handlers: dict[ApiKey, Handler] = dict.fromkeys(DECIDED, decide)
+    handlers |= for_clients
+    handlers |= service.replica.handlers()
+    handlers |= {
+        ApiKey.BROKER_HEARTBEAT: partial(_heartbeat, service),
+        ApiKey.ENVELOPE: envelope_handler(for_clients),
+        ApiKey.DESCRIBE_CLUSTER: partial(_describe_cluster, service),
+    }
+
+    def tell_versions(call: Call) -> None:
+        call.answer(descriptions.api_versions(service.committed, call.message, call.version, served))
+
+    handlers[ApiKey.API_VERSIONS] = tell_versions
+    dispatcher = Dispatcher(handlers)
+    served = dispatcher.advertised()
+    return dispatcher
+
+
+def _decide(service: ControllerService, call: Call) -> None:
+    """A command: answered when it is committed."""
+    request: Message = call.message
+
+    def answer(response: Message | None) -> None:
+        if response is not None:
+            call.answer(response)
+        else:
+            _not_active(service, call)
+
+    service.execute(request, call.version, answer)
+
+
+def _heartbeat(service: ControllerService, call: Call) -> None:
+    request: BrokerHeartbeatRequest = call.message
+    if service.core.is_active:
+        broker = service.core.pending.cluster.brokers.get(request.broker_id)
+        if broker is not None and broker.epoch == request.broker_epoch:
+            service.watch.heartbeat_on(call.request.connection_id, broker)
+    _decide(service, call)
+
+
+def _not_active(service: ControllerService, call: Call) -> None:
+    """Send whoever asked to look for the active controller."""
+    if isinstance(call.slot, EnvelopeSlot):
+        call.slot.refuse(ErrorCode.NOT_CONTROLLER)
+        return
+    message = f"node {service.core.defaults.node_id} is not the active controller"
+    call.answer(refusal_of(call.message, call.version, ErrorCode.NOT_CONTROLLER, message))
+
+
+def _list_partition_reassignments(service: ControllerService, call: Call) -> None:
+    if service.core.is_active:
+        call.answer(list_partition_reassignments(service.committed, call.message))
+    else:
+        _not_active(service, call)
+
+
+def _describe(service: ControllerService, describe: Callable[[Described, Any], Message]) -> Handler:
+    return lambda call: call.answer(describe(_described(service), call.message))
+
+
+def _describe_cluster(service: ControllerService, call: Call) -> None:
+    listener_name = call.request.listener_name
+    call.answer(descriptions.describe_cluster(_described(service), call.message, call.version, listener_name))
+
+
+def _described(service: ControllerService) -> Described:
+    leader_id = service.replica.leader_and_epoch.leader_id
+    return Described(service.committed, service.core.defaults, -1 if leader_id is None else leader_id)

@@ -1,0 +1,113 @@
+"""A controller tells the active one its endpoints and what it supports (KIP-919), each time it starts."""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from kraft.controller_service import ControllerService
+from kraft.metadata.features import CONTROLLER_REGISTRATION_SINCE, SUPPORTED_FEATURES
+from protocol.errors import ErrorCode
+from protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+    Feature,
+    Listener,
+)
+from protocol.schema import Message
+from runtime.channel import Channel, ChannelError
+from runtime.uuids import random_uuid
+from runtime.world import World
+from settings.controller import ControllerSettings
+
+log = logging.getLogger("kraft.controller")
+
+RETRY_PAUSE_MS = 200
+ARRIVAL_MS = 5000
+"""A committed registration has so long to come back by the log."""
+
+PLAINTEXT = 0
+
+
+def registration_request(settings: ControllerSettings, incarnation_id: bytes) -> ControllerRegistrationRequest:
+    """What this controller says of itself."""
+    return ControllerRegistrationRequest(
+        controller_id=settings.node_id,
+        incarnation_id=incarnation_id,
+        zk_migration_ready=False,
+        listeners=[
+            Listener(name=it.name, host=it.host, port=it.port, security_protocol=PLAINTEXT)
+            for it in settings.advertised_listeners or settings.listeners
+        ],
+        features=[
+            Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+            for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items())
+        ],
+    )
+
+
+async def keep_registered(service: ControllerService, settings: ControllerSettings, world: World) -> None:
+    """Register, and again if a committed registration of this process is not there; until cancelled."""
+    request = registration_request(settings, random_uuid(world.chance))
+    async with trio.open_nursery() as nursery:
+        while True:
+            changed = service.changed
+            if not _is_due(service, request):
+                await changed.wait()
+                continue
+            registered = await _register(service, settings, world, nursery, request)
+            with trio.move_on_after((ARRIVAL_MS if registered else RETRY_PAUSE_MS) / 1000):
+                while _is_due(service, request):
+                    await service.changed.wait()
+
+
+def _is_due(service: ControllerService, request: ControllerRegistrationRequest) -> bool:
+    image = service.committed
+    known = image.cluster.controllers.get(request.controller_id)
+    return (
+        image.offset >= 0
+        and image.features.metadata_version >= CONTROLLER_REGISTRATION_SINCE
+        and (known is None or known.incarnation_id != request.incarnation_id)
+    )
+
+
+async def _register(
+    service: ControllerService,
+    settings: ControllerSettings,
+    world: World,
+    nursery: trio.Nursery,
+    request: ControllerRegistrationRequest,
+) -> bool:
+    """One try with whoever leads; True once the registration is committed."""
+    leader_id = service.replica.leader_and_epoch.leader_id
+    if leader_id == settings.node_id:
+        return await _register_here(service, request)
+    voter = next((it for it in settings.controller_quorum_voters if it.id == leader_id), None)
+    if voter is None:
+        return False
+    client_id = f"controller-{settings.node_id}-registration"
+    channel = Channel(world, nursery, voter.host, voter.port, client_id=client_id)
+    try:
+        response: ControllerRegistrationResponse = await channel.call(
+            request, timeout_ms=settings.controller_quorum_request_timeout_ms
+        )
+    except ChannelError as error:
+        log.info("registration with controller %d failed: %s", voter.id, error)
+        return False
+    finally:
+        channel.close()
+    return response.error_code == ErrorCode.NONE
+
+
+async def _register_here(service: ControllerService, request: ControllerRegistrationRequest) -> bool:
+    answered = trio.Event()
+    answers: list[Message | None] = []
+
+    def answer(response: Message | None) -> None:
+        answers.append(response)
+        answered.set()
+
+    service.execute(request, request.VERSIONS.highest, answer)
+    await answered.wait()
+    return answers[0] is not None

@@ -1,0 +1,181 @@
+"""The shell around `QuorumController`: appends what it decides, and lets answers go when they are committed.
+
+Hears of the metadata log as its `MetadataListener`, keeps the timetable of the active controller, writes
+snapshots, registers this controller with the active one. Decides nothing itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import trio
+
+from kraft.broker_watch import BrokerWatch
+from kraft.commit_feed import CommittedBatch
+from kraft.controller.controller import QuorumController
+from kraft.controller.state import MAX_RECORDS_PER_OPERATION
+from kraft.metadata.image import MetadataImage
+from kraft.metadata.snapshot import image_to_records
+from kraft.metadata_replica import MetadataReplica, NotLeader
+from protocol.errors import ErrorCode, KafkaError
+from protocol.schema import Message
+from runtime.world import World
+
+log = logging.getLogger("kraft.controller")
+
+Answer = Callable[[Message | None], None]
+"""Takes the response once it may go; None when this is not the active controller (any more)."""
+
+
+class ControllerService:
+    """One per controller node. `run` drives it; the other methods never wait."""
+
+    def __init__(self, core: QuorumController, world: World, nursery: trio.Nursery) -> None:
+        self.core = core
+        self.changed = trio.Event()
+        """Set, and made anew, whenever the leader or the committed image changed."""
+        self._world = world
+        self._nursery = nursery
+        self._replica: MetadataReplica | None = None
+        self._last_appended = -1
+        self._snapshotting = False
+        self._timetable_changed = trio.Event()
+        self.watch = BrokerWatch(world, nursery, self._broker_process_gone)
+
+    def attach(self, replica: MetadataReplica) -> None:
+        """The replica whose listener this is; before it runs."""
+        self._replica = replica
+
+    @property
+    def replica(self) -> MetadataReplica:
+        assert self._replica is not None, "no replica was attached"
+        return self._replica
+
+    @property
+    def committed(self) -> MetadataImage:
+        return self.core.committed
+
+    def _now_ms(self) -> int:
+        return self._world.monotonic.now_ms()
+
+    # Commands
+
+    def execute(self, request: Message, version: int, answer: Answer) -> None:
+        """Decide on a request. `answer` is called once: at once, or when what was decided is committed."""
+        if not self.core.is_active:
+            answer(None)
+            return
+        result = self.core.decide(request, version, self.replica.log_end_offset, self._now_ms())
+        try:
+            self._append(result.records)
+        except NotLeader:
+            answer(None)
+            return
+        except KafkaError as error:
+            if error.code is not ErrorCode.RECORD_LIST_TOO_LARGE:
+                raise
+            message = "the operation would write more than fits one batch"
+            answer(self.core.refuse(request, version, ErrorCode.POLICY_VIOLATION, message).response)
+            return
+        # Even an answer without records may rest on records that are not committed yet.
+        self.replica.on_committed(self._last_appended, lambda error: answer(result.response if error is None else None))
+
+    def _append(self, records: Sequence[Message]) -> None:
+        """Append records that were decided on the pending image as it is. Raises NotLeader, or KafkaError for
+        a batch that is too large.
+
+        More than an operation of a user may write is cut into several batches: such records (a broker with
+        very many partitions went away) keep their sense one by one.
+        """
+        for start in range(0, len(records), MAX_RECORDS_PER_OPERATION):
+            chunk = records[start : start + MAX_RECORDS_PER_OPERATION]
+            expected = self.replica.log_end_offset + len(chunk) - 1
+            preview = self.core.preview(chunk, expected, self._now_ms())
+            last_offset = self.replica.append(self.core.epoch, chunk)
+            assert last_offset == expected, f"appended up to {last_offset}, not {expected}"
+            self.core.appended(preview, self._now_ms())
+            self._last_appended = last_offset
+        if records:
+            self._timetable_changed.set()
+
+    def _broker_process_gone(self, broker_id: int, broker_epoch: int, cause: str) -> None:
+        end_offset = self.replica.log_end_offset
+        records = self.core.fence_broker(broker_id, broker_epoch, cause, end_offset, self._now_ms())
+        try:
+            self._append(records)
+        except NotLeader:
+            log.info("broker %d is not fenced by this controller: it does not lead any more", broker_id)
+
+    # MetadataListener
+
+    def handle_commit(self, batch: CommittedBatch) -> None:
+        self.core.handle_commit(batch.base_offset, batch.epoch, batch.append_time_ms, batch.records)
+        self._image_changed()
+
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> None:
+        self.core.handle_snapshot(records, offset, epoch, timestamp_ms)
+        self._image_changed()
+
+    def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
+        if self.core.is_active:
+            self.core.resign()
+            self.watch.forget()
+        if leader_id == self.core.defaults.node_id:
+            self._activate(epoch)
+        self._timetable_changed.set()
+        self._tell()
+
+    def _activate(self, epoch: int) -> None:
+        end_offset = self.replica.log_end_offset
+        self._last_appended = end_offset - 1
+        records = self.core.activate(epoch, end_offset, self._now_ms())
+        try:
+            self._append(records)
+        except NotLeader:
+            # Lost again already; the log tells soon who leads.
+            self.core.resign()
+            return
+        for broker in self.core.pending.cluster.brokers.values():
+            if not broker.fenced:
+                self.watch.look_at(broker)
+
+    def _image_changed(self) -> None:
+        loader = self.core.loader
+        if self.replica.should_snapshot and not self._snapshotting and not loader.in_transaction:
+            self._snapshotting = True
+            self._nursery.start_soon(self._write_snapshot, loader.image)
+        self._tell()
+
+    def _tell(self) -> None:
+        self.changed.set()
+        self.changed = trio.Event()
+
+    async def _write_snapshot(self, image: MetadataImage) -> None:
+        try:
+            records = image_to_records(image)
+            await self.replica.create_snapshot(records, image.offset, image.epoch, image.timestamp_ms)
+            log.info("wrote a snapshot of %d records up to offset %d", len(records), image.offset)
+        finally:
+            self._snapshotting = False
+
+    # By the clock
+
+    async def run(self) -> None:
+        """Do what the active controller does by the clock, until cancelled."""
+        while True:
+            self._timetable_changed = trio.Event()
+            now_ms = self._now_ms()
+            due_ms = self.core.next_periodic_ms(now_ms)
+            if due_ms is None:
+                await self._timetable_changed.wait()
+            elif due_ms > now_ms:
+                with trio.move_on_after((due_ms - now_ms) / 1000):
+                    await self._timetable_changed.wait()
+            else:
+                result = self.core.run_periodic(self.replica.log_end_offset, now_ms)
+                try:
+                    self._append(result.records)
+                except NotLeader:
+                    await self._timetable_changed.wait()
+                await trio.lowlevel.checkpoint()

@@ -1,0 +1,185 @@
+"""What a controller tells about itself and the cluster: answers from the committed image alone.
+
+ApiVersions (18), DescribeCluster (60, KIP-919), DescribeConfigs (32) and the ACL requests (29 to 31), which
+find no authorizer. Pure functions: request in, response out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kraft.controller.effective_configs import broker_layers
+from kraft.controller.state import ControllerDefaults
+from kraft.metadata.features import METADATA_VERSION, SUPPORTED_FEATURES
+from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import create_acls, delete_acls, describe_acls
+from protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from settings.describe import (
+    ConfigEntry,
+    describe_broker_configs,
+    describe_cluster_defaults,
+    describe_topic_configs,
+)
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_SINCE_MINIMUM_ZERO = 4
+"""Older clients fail on a feature whose lowest level is 0, so they are not told of it (KAFKA-17492)."""
+
+CONTROLLER_ENDPOINTS = 2
+ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+"""Create, alter, describe, cluster action, describe and alter configs, idempotent write: nobody is
+refused."""
+
+NO_AUTHORIZER = "no authorizer is configured"
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What descriptions are made from."""
+
+    image: MetadataImage
+    defaults: ControllerDefaults
+    leader_id: int
+    """The active controller, -1 if none is known."""
+
+
+def api_versions(
+    image: MetadataImage, request: ApiVersionsRequest, version: int, served: list[ApiVersion]
+) -> ApiVersionsResponse:
+    """Which requests are served, which features are supported and finalised (KIP-35, KIP-511, KIP-584)."""
+    if version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    levels = {METADATA_VERSION: image.features.metadata_version} | image.features.finalized
+    return ApiVersionsResponse(
+        api_keys=served,
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items())
+            if lowest > 0 or version >= _SINCE_MINIMUM_ZERO
+        ],
+        finalized_features_epoch=image.offset,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in sorted(levels.items())
+        ],
+    )
+
+
+def describe_cluster(
+    described: Described, request: DescribeClusterRequest, version: int, listener_name: str
+) -> DescribeClusterResponse:
+    """The registered controllers, under the listener the request came in by."""
+    response = DescribeClusterResponse(
+        cluster_id=described.defaults.cluster_id,
+        controller_id=described.leader_id,
+        endpoint_type=request.endpoint_type,
+    )
+    if request.endpoint_type != CONTROLLER_ENDPOINTS:
+        known = request.endpoint_type == 1
+        response.error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        response.error_message = "this is a controller's listener; brokers describe brokers"
+        if not known:
+            response.error_message = f"unknown endpoint type {request.endpoint_type}"
+        return response
+    for controller_id, controller in sorted(described.image.cluster.controllers.items()):
+        endpoint = controller.listeners.get(listener_name)
+        if endpoint is not None:
+            response.brokers.append(
+                DescribeClusterBroker(broker_id=controller_id, host=endpoint.host, port=endpoint.port)
+            )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    return response
+
+
+def describe_configs(described: Described, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Effective configs of topics and of this controller."""
+    response = DescribeConfigsResponse()
+    for resource in request.resources:
+        result = DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+        )
+        response.results.append(result)
+        try:
+            entries = _config_entries(described, resource)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+            continue
+        wanted = resource.configuration_keys
+        result.configs = [
+            _config_result(entry, request.include_synonyms)
+            for entry in entries
+            if wanted is None or entry.name in wanted
+        ]
+    return response
+
+
+def _config_entries(described: Described, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    image, defaults = described.image, described.defaults
+    layers = broker_layers(image, defaults)
+    if resource.resource_type == TOPIC_RESOURCE:
+        if resource.resource_name not in image.topics.by_name:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {resource.resource_name}")
+        return describe_topic_configs(image.config(TOPIC_RESOURCE, resource.resource_name), layers)
+    if resource.resource_type == BROKER_RESOURCE:
+        if not resource.resource_name:
+            return describe_cluster_defaults(layers)
+        if resource.resource_name == str(defaults.node_id):
+            return describe_broker_configs(layers)
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"this is node {defaults.node_id}; ask {resource.resource_name} itself"
+        )
+    raise KafkaError(
+        ErrorCode.INVALID_REQUEST, f"controllers do not describe resources of type {resource.resource_type}"
+    )
+
+
+def _config_result(entry: ConfigEntry, include_synonyms: bool) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        config_type=entry.type_number,
+        documentation=None,
+        synonyms=[DescribeConfigsSynonym(name=it.name, value=it.value, source=it.source) for it in synonyms],
+    )
+
+
+def refuse_describe_acls() -> describe_acls.DescribeAclsResponse:
+    return describe_acls.DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+
+
+def refuse_create_acls(request: create_acls.CreateAclsRequest) -> create_acls.CreateAclsResponse:
+    result = create_acls.AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    return create_acls.CreateAclsResponse(results=[result] * len(request.creations))
+
+
+def refuse_delete_acls(request: delete_acls.DeleteAclsRequest) -> delete_acls.DeleteAclsResponse:
+    result = delete_acls.DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    return delete_acls.DeleteAclsResponse(filter_results=[result] * len(request.filters))

@@ -1,0 +1,91 @@
+"""Requests that brokers forward inside an Envelope (KIP-590): taken out, served, and put back as bytes.
+
+The request in an envelope is a whole one, with its own header, and its answer is the whole answer, so the
+broker hands it to its client unread. "Not the active controller" is told by the envelope itself: then the
+broker looks for the active one and tries again, and the client never learns of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, MalformedMessage
+from protocol.framing import parse_request_header
+from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from runtime.dispatch import Call, Dispatcher, Handler
+from runtime.server import Request, ResponseSlot
+from runtime.world import Chunk, FileRegion
+
+log = logging.getLogger(__name__)
+
+
+class EnvelopeSlot(ResponseSlot):
+    """Takes the answer to the request in an envelope, and answers the envelope with it."""
+
+    __slots__ = ("_envelope",)
+
+    def __init__(self, envelope: Call) -> None:
+        self._envelope = envelope
+        self.done = False
+
+    @property
+    def connection_closed(self) -> bool:
+        return self._envelope.slot.connection_closed
+
+    def fill(self, chunks: Sequence[Chunk]) -> None:
+        self._finish(EnvelopeResponse(response_data=b"".join(map(_in_memory, chunks))))
+
+    def refuse(self, code: ErrorCode) -> None:
+        """Answer the envelope with an error of its own."""
+        self._finish(EnvelopeResponse(error_code=code))
+
+    def drop(self) -> None:
+        """No request that is forwarded goes without an answer."""
+        self.refuse(ErrorCode.INVALID_REQUEST)
+
+    def abort(self, reason: str) -> None:
+        """The request inside is at fault, not the broker: its connection stays."""
+        log.info("a forwarded request is refused: %s", reason)
+        self.refuse(ErrorCode.INVALID_REQUEST)
+
+    def _finish(self, response: EnvelopeResponse) -> None:
+        assert not self.done, "a forwarded request was answered twice"
+        self.done = True
+        self._envelope.answer(response)
+
+
+def _in_memory(chunk: Chunk) -> bytes:
+    assert not isinstance(chunk, FileRegion), "no forwarded request is answered from a file"
+    return bytes(chunk)
+
+
+def envelope_handler(forwardable: Mapping[ApiKey, Handler]) -> Callable[[Call], None]:
+    """Serves envelopes by these handlers."""
+    dispatcher = Dispatcher(forwardable)
+
+    def open_envelope(envelope: Call) -> None:
+        message: EnvelopeRequest = envelope.message
+        slot = EnvelopeSlot(envelope)
+        frame = memoryview(bytearray(message.request_data))
+        try:
+            header, position = parse_request_header(frame)
+        except MalformedMessage as error:
+            slot.abort(f"malformed header: {error}")
+            return
+        outer = envelope.request
+        inner = Request(
+            header.request_api_key,
+            header.request_api_version,
+            header.correlation_id,
+            header.client_id,
+            frame[position:],
+            outer.peer_host,
+            outer.listener_name,
+            outer.connection_id,
+            outer.received_ms,
+        )
+        dispatcher(inner, slot)
+
+    return open_envelope

@@ -1,0 +1,142 @@
+"""A controller node: everything it is made of, wired on one screen."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import trio
+
+from kraft.controller.controller import QuorumController
+from kraft.controller.state import ControllerDefaults
+from kraft.controller_apis import make_dispatcher
+from kraft.controller_registration import keep_registered
+from kraft.controller_service import ControllerService
+from kraft.format import FormatError, MetaProperties, read_meta_properties
+from kraft.metadata.bootstrap import bootstrap_records
+from kraft.metadata_replica import MetadataReplica
+from kraft.replica_config import replica_config
+from kraft.snapshots import read_bootstrap_records
+from protocol.messages.metadata_log import FeatureLevelRecord
+from protocol.primitives import uuid_from_string
+from runtime.server import Server, ServerLimits
+from runtime.world import World
+from settings.controller import ControllerSettings
+from settings.errors import SettingsError
+
+log = logging.getLogger("kraft.node")
+
+FAREWELL_MS = 500
+"""A stopping leader gives its resignation so long to reach the voters, and answers under way so long to
+leave."""
+
+
+async def run_controller(
+    settings: ControllerSettings,
+    world: World,
+    *,
+    stop: trio.Event,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run until `stop` is set or something breaks; started once the listeners are open.
+
+    Raises SettingsError for a directory that is not formatted for this node, OSError for what the machine
+    refuses, and whatever breaks the metadata log.
+    """
+    directory = settings.metadata_directory
+    identity = _identity(settings, world)
+    release_lock = _lock(world, directory)
+    try:
+        async with trio.open_nursery() as nursery:
+            core = QuorumController(
+                controller_defaults(settings, identity.cluster_id), world.chance, _bootstrap(world, directory)
+            )
+            service = ControllerService(core, world, nursery)
+            directory_id = uuid_from_string(identity.directory_id)
+            config = replica_config(settings, identity.cluster_id, directory_id, directory)
+            replica = MetadataReplica(config, world, service)
+            service.attach(replica)
+            await nursery.start(_run_replica, replica)
+            server = Server(world, make_dispatcher(service), _limits(settings))
+            server.on_connection_closed = service.watch.connection_closed
+            for listener in settings.listeners:
+                bound = await world.network.listen(listener.host, listener.port)
+                nursery.start_soon(server.serve, bound, listener.name)
+            nursery.start_soon(service.run)
+            nursery.start_soon(keep_registered, service, settings, world)
+            log.info(
+                "controller %d of cluster %s listens on %s",
+                settings.node_id,
+                identity.cluster_id,
+                ", ".join(map(str, settings.listeners)),
+            )
+            task_status.started()
+            await stop.wait()
+            await replica.resign(FAREWELL_MS)
+            with trio.move_on_after(FAREWELL_MS / 1000):
+                await server.stop()
+            nursery.cancel_scope.cancel()
+    finally:
+        release_lock()
+
+
+async def _run_replica(replica: MetadataReplica, *, task_status: trio.TaskStatus[None]) -> None:
+    await replica.run(task_status=task_status)
+
+
+def controller_defaults(settings: ControllerSettings, cluster_id: str) -> ControllerDefaults:
+    """What decisions need of the settings."""
+    return ControllerDefaults(
+        node_id=settings.node_id,
+        cluster_id=cluster_id,
+        quorum_ids=tuple(voter.id for voter in settings.controller_quorum_voters),
+        num_partitions=settings.num_partitions,
+        default_replication_factor=settings.default_replication_factor,
+        min_insync_replicas=settings.min_insync_replicas,
+        unclean_leader_election_enable=settings.unclean_leader_election_enable,
+        delete_topic_enable=settings.delete_topic_enable,
+        broker_session_timeout_ms=settings.broker_session_timeout_ms,
+        auto_leader_rebalance_enable=settings.auto_leader_rebalance_enable,
+        leader_imbalance_check_interval_ms=settings.leader_imbalance_check_interval_seconds * 1000,
+        unclean_leader_election_interval_ms=settings.unclean_leader_election_interval_ms,
+        metadata_max_idle_interval_ms=settings.metadata_max_idle_interval_ms,
+        raw=settings.raw,
+    )
+
+
+def _identity(settings: ControllerSettings, world: World) -> MetaProperties:
+    directory = settings.metadata_directory
+    try:
+        identity = read_meta_properties(world.disk, directory)
+    except FormatError as error:
+        raise SettingsError(str(error)) from None
+    if identity is None:
+        raise SettingsError("not formatted; run `barnabas storage format` first", "metadata.log.dir", directory)
+    if identity.node_id != settings.node_id:
+        raise SettingsError(f"formatted for node {identity.node_id}", "node.id", str(settings.node_id))
+    return identity
+
+
+def _lock(world: World, directory: str) -> Callable[[], None]:
+    try:
+        return world.disk.lock(f"{directory}/.lock")
+    except BlockingIOError:
+        raise SettingsError("another process is using it", "metadata.log.dir", directory) from None
+
+
+def _bootstrap(world: World, directory: str) -> Sequence[FeatureLevelRecord]:
+    """How a new cluster's log begins: as `format` left it, else at the highest levels."""
+    found = read_bootstrap_records(world.disk, directory)
+    return cast(list[FeatureLevelRecord], found) or bootstrap_records()
+
+
+def _limits(settings: ControllerSettings) -> ServerLimits:
+    return ServerLimits(
+        socket_request_max_bytes=settings.socket_request_max_bytes,
+        connections_max_idle_ms=settings.connections_max_idle_ms,
+        max_connections=settings.max_connections,
+        max_connections_per_ip=settings.max_connections_per_ip,
+        max_connections_per_ip_overrides=settings.max_connections_per_ip_overrides,
+        max_connection_creation_rate=settings.max_connection_creation_rate,
+    )
