@@ -18,8 +18,9 @@ def _keep_the_name_of_the_only_command() -> None:
 @app.command()
 def dump(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", exists=True, dir_okay=False)],
+    batches: Annotated[bool, typer.Option("--batches", help="Only the batches, not the records in them.")] = False,
 ) -> None:
     """Print segments, indexes, checkpoints and snapshots in words."""
     from storage.dump import main
 
-    raise typer.Exit(main([str(file) for file in files]))
+    raise typer.Exit(main([str(file) for file in files] + (["--batches"] if batches else [])))
