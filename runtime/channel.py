@@ -176,9 +176,7 @@ class Channel:
         except MalformedMessage as error:
             raise self._malformed(spec, error) from error
 
-    async def call_raw(
-        self, api_key: ApiKey, version: int, body: Sequence[Chunk], *, timeout_ms: float
-    ) -> memoryview:
+    async def call_raw(self, api_key: ApiKey, version: int, body: Sequence[Chunk], *, timeout_ms: float) -> memoryview:
         """Send an encoded request body and give the encoded response body, writable and the caller's own."""
         spec = API_SPECS[api_key]
         chosen, frame = await self._exchange(spec, body, version, timeout_ms)
@@ -221,9 +219,7 @@ class Channel:
     def _post(self, link: _Link, spec: ApiSpec, version: int, request: Message | Sequence[Chunk]) -> _Waiter:
         self._last_correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
         prefix = request_prefix(spec.key, version, self._last_correlation_id, self._client_id)
-        chunks = (
-            encode_chunks(request, version, prefix) if isinstance(request, Message) else [prefix, *request]
-        )
+        chunks = encode_chunks(request, version, prefix) if isinstance(request, Message) else [prefix, *request]
         return link.post(self._last_correlation_id, chunks)
 
     async def _wait(self, waiter: _Waiter) -> bytearray:
@@ -284,15 +280,15 @@ class Channel:
     def _choose(self, link: _Link, spec: ApiSpec, version: int | None) -> int:
         lowest, highest = link.versions.get(spec.key, (0, -1))
         if version is None:
-            version = min(highest, spec.max_version)
-            if version >= max(lowest, spec.min_version):
-                return version
-        elif lowest <= version <= highest:
-            return version
-        wanted = f"{spec.min_version}-{spec.max_version}" if version is None else str(version)
-        raise UnsupportedVersion(
-            f"{self.host}:{self.port} serves {spec.name} {lowest}-{highest}, wanted {wanted}"
-        )
+            wanted_from, wanted_to = spec.min_version, spec.max_version
+        else:
+            wanted_from = wanted_to = version
+        chosen = min(highest, wanted_to)
+        if chosen < max(lowest, wanted_from):
+            raise UnsupportedVersion(
+                f"{self.host}:{self.port} serves {spec.name} {lowest}-{highest}, wanted {wanted_from}-{wanted_to}"
+            )
+        return chosen
 
     def _malformed(self, spec: ApiSpec, error: MalformedMessage) -> ConnectionFailed:
         reason = f"malformed {spec.name} response from {self.host}:{self.port}: {error}"

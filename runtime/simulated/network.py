@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,14 +18,11 @@ import trio
 from runtime.network import EAGER_RECEIVES
 from runtime.simulated.chance import Stream
 from runtime.simulated.disk import SimulatedFile
-from runtime.simulated.links import Link, Wires
+from runtime.simulated.links import Wires
+from runtime.simulated.pipe import FIN, RST, Pipe
 from runtime.simulated.process import SimulatedProcess
 from runtime.simulated.waiting import WaitingPlace
 from runtime.world import Bytes, Connection, ConnectionLost, DialFailed, DialRefused, File, Listener
-
-FIN = bytes(bytearray(b"FIN"))
-RST = bytes(bytearray(b"RST"))
-"""Marks in a pipe, told apart from data by identity: so they must be objects that nobody else can have."""
 
 EVERYWHERE = ("", "0.0.0.0", "::")
 ITSELF = ("localhost", "127.0.0.1", "::1")
@@ -60,101 +56,6 @@ class Fabric:
     def next_port(self) -> int:
         self._next_port += 1
         return self._next_port
-
-
-class Pipe:
-    """One direction of a connection: what is under way, and what waits to be read."""
-
-    __slots__ = ("_ends", "link", "received", "receiver", "sender", "unread_bytes", "withheld_bytes")
-
-    def __init__(self, link: Link, sender: SimulatedConnection, receiver: SimulatedConnection) -> None:
-        self.link = link
-        self.sender = sender
-        self.receiver = receiver
-        self._ends: deque[bytes] = deque()
-        """Sent and not arrived; the marks FIN and RST are told apart by identity."""
-        self.received: deque[memoryview] = deque()
-        self.unread_bytes = 0
-        """Of all that was sent."""
-        self.withheld_bytes = 0
-        """Read, but the way back is closed, so that the sender does not learn of it."""
-
-    def send(self, data: bytes) -> None:
-        self._ends.append(data)
-        self.link.send(self)
-
-    def forget(self) -> None:
-        """The sender's kernel is no more, or cannot reach anybody: what did not arrive never will."""
-        self._ends.clear()
-
-    def arrive(self) -> None:
-        if not self._ends:
-            return
-        data = self._ends.popleft()
-        receiver = self.receiver
-        fabric = receiver.fabric
-        fabric.trace(f"{self.link.source}>{self.link.target} {receiver.number} {len(data)} {zlib.crc32(data)}")
-        if data is FIN or data is RST:
-            receiver.peer_gone("closed by the peer" if data is FIN else "reset by the peer")
-        elif receiver.closed:
-            receiver.reset()
-        else:
-            self.received.append(memoryview(data))
-            receiver.readable.wake()
-
-    def vanishes(self) -> bool:
-        if self._ends and self._ends[0] is RST:
-            self._ends.popleft()
-            return True
-        return False
-
-    def take(self, buffer: memoryview) -> int:
-        """Read what has arrived into `buffer`."""
-        taken, room = 0, len(buffer)
-        received = self.received
-        while received and taken < room:
-            head = received[0]
-            size = min(len(head), room - taken)
-            buffer[taken : taken + size] = head[:size]
-            taken += size
-            if size == len(head):
-                received.popleft()
-            else:
-                received[0] = head[size:]
-        self.acknowledge(taken)
-        return taken
-
-    def acknowledge(self, size: int) -> None:
-        """Tell the sender that there is room again, as soon as the way back is open."""
-        back = self.receiver.outgoing.link
-        if back.cut or back.stalled:
-            if self.withheld_bytes == 0:
-                back.held.append(_Acknowledgement(self))
-            self.withheld_bytes += size
-        else:
-            self.unread_bytes -= size + self.withheld_bytes
-            self.withheld_bytes = 0
-            if self.has_room():
-                self.sender.writable.wake()
-
-    def has_room(self) -> bool:
-        """Enough for waking the sender: as in TCP, or a full connection would move in ever smaller pieces."""
-        return self.unread_bytes <= self.sender.fabric.habits.buffer_bytes * 2 // 3
-
-
-class _Acknowledgement:
-    """What a closed link keeps from the sender: how much was read."""
-
-    __slots__ = ("_pipe",)
-
-    def __init__(self, pipe: Pipe) -> None:
-        self._pipe = pipe
-
-    def arrive(self) -> None:
-        self._pipe.acknowledge(0)
-
-    def vanishes(self) -> bool:
-        return False
 
 
 class SimulatedConnection:
@@ -233,6 +134,13 @@ class SimulatedConnection:
         if not self.closed:
             self._end(self._last_mark())
             self._process.on_end.remove(self._process_ended)
+
+    @property
+    def buffer_bytes(self) -> int:
+        return self.fabric.habits.buffer_bytes
+
+    def note(self, event: str) -> None:
+        self.fabric.trace(f"{self.peer_host}>{self._process.name} {self.number} {event}")
 
     def peer_gone(self, reason: str) -> None:
         """The news that the other end closed arrived."""

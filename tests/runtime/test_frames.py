@@ -52,7 +52,7 @@ def framed(frame: bytes) -> bytes:
 @pytest.mark.feature("PF-01")
 @settings(max_examples=150, deadline=None)
 @given(
-    frames=st.lists(st.binary(max_size=300) | st.integers(0, 100_000).map(lambda n: bytes(n)), max_size=8),
+    frames=st.lists(st.binary(max_size=300) | st.integers(0, 100_000).map(bytes), max_size=8),
     sizes=st.lists(st.integers(1, 700) | st.just(1 << 20), min_size=1, max_size=5),
     tail=st.binary(max_size=3),
 )

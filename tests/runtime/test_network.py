@@ -243,7 +243,7 @@ def test_ports_are_taken_once(play) -> None:
         listener.close()
         again = await two.server.network.listen("127.0.0.1", listener.port)
         assert again.port == listener.port
-        with pytest.raises(OSError, match="assign|address"):
+        with pytest.raises(OSError, match=r"assign|address"):
             await two.server.network.listen("192.0.2.1", 0)
 
     play(story)

@@ -1,0 +1,307 @@
+"""Calls to a node: versions, pipelining, and what each error says about the request."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.framing import response_prefix
+from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.schema import decode, encode, encode_chunks
+from runtime.channel import CallTimedOut, Channel, ConnectionFailed, NotSent, UnsupportedVersion
+from runtime.server import Request, ResponseSlot, Server, ServerLimits
+from runtime.simulated import make_world, run_simulation
+
+
+class Node:
+    """Serves ApiVersions, and Metadata when told."""
+
+    def __init__(self, *, newest_api_versions: int = 4, metadata: tuple[int, int] = (0, 12)) -> None:
+        self.newest_api_versions = newest_api_versions
+        self.metadata = metadata
+        self.handshakes = 0
+        self.asked: list[Request] = []
+        self.slots: list[ResponseSlot] = []
+        self.answers_at_once = True
+
+    def __call__(self, request: Request, slot: ResponseSlot) -> None:
+        if request.api_key == ApiKey.API_VERSIONS:
+            self._shake_hands(request, slot)
+            return
+        self.asked.append(request)
+        self.slots.append(slot)
+        if self.answers_at_once:
+            self.answer(len(self.slots) - 1)
+
+    def answer(self, number: int) -> None:
+        request = self.asked[number]
+        prefix = response_prefix(request.correlation_id, request.api_version >= 9)
+        response = MetadataResponse(controller_id=number)
+        self.slots[number].fill(encode_chunks(response, request.api_version, prefix))
+
+    def _shake_hands(self, request: Request, slot: ResponseSlot) -> None:
+        self.handshakes += 1
+        prefix = response_prefix(request.correlation_id, False)
+        if request.api_version > self.newest_api_versions:
+            response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+            slot.fill(encode_chunks(response, 0, prefix))
+            return
+        decode(ApiVersionsRequest, request.body, request.api_version)
+        lowest, highest = self.metadata
+        served = [ApiVersion(api_key=ApiKey.METADATA, min_version=lowest, max_version=highest)]
+        slot.fill(encode_chunks(ApiVersionsResponse(api_keys=served), request.api_version, prefix))
+
+    async def wait_for(self, count: int) -> None:
+        while len(self.slots) < count:
+            await trio.sleep(0.001)
+
+
+class Scene:
+    """One node, and a channel to it."""
+
+    def __init__(self, two, node: Node) -> None:
+        self.two = two
+        self.node = node
+        self.news: list[bool] = []
+
+    async def start(self, nursery: trio.Nursery, port: int = 0) -> None:
+        self.listener = await self.two.server.network.listen("", port)
+        self.serving = trio.CancelScope()
+        nursery.start_soon(self._serve)
+
+    async def _serve(self) -> None:
+        with self.serving:
+            await Server(self.two.server, self.node, ServerLimits()).serve(self.listener, "PLAINTEXT")
+
+    def open(self, nursery: trio.Nursery) -> Channel:
+        channel = Channel(self.two.client, nursery, self.two.host, self.listener.port, client_id="caller")
+        channel.on_closed = self.news.append
+        return channel
+
+
+def stage(play, make_node, act) -> None:
+    async def story(two) -> None:
+        async with trio.open_nursery() as nursery:
+            scene = Scene(two, make_node())
+            await scene.start(nursery)
+            await act(scene, scene.open(nursery), nursery)
+            nursery.cancel_scope.cancel()
+
+    play(story)
+
+
+def test_a_call_is_answered_in_the_newest_common_version(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        for number in range(3):
+            response = await channel.call(MetadataRequest(), timeout_ms=5000)
+            assert response.controller_id == number
+        assert [request.api_version for request in scene.node.asked] == [12, 12, 12]
+        assert scene.node.asked[0].client_id == "caller"
+        assert scene.node.handshakes == 1
+        await channel.call(MetadataRequest(), timeout_ms=5000, version=5)
+        assert scene.node.asked[-1].api_version == 5
+
+    stage(play, Node, act)
+
+
+def test_a_node_that_does_not_know_our_handshake_is_asked_again(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        await channel.call(MetadataRequest(), timeout_ms=5000)
+        assert scene.node.handshakes == 2
+        assert scene.node.asked[0].api_version == 7
+
+    stage(play, lambda: Node(newest_api_versions=2, metadata=(0, 7)), act)
+
+
+def test_versions_that_do_not_meet(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        with pytest.raises(UnsupportedVersion, match=r"Metadata 90-91, wanted 0-"):
+            await channel.call(MetadataRequest(), timeout_ms=5000)
+        with pytest.raises(UnsupportedVersion, match="wanted 3-3"):
+            await channel.call(MetadataRequest(), timeout_ms=5000, version=3)
+        with pytest.raises(UnsupportedVersion):
+            await channel.call_raw(ApiKey.FETCH, 4, [b""], timeout_ms=5000)
+        assert scene.node.asked == []
+
+    stage(play, lambda: Node(metadata=(90, 91)), act)
+
+
+def test_calls_share_a_connection(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        scene.node.answers_at_once = False
+        numbers = []
+
+        async def call() -> None:
+            numbers.append((await channel.call(MetadataRequest(), timeout_ms=5000)).controller_id)
+
+        async with trio.open_nursery() as calls:
+            for _ in range(10):
+                calls.start_soon(call)
+            await scene.node.wait_for(10)
+            for number in reversed(range(10)):
+                scene.node.answer(number)
+        assert sorted(numbers) == list(range(10))
+        assert scene.node.handshakes == 1
+
+    stage(play, Node, act)
+
+
+def test_a_raw_answer_belongs_to_the_caller(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        body = encode(MetadataRequest(), 12)
+        answer = await channel.call_raw(ApiKey.METADATA, 12, [body[:2], body[2:]], timeout_ms=5000)
+        assert decode(MetadataResponse, answer, 12).controller_id == 0
+        assert not answer.readonly
+
+    stage(play, Node, act)
+
+
+def test_nobody_listens(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        scene.serving.cancel()
+        await trio.sleep(0.01)
+        with pytest.raises(NotSent) as failure:
+            await channel.call(MetadataRequest(), timeout_ms=5000)
+        assert failure.value.refused
+        assert scene.news == [True]
+
+    stage(play, Node, act)
+
+
+def test_the_peer_goes_away_and_comes_back(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        scene.node.answers_at_once = False
+
+        async def call() -> None:
+            with pytest.raises(ConnectionFailed):
+                await channel.call(MetadataRequest(), timeout_ms=5000)
+
+        async with trio.open_nursery() as calls:
+            calls.start_soon(call)
+            await scene.node.wait_for(1)
+            scene.serving.cancel()
+        assert scene.news == [False]
+        assert not channel.connected
+        scene.node.answers_at_once = True
+        await scene.start(nursery, scene.listener.port)
+        assert (await channel.call(MetadataRequest(), timeout_ms=5000)).controller_id == 1
+        assert scene.news == [False]
+
+    stage(play, Node, act)
+
+
+def test_the_loss_of_an_idle_connection_is_told(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        await channel.connect(timeout_ms=5000)
+        assert channel.connected
+        scene.serving.cancel()
+        while not scene.news:
+            await trio.sleep(0.001)
+        assert scene.news == [False]
+
+    stage(play, Node, act)
+
+
+def test_no_answer_in_time(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        scene.node.answers_at_once = False
+        with pytest.raises(CallTimedOut):
+            await channel.call(MetadataRequest(), timeout_ms=50)
+        assert not channel.connected
+        scene.node.answers_at_once = True
+        assert (await channel.call(MetadataRequest(), timeout_ms=5000)).controller_id == 1
+
+    stage(play, Node, act)
+
+
+def test_a_cancelled_call_harms_no_other(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        scene.node.answers_at_once = False
+        with trio.move_on_after(0.05):
+            await channel.call(MetadataRequest(), timeout_ms=5000)
+        scene.node.answers_at_once = True
+        scene.node.answer(0)
+        assert (await channel.call(MetadataRequest(), timeout_ms=5000)).controller_id == 1
+        assert scene.node.handshakes == 1
+
+    stage(play, Node, act)
+
+
+def test_a_closed_channel_fails_everything(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        scene.node.answers_at_once = False
+
+        async def call() -> None:
+            with pytest.raises(ConnectionFailed):
+                await channel.call(MetadataRequest(), timeout_ms=5000)
+
+        async with trio.open_nursery() as calls:
+            calls.start_soon(call)
+            await scene.node.wait_for(1)
+            channel.close()
+        with pytest.raises(NotSent):
+            await channel.call(MetadataRequest(), timeout_ms=5000)
+        assert scene.news == []
+
+    stage(play, Node, act)
+
+
+def test_an_answer_that_does_not_decode_ends_the_connection(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        scene.node.answers_at_once = False
+
+        async def call() -> None:
+            with pytest.raises(ConnectionFailed, match="malformed Metadata response"):
+                await channel.call(MetadataRequest(), timeout_ms=5000)
+
+        async with trio.open_nursery() as calls:
+            calls.start_soon(call)
+            await scene.node.wait_for(1)
+            scene.node.slots[0].fill([scene.node.asked[0].correlation_id.to_bytes(4, "big"), b"\0\7nonsense"])
+        assert not channel.connected
+
+    stage(play, Node, act)
+
+
+def test_an_answer_to_no_request_ends_the_connection(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        scene.node.answers_at_once = False
+
+        async def call() -> None:
+            with pytest.raises(ConnectionFailed):
+                await channel.call(MetadataRequest(), timeout_ms=5000)
+
+        async with trio.open_nursery() as calls:
+            calls.start_soon(call)
+            await scene.node.wait_for(1)
+            scene.node.slots[0].fill([b"\x7f\0\0\0"])
+
+    stage(play, Node, act)
+
+
+def test_a_dial_that_hangs_is_not_sent() -> None:
+    async def story(universe) -> None:
+        class Two:
+            server, client, host = make_world("server", universe), make_world("client", universe), "server"
+
+        async with trio.open_nursery() as nursery:
+            scene = Scene(Two, Node())
+            await scene.start(nursery)
+            channel = scene.open(nursery)
+            universe.wires.cut("client", "server")
+            with pytest.raises(NotSent) as failure:
+                await channel.call(MetadataRequest(), timeout_ms=300)
+            assert not failure.value.refused
+            assert trio.current_time() == pytest.approx(0.3)
+            universe.wires.heal()
+            await channel.call(MetadataRequest(), timeout_ms=300)
+            universe.wires.cut("server", "client")
+            with pytest.raises(CallTimedOut):
+                await channel.call(MetadataRequest(), timeout_ms=300)
+            assert len(scene.node.asked) == 2
+            nursery.cancel_scope.cancel()
+
+    run_simulation(5, story)
