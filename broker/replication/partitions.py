@@ -71,6 +71,7 @@ class Partitions:
         self._host = host
         self._topic_config = topic_config
         self._broker_epoch = broker_epoch
+        self._begun = False
         self.image = MetadataImage()
         """What was applied last."""
         self._by_id: dict[PartitionKey, Partition] = {}
@@ -122,7 +123,17 @@ class Partitions:
     def apply_delta(self, delta: MetadataDelta) -> None:
         """The metadata went on from `delta.before` to `delta.after`. The first one comes from the empty
         image.
+
+        It goes at least as far as this broker's own registration: what was before concerns an earlier self of
+        this broker. Its log may have lost records since; were it to lead once more in its old epoch,
+        followers that have not heard of the new one either would cut their logs to match.
         """
+        if not self._begun:
+            own = delta.after.cluster.brokers.get(self._settings.node_id)
+            assert own is not None and own.epoch >= self._broker_epoch(), (
+                "metadata older than our registration"
+            )
+            self._begun = True
         self.image = delta.after
         for topic_id, topic in delta.deleted_topics.items():
             for index in topic.partitions:
