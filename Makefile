@@ -3,6 +3,7 @@
 #   make up                      three brokers and three controllers on this machine: 127.0.0.1:9092 to 9094
 #   make up BASE_PORT=20000 DATA=/tmp/other SET="num.partitions=3 min.insync.replicas=1"
 #   make status | down | clean   clean also removes the data
+#   make demo                    lose a leader and the active controller under load, and no record
 #   make check | test | compat   style and types | our tests | other people's clients
 
 DATA ?= .cluster
@@ -18,10 +19,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: up down status clean check test compat help
+.PHONY: up down status clean demo check test compat help
 
 help:
-	@sed -n '3,6s/^# \{0,1\}//p' Makefile
+	@sed -n '3,7s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -55,6 +56,9 @@ status: .venv/installed
 clean: .venv/installed
 	@test ! -e $(DATA)/cluster.json || { $(BARNABAS) down --data $(DATA) && rm -rf $(DATA); }
 	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
+
+demo: .venv/installed
+	@$(BIN)/barnabas demo
 
 check: .venv/installed-dev
 	@$(BIN)/ruff check .
