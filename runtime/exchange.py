@@ -105,6 +105,11 @@ class ResponseSlot:
         self.done = True
         self._connection.slot_done(self)
 
+    def mute(self, duration_ms: float) -> None:
+        """Read nothing more from this connection for so long (a quota was exceeded, KIP-219). May be called besides
+        one of the others, but only while the request is being handed over."""
+        self._connection.mute_ms = max(self._connection.mute_ms, duration_ms)
+
     def abort(self, reason: str) -> None:
         """Close the connection instead of answering."""
         self.done = True
@@ -166,9 +171,7 @@ class Service:
 class ServerConnection:
     """The server's end of one connection."""
 
-    def __init__(
-        self, service: Service, connection: Connection, listener_name: str, connection_id: int
-    ) -> None:
+    def __init__(self, service: Service, connection: Connection, listener_name: str, connection_id: int) -> None:
         self._service = service
         self._connection = connection
         self._listener_name = listener_name
@@ -185,6 +188,8 @@ class ServerConnection:
         self._room: trio.Event | None = None
         """Set for the reader when it may read on."""
         self._finishing = False
+        self.mute_ms = 0.0
+        """How long the reader is to pause after this burst."""
         self.peer_host = connection.peer_host
         self.last_active_ms = service.monotonic.now_ms()
         self.closed = False
@@ -204,6 +209,9 @@ class ServerConnection:
                     taken, cost = self._burst(frames, position)
                     position += taken
                     spent += cost
+                    if self.mute_ms > 0:
+                        await trio.sleep(self.mute_ms / 1000)
+                        self.mute_ms = 0.0
                     if self._is_full():
                         await self._wait_for_room()
                         spent = 0
@@ -293,7 +301,7 @@ class ServerConnection:
                 taken += 1
                 cost += max(len(frame), BURST_BYTES // BURST_REQUESTS)
                 self._hand_over(frame)
-                if cost >= BURST_BYTES or self.closed or self._is_full():
+                if cost >= BURST_BYTES or self.closed or self.mute_ms > 0 or self._is_full():
                     break
         finally:
             flusher.bursting = None

@@ -33,6 +33,7 @@ class Link:
         "held",
         "latency_mean_ms",
         "latency_min_ms",
+        "refused",
         "source",
         "stalled",
         "target",
@@ -49,6 +50,8 @@ class Link:
         self.stalled = False
         self.target_down = False
         self.held: list[Parcel] = []
+        self.refused = 0
+        """How many parcels found the link closed so far."""
 
     @property
     def open(self) -> bool:
@@ -67,7 +70,9 @@ class Link:
         self._wires.arrivals += 1
         if not (self.cut or self.stalled or self.target_down):
             parcel.arrive()
-        elif self.stalled or not parcel.vanishes():
+            return
+        self.refused += 1
+        if self.stalled or not parcel.vanishes():
             self.held.append(parcel)
 
     def set(self, *, cut: bool | None = None, stalled: bool | None = None, target_down: bool | None = None) -> None:
@@ -104,6 +109,9 @@ class Wires:
         for link in list(self._links.values()):
             if link.target == name:
                 link.set(target_down=down)
+
+    def is_down(self, name: str) -> bool:
+        return self._names.get(name, False)
 
     def link(self, source: str, target: str) -> Link:
         link = self._links.get((source, target))

@@ -66,6 +66,8 @@ class Store:
     now_ms: Callable[[], int]
     capacity_bytes: int = DEFAULT_CAPACITY_BYTES
     used_bytes: int = 0
+    refused: int = 0
+    """How often there was no room."""
     faults: list[DiskFault] = field(default_factory=list)
     root: Directory = field(default_factory=Directory)
     _pending: list[_Change] = field(default_factory=list)
@@ -172,6 +174,7 @@ class Store:
         """Account for a file's growth; False if there is no room for it."""
         if inode.linked:
             if self.used_bytes + by_bytes > self.capacity_bytes:
+                self.refused += 1
                 return False
             self.used_bytes += by_bytes
         return True

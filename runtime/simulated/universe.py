@@ -46,7 +46,7 @@ class Host:
         self.store = Store(universe.stream(f"disk/{name}"), self.wall_clock.now_ms)
         self.locks: dict[str, SimulatedProcess] = {}
         self.blocking_ms = (0.2, 1.0)
-        """Time of blocking work: (least, mean of what comes on top); of processes started from now on."""
+        """Time of blocking work: (least, mean of what comes on top); see `slow_disk`."""
         self.process: SimulatedProcess | None = None
         self.lives = 0
 
@@ -66,6 +66,8 @@ class Universe:
         self.wires = Wires(self.time, self.stream("latency"), (0.2, 0.3))
         self.fabric = Fabric(self.wires, self.stream("network"), self.trace)
         self._armed: dict[tuple[str, str], tuple[int, bool]] = {}
+        self.may_cut_power: Callable[[str], bool] | None = None
+        """Asked when an armed power cut strikes; if it says no, the node is only killed."""
 
     def stream(self, name: str) -> Stream:
         """Chance for one purpose, fixed by the seed and `name`."""
@@ -117,6 +119,10 @@ class Universe:
                 process.ended(False)
         return survived
 
+    def is_dark(self, name: str) -> bool:
+        """Whether its power was cut, and it was not booted since."""
+        return self.wires.is_down(name)
+
     def kill(self, name: str) -> None:
         """SIGKILL: the node stops where it is; what it wrote stays, and peers that can hear of it do."""
         self._end(name, power_cut=False)
@@ -132,6 +138,13 @@ class Universe:
         """The host has power again; its node does not run yet."""
         self.wires.add_host(name, down=False)
 
+    def slow_disk(self, name: str, blocking_ms: tuple[float, float]) -> None:
+        """Let blocking work of a node take (least, mean of what comes on top) from now on."""
+        host = self.host(name)
+        host.blocking_ms = blocking_ms
+        if host.process is not None:
+            host.process.blocking_ms = blocking_ms
+
     def kill_at(self, name: str, point: str, *, occurrence: int = 1, power_cut: bool = False) -> None:
         """Kill the node when it reaches a fault point for the `occurrence`-th time from now."""
         self._armed[name, point] = (occurrence, power_cut)
@@ -142,6 +155,14 @@ class Universe:
         assert process is not None and process.alive, f"{name} does not run"
         process.dies_at_change = process.changes + after
         process.dies_by_power_cut = power_cut
+
+    def disarm(self, name: str) -> None:
+        """Take back every `kill_at` and `kill_at_change` of the node that has not struck."""
+        for key in [key for key in self._armed if key[0] == name]:
+            del self._armed[key]
+        process = self.host(name).process
+        if process is not None:
+            process.dies_at_change = None
 
     # --- what processes call ---
 
@@ -158,6 +179,8 @@ class Universe:
 
     def end(self, process: SimulatedProcess, *, power_cut: bool) -> None:
         if self.hosts[process.name].process is process:
+            if power_cut and self.may_cut_power is not None:
+                power_cut = self.may_cut_power(process.name)
             self._end(process.name, power_cut=power_cut)
 
     def _end(self, name: str, *, power_cut: bool) -> None:

@@ -469,6 +469,26 @@ def test_a_peer_that_does_not_read_is_not_read_either(play) -> None:
     stage(play, handle, replace(LIMITS, max_unsent_bytes=1_000_000), act)
 
 
+def test_a_muted_connection_is_answered_but_not_read(play) -> None:
+    def handle(request: Request, slot: ResponseSlot) -> None:
+        if request.body:
+            slot.mute(300)
+        slot.fill([request.correlation_id.to_bytes(4, "big")])
+
+    async def act(scene: Scene) -> None:
+        greedy, modest = await scene.peer(), await scene.peer()
+        await greedy.ask(request_frame(1, b"too much"), request_frame(2))
+        started = trio.current_time()
+        assert await greedy.answer() == b"\0\0\0\1"
+        await modest.ask(request_frame(3))
+        assert await modest.answer() == b"\0\0\0\3"
+        assert trio.current_time() - started < 0.25
+        assert await greedy.answer() == b"\0\0\0\2"
+        assert trio.current_time() - started > 0.25
+
+    stage(play, handle, LIMITS, act)
+
+
 @pytest.mark.feature("RP-11")
 def test_connections_beyond_the_maximum_wait(play) -> None:
     async def act(scene: Scene) -> None:

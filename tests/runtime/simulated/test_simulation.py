@@ -199,7 +199,7 @@ def test_blocking_work_lets_others_run() -> None:
 
 def test_a_kill_falls_before_in_or_after_blocking_work() -> None:
     async def story(universe: Universe, after_ms: float) -> str:
-        universe.host("node").blocking_ms = (10, 0)
+        universe.slow_disk("node", (10, 0))
         progress = []
 
         async def main(world: World) -> None:
