@@ -65,10 +65,8 @@ async def keep_registered(service: ControllerService, settings: ControllerSettin
 def _is_due(service: ControllerService, request: ControllerRegistrationRequest) -> bool:
     image = service.committed
     known = image.cluster.controllers.get(request.controller_id)
-    return (
-        image.offset >= 0
-        and image.features.metadata_version >= CONTROLLER_REGISTRATION_SINCE
-        and (known is None or known.incarnation_id != request.incarnation_id)
+    return image.features.metadata_version >= CONTROLLER_REGISTRATION_SINCE and (
+        known is None or known.incarnation_id != request.incarnation_id
     )
 
 

@@ -132,7 +132,7 @@ class QuorumController:
         if self.loader.in_transaction:
             log.warning("aborting a metadata transaction that was left open: %s", self.loader.transaction_name)
             records.append(AbortTransactionRecord(reason="Controller failover"))
-        if state.image.offset < 0:
+        if self.loader.is_empty:
             levels = {it.name: it.feature_level for it in self._bootstrap_records}
             log.info("the metadata log is empty: it begins with %s", levels)
             assert METADATA_VERSION in levels, "a cluster begins with a metadata.version"

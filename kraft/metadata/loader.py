@@ -27,6 +27,8 @@ class MetadataLoader:
         self.image = image
         self.last_offset = image.offset
         """The last offset that was loaded; ahead of `image.offset` while a transaction is open."""
+        self.is_empty = image is EMPTY_IMAGE
+        """No record has become visible yet: the cluster is new."""
         self._transaction: ImageReplay | None = None
         self._transaction_name: str | None = None
 
@@ -88,6 +90,7 @@ class MetadataLoader:
         loaded = replay.finish(offset, epoch, timestamp_ms).after
         delta = difference(self.image, loaded)
         self.image = delta.after
+        self.is_empty = False
         self.last_offset = offset
         self._transaction = self._transaction_name = None
         return delta
@@ -95,4 +98,5 @@ class MetadataLoader:
     def _publish(self, replay: ImageReplay, offset: int, epoch: int, timestamp_ms: int) -> MetadataDelta:
         delta = replay.finish(offset, epoch, timestamp_ms)
         self.image = delta.after
+        self.is_empty = self.is_empty and replay.replayed == 0
         return delta

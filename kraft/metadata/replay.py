@@ -66,6 +66,8 @@ class ImageReplay:
     """One run of records. Use once: `replay` each record in order, then `finish`."""
 
     def __init__(self, before: MetadataImage) -> None:
+        self.replayed = 0
+        """How many records were replayed."""
         self._before = before
         self._delta = MetadataDelta(before=before, after=before)
         self._metadata_version = before.features.metadata_version
@@ -87,6 +89,7 @@ class ImageReplay:
         if handler is None:
             raise ReplayError(f"no rule to replay a {type(record).__name__}")
         handler(self, record)
+        self.replayed += 1
 
     def finish(self, offset: int, epoch: int, timestamp_ms: int) -> MetadataDelta:
         """The delta whose `after` is the image at `offset`, the offset of the last record."""

@@ -284,6 +284,19 @@ def test_a_control_batch_of_the_log_moves_the_image_on(image: MetadataImage) -> 
     assert loader.image.topics is image.topics
 
 
+def test_a_log_is_empty_until_a_record_is_visible() -> None:
+    loader = MetadataLoader()
+    loader.handle_commit(0, 1, 0, [])
+    loader.handle_commit(1, 1, 0, [BeginTransactionRecord(), TopicRecord(name="t", topic_id=TOPIC)])
+    loader.handle_commit(3, 2, 0, [AbortTransactionRecord()])
+    assert loader.is_empty
+    loader.handle_commit(4, 2, 0, [NoOpRecord()])
+    assert not loader.is_empty
+    restored = MetadataLoader()
+    restored.handle_snapshot([], 9, 1, 0)
+    assert not restored.is_empty
+
+
 # Transactions
 
 
