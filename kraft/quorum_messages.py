@@ -174,15 +174,11 @@ class QuorumMessages:
             topics=[topic],
         )
 
-    def _write_fetch_snapshot(
-        self, request: FetchSnapshot, max_bytes: int
-    ) -> snapshot_api.FetchSnapshotRequest:
+    def _write_fetch_snapshot(self, request: FetchSnapshot, max_bytes: int) -> snapshot_api.FetchSnapshotRequest:
         partition = snapshot_api.RequestPartitionSnapshot(
             partition=PARTITION,
             current_leader_epoch=request.epoch,
-            snapshot_id=snapshot_api.SnapshotId(
-                end_offset=request.snapshot.offset, epoch=request.snapshot.epoch
-            ),
+            snapshot_id=snapshot_api.SnapshotId(end_offset=request.snapshot.offset, epoch=request.snapshot.epoch),
             position=request.position,
             replica_directory_id=request.replica.directory_id,
         )
@@ -231,8 +227,7 @@ class QuorumMessages:
     def read_end(self, message: end.EndQuorumEpochRequest) -> EndQuorumEpoch:
         partition = self._only_partition(message)
         candidates = tuple(
-            ReplicaKey(info.candidate_id, info.candidate_directory_id)
-            for info in partition.preferred_candidates
+            ReplicaKey(info.candidate_id, info.candidate_directory_id) for info in partition.preferred_candidates
         )
         if not candidates:
             candidates = tuple(ReplicaKey(successor) for successor in partition.preferred_successors)
@@ -285,6 +280,16 @@ class QuorumMessages:
                 return {leader_id: NodeAddress(endpoint.host, endpoint.port)}
         return {}
 
+    def refuse_fetch_snapshot(self, message: snapshot_api.FetchSnapshotRequest, code: ErrorCode) -> Message:
+        """An unknown partition is told in its place, everything else at the top."""
+        if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return snapshot_api.FetchSnapshotResponse(error_code=code)
+        topic = message.topics[0]
+        partition = snapshot_api.ResponsePartitionSnapshot(index=topic.partitions[0].partition, error_code=code)
+        return snapshot_api.FetchSnapshotResponse(
+            topics=[snapshot_api.ResponseTopicSnapshot(name=topic.name, partitions=[partition])]
+        )
+
     # ---- answers, outgoing
 
     def write_vote_answer(self, answer: VoteAnswer, hint: NodeAddress | None, version: int) -> Message:
@@ -304,9 +309,7 @@ class QuorumMessages:
             ],
         )
 
-    def write_begin_answer(
-        self, answer: QuorumEpochAnswer, hint: NodeAddress | None, version: int
-    ) -> Message:
+    def write_begin_answer(self, answer: QuorumEpochAnswer, hint: NodeAddress | None, version: int) -> Message:
         partition = begin.ResponsePartitionData(
             partition_index=PARTITION,
             error_code=answer.error,
@@ -338,9 +341,7 @@ class QuorumMessages:
             ],
         )
 
-    def write_fetch_answer(
-        self, answer: FetchAnswer, data: bytes, hint: NodeAddress | None, version: int
-    ) -> Message:
+    def write_fetch_answer(self, answer: FetchAnswer, data: bytes, hint: NodeAddress | None, version: int) -> Message:
         partition = fetch.PartitionData(
             partition_index=PARTITION,
             error_code=answer.error,
@@ -358,12 +359,8 @@ class QuorumMessages:
                 epoch=answer.diverging.epoch, end_offset=answer.diverging.offset
             )
         if answer.snapshot is not None:
-            partition.snapshot_id = fetch.SnapshotId(
-                end_offset=answer.snapshot.offset, epoch=answer.snapshot.epoch
-            )
-        topic = fetch.FetchableTopicResponse(
-            topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[partition]
-        )
+            partition.snapshot_id = fetch.SnapshotId(end_offset=answer.snapshot.offset, epoch=answer.snapshot.epoch)
+        topic = fetch.FetchableTopicResponse(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[partition])
         return fetch.FetchResponse(
             responses=[topic],
             node_endpoints=[
@@ -515,9 +512,7 @@ def _position(epoch: int, offset: int) -> OffsetAndEpoch | None:
     return OffsetAndEpoch(epoch=epoch, offset=offset)
 
 
-def _hints(
-    leader_id: int | None, address: NodeAddress | None, supported: bool
-) -> list[tuple[int, NodeAddress]]:
+def _hints(leader_id: int | None, address: NodeAddress | None, supported: bool) -> list[tuple[int, NodeAddress]]:
     if leader_id is None or address is None or not supported:
         return []
     return [(leader_id, address)]

@@ -23,7 +23,6 @@ from protocol.errors import ErrorCode
 from protocol.messages.begin_quorum_epoch import BeginQuorumEpochResponse
 from protocol.messages.end_quorum_epoch import EndQuorumEpochResponse
 from protocol.messages.fetch import FetchResponse
-from protocol.messages.fetch_snapshot import FetchSnapshotResponse
 from protocol.messages.vote import VoteResponse
 from runtime.dispatch import Call, Handler
 
@@ -160,7 +159,7 @@ class QuorumRequests:
         try:
             request = self._messages.read_fetch_snapshot(call.message)
         except RefusedRequest as refused:
-            call.answer(FetchSnapshotResponse(error_code=refused.code))
+            call.answer(self._messages.refuse_fetch_snapshot(call.message, refused.code))
             return
 
         def send_chunk() -> Reply:
