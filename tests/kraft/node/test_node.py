@@ -32,7 +32,7 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from runtime.channel import ConnectionFailed
+from runtime.channel import NotSent
 from settings.errors import SettingsError
 
 THREE = (101, 102, 103)
@@ -281,7 +281,7 @@ def test_a_controller_stops_in_good_order(simulate: Any) -> None:
         while await client.leader() == first:
             await trio.sleep(0.01)
         assert trio.current_time() - began < 2, "a leader that says goodbye is replaced at once"
-        with pytest.raises(ConnectionFailed):
+        with pytest.raises(NotSent):
             await client.ask(first, describe_quorum())
 
     simulate(11, THREE, story)
