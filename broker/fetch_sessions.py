@@ -73,9 +73,10 @@ class _Session:
     __slots__ = (
         "created_ms",
         "epoch",
-        "evictable",
         "id",
         "last_used_ms",
+        "listed_as_old",
+        "listed_value",
         "partitions",
         "privileged",
         "uses_topic_ids",
@@ -91,7 +92,9 @@ class _Session:
         # In the order in which they are read: one that had data goes to the end, so that none starves
         # (RP-05).
         self.partitions: dict[PartitionKey, _CachedPartition] = {}
-        self.evictable: _Value | None = None
+        # As it stands in the lists of who gives way.
+        self.listed_value: _Value | None = None
+        self.listed_as_old = False
 
     @property
     def value(self) -> _Value:
@@ -290,20 +293,23 @@ class FetchSessions:
         session.last_used_ms = now_ms
         del self._sessions[session.id]
         self._sessions[session.id] = session
-        self._unlist(session)
         # Consumers' sessions give way to followers' at once; all others only when they are no longer young.
-        value = session.evictable = session.value
+        value = session.value
         old = now_ms - session.created_ms > self._eviction_ms
+        if value == session.listed_value and old == session.listed_as_old:
+            return
+        self._unlist(session)
+        session.listed_value, session.listed_as_old = value, old
         if old or not session.privileged:
             insort(self._evictable_by_followers, value)
         if old:
             insort(self._evictable_by_all, value)
 
     def _unlist(self, session: _Session) -> None:
-        if session.evictable is not None:
-            _discard(self._evictable_by_followers, session.evictable)
-            _discard(self._evictable_by_all, session.evictable)
-            session.evictable = None
+        if session.listed_value is not None:
+            _discard(self._evictable_by_followers, session.listed_value)
+            _discard(self._evictable_by_all, session.listed_value)
+            session.listed_value = None
 
 
 def _discard(values: list[_Value], value: _Value) -> None:

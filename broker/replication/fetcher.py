@@ -220,7 +220,11 @@ class LeaderFetcher:
                 return False
         except ChannelError as error:
             log.info("broker %d cannot be fetched from: %s", self.leader_id, error)
-            self._session.lost()
+            self._disconnect()
+            return False
+        except Exception:
+            # A mistake of ours must not end replication from this leader, nor the broker.
+            log.exception("fetching from broker %d failed", self.leader_id)
             self._disconnect()
             return False
         self._retry_ms = FIRST_RETRY_MS

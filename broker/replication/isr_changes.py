@@ -56,7 +56,12 @@ class IsrChanges:
             asked = self._take()
             if not asked:
                 continue
-            failure = await self._ask(dict(asked))
+            try:
+                failure = await self._ask(dict(asked))
+            except Exception as error:
+                # A mistake of ours; the proposals stand, and so does the broker.
+                log.exception("asking for %d ISR changes failed", len(asked))
+                failure = repr(error)
             if failure is None:
                 if not any(self._waiting.get(key) == item for key, item in asked.items()):
                     retry_ms = FIRST_RETRY_MS

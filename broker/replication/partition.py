@@ -359,8 +359,9 @@ class Partition:
         effects = self.replica.replicated(end_offset, data.high_watermark)
         if effects:
             self._carry_out(effects)
-        elif data.records:
-            self._host.changed(self)
+        elif partition_log.high_watermark != self.replica.high_watermark:
+            # An empty log was begun anew, at the first batch that the leader still has.
+            partition_log.set_high_watermark(self.replica.high_watermark)
         if data.log_start_offset > partition_log.log_start_offset:
             self._carry_out(self.replica.log_start_advanced(data.log_start_offset))
             partition_log.advance_log_start_offset(min(data.log_start_offset, end_offset))
