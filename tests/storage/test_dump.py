@@ -1,0 +1,90 @@
+"""What `python -m storage.dump` tells a human."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from protocol.messages.control_records import LeaderChangeMessage
+from protocol.messages.metadata_log import TopicRecord
+from protocol.records.builder import build_batch
+from protocol.records.control import EndTxn, build_end_txn_batch, build_raft_control_batch
+from protocol.records.metadata import encode_metadata_record
+from protocol.records.record import Record
+from storage.dump import main
+from tests.storage.rig import NOW_MS, batch
+
+
+def dumped(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str], list[str]]:
+    status = main(arguments)
+    told = capsys.readouterr()
+    return status, told.out.splitlines(), told.err.splitlines()
+
+
+@pytest.mark.feature("ST-20")
+def test_batches_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    marker = build_end_txn_batch(EndTxn(False, 6), 9, 2, NOW_MS)
+    path.write_bytes(build_batch([Record(0, 7, None, b"x" * 500, (("h", b"1"),))], compression=4) + marker)
+    status, out, _ = dumped(capsys, str(path))
+    assert status == 0
+    assert out[0] == f"{path}:"
+    assert out[1].startswith("  offsets 0 to 0, at byte 0, ")
+    assert ", zstd, max timestamp 7, " in out[1]
+    assert out[2].startswith("    offset 0 timestamp 7 key null value 'xxx")
+    assert out[2].endswith("… (500 bytes) headers [('h', \"'1'\")]")
+    assert "producer 9 epoch 2, " in out[3]
+    assert out[3].endswith("transactional, control")
+    assert out[4].endswith("abort by coordinator epoch 6")
+    status, out, _ = dumped(capsys, "--batches", str(path))
+    assert len(out) == 3
+
+
+def test_the_metadata_log_is_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "__cluster_metadata-0"
+    directory.mkdir()
+    path = directory / "00000000000000000000.log"
+    change = LeaderChangeMessage(leader_id=3)
+    topic = TopicRecord(name="orders", topic_id=bytes(range(16)))
+    path.write_bytes(
+        build_raft_control_batch([change], 0, 1, NOW_MS)
+        + build_batch([Record(0, NOW_MS, None, encode_metadata_record(topic, 0))], base_offset=1)
+        + build_batch([Record(0, NOW_MS, None, b"\xff?")], base_offset=2)
+    )
+    status, out, _ = dumped(capsys, str(path))
+    assert status == 0
+    assert "leader_change LeaderChangeMessage(" in out[2]
+    assert "v0 TopicRecord(name='orders'" in out[4]
+    assert "undecodable (" in out[6]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "problem"),
+    [
+        ("00000000000000000000.log", batch()[:-1], "the batch at byte 0 has "),
+        ("00000000000000000000.log", batch()[:-1] + b"?", "wrong CRC in the batch at byte 0"),
+        ("00000000000000000000.log", batch() + bytes(500), f"zeros from byte {len(batch())} on"),
+        ("00000000000000000000.log", b"what is this, then?", "no batch at byte 0: "),
+        ("00000000000000000000.index", b"\0\0\0\1\0\0\0\2\0\0\1", "11 bytes are no multiple of 8"),
+        ("00000000000000000000.index", b"\0\0\0\5\0\0\0\5\0\0\0\4\0\0\0\6", "entry 1 does not continue"),
+        ("short.index", b"", "its name does not begin with a base offset"),
+        ("00000000000000000000.snapshot", b"\0\1\0\0\0\0\0", "no producer snapshot: wrong CRC"),
+        ("leader-epoch-checkpoint", b"7\n", "malformed: version 7, expected 0"),
+        ("image.png", b"", "not a file of a log"),
+        ("missing.log", None, "No such file or directory"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, data: bytes | None, problem: str
+) -> None:
+    path = tmp_path / name
+    if data is not None:
+        path.write_bytes(data)
+    good = tmp_path / "recovery-point-offset-checkpoint"
+    good.write_bytes(b"0\n1\norders 0 5\n")
+    status, out, err = dumped(capsys, str(path), str(good))
+    assert status == 1
+    assert len(err) == 1
+    assert err[0].startswith(f"{path}: {problem}")
+    assert out[-1] == "  orders-0 5", "the other files are shown"

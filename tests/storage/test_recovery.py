@@ -1,0 +1,269 @@
+"""Opening a log whose files are not what a clean stop leaves: one story for each way they can be wrong."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.errors import KafkaError
+from runtime.world import Disk
+from storage.indexes import PAGE_BYTES
+from storage.log import PartitionLog
+from storage.recovery import SCAN_BYTES
+from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches, all_offsets, append, batch, numbered, small_segments
+
+CONFIG = small_segments(segment_bytes=5 * len(batch()))
+
+
+def path(base_offset: int, suffix: str = ".log") -> str:
+    return f"{DIRECTORY}/{base_offset:020d}{suffix}"
+
+
+def filled(rig: Rig, count: int = 23) -> PartitionLog:
+    """Segments of five records: 0, 5, 10, 15 and the active one at 20."""
+    log = rig.open(CONFIG)
+    for step in range(count):
+        append(log, batch(1, timestamp=NOW_MS + step), leader_epoch=step // 10)
+    return log
+
+
+def overwrite(disk: Disk, name: str, data: bytes, offset: int) -> None:
+    disk.open(name).pwrite(data, offset)
+
+
+@pytest.mark.feature("ST-10")
+def test_a_block_that_was_never_written_is_found_missing() -> None:
+    """The file is shorter than what was appended, in the middle of a batch."""
+    rig = Rig()
+    filled(rig)
+    file = rig.disk.open(path(20))
+    file.truncate(file.size() - 7)
+    log = rig.open(CONFIG)
+    assert all_offsets(log) == list(range(22))
+    assert file.size() == 2 * len(batch())
+    assert append(log, leader_epoch=2).first_offset == 22
+
+
+@pytest.mark.feature("ST-10")
+@pytest.mark.parametrize("nonsense", [bytes(PAGE_BYTES), b"\xff" * 300, b"nonsense " * 100, batch()[:50], b"\0"])
+def test_a_block_of_nonsense_behind_the_log_is_cut(nonsense: bytes) -> None:
+    """The inode grew before the data was written."""
+    rig = Rig()
+    filled(rig)
+    size = rig.disk.size(path(20))
+    overwrite(rig.disk, path(20), nonsense, size)
+    log = rig.open(CONFIG)
+    assert all_offsets(log) == list(range(23))
+    assert rig.disk.size(path(20)) == size
+    assert len(log.recovery_events) == 1
+
+
+@pytest.mark.feature("ST-10")
+def test_what_comes_after_the_first_bad_byte_goes() -> None:
+    rig = Rig()
+    filled(rig)
+    rig.store.flip_bits(path(10), 2 * len(batch()) + 65, 1)
+    log = rig.open(CONFIG)
+    assert all_offsets(log) == list(range(12))
+    assert [segment.base_offset for segment in log.segments] == [0, 5, 10]
+    assert not rig.disk.exists(path(15))
+    assert log.epochs.entries() == [(0, 0), (1, 10)]
+    assert append(log, leader_epoch=5).first_offset == 12
+
+
+@pytest.mark.feature("ST-10")
+def test_old_batches_in_a_new_place_are_no_part_of_the_log() -> None:
+    """A block that was written to the wrong place: sound batches, offsets that do not continue."""
+    rig = Rig()
+    filled(rig)
+    overwrite(rig.disk, path(20), numbered(7), len(batch()))
+    log = rig.open(CONFIG)
+    assert log.log_end_offset == 21
+
+
+@pytest.mark.feature("ST-10")
+def test_only_what_is_not_flushed_is_gone_through() -> None:
+    rig = Rig()
+    log = filled(rig)
+    log.flush()
+    append(log, leader_epoch=2)
+    assert log.recovery_point == 23
+    rig.kill()
+    rig.store.flip_bits(path(5), 70, 1)
+    again = rig.open(CONFIG, recovery_point=23)
+    assert again.log_end_offset == 24
+    assert again.recovery_point == 23
+    assert again.recovery_events == [], "nobody looked"
+    full = rig.open(CONFIG, recovery_point=0)
+    assert full.log_end_offset == 5
+
+
+@pytest.mark.feature("ST-10")
+def test_a_lost_tail_in_front_of_a_later_segment_is_no_gap() -> None:
+    """The roll made the next segment's name durable, the tail of the one before it was never written."""
+    rig = Rig()
+    filled(rig)
+    rig.disk.open(path(10)).truncate(3 * len(batch()))
+    log = rig.open(CONFIG)
+    assert all_offsets(log) == list(range(13))
+    assert any("does not continue at 13" in event for event in log.recovery_events)
+
+
+@pytest.mark.feature("ST-10")
+def test_a_corrupt_batch_in_a_flushed_segment_is_reported_and_never_served() -> None:
+    """Found because the index is gone as well; the segment is cut there, as Kafka does."""
+    rig = Rig()
+    log = filled(rig)
+    log.close()
+    rig.disk.remove(path(5, ".index"))
+    rig.store.flip_bits(path(5), 3 * len(batch()) + 70, 1)
+    again = rig.open(CONFIG, clean_shutdown=True)
+    assert all_offsets(again) == [*range(8), *range(10, 23)]
+    assert any("segment 5 is corrupt: wrong CRC" in event for event in again.recovery_events)
+
+
+def test_bit_rot_in_a_head_is_an_error_and_no_hang() -> None:
+    rig = Rig()
+    log = filled(rig)
+    log.close()
+    overwrite(rig.disk, path(5), b"\xff\xff\xff\xff", 2 * len(batch()) + 8)
+    again = rig.open(CONFIG, clean_shutdown=True)
+    with pytest.raises(KafkaError, match="no batch"):
+        again.read(7, 100, 23)
+    assert again.read(0, 1000, 23) is not None
+
+
+def test_a_clean_stop_whose_last_batches_rotted_is_not_believed() -> None:
+    rig = Rig()
+    filled(rig).close()
+    overwrite(rig.disk, path(20), b"\0" * 17, 2 * len(batch()))
+    rig.disk.open(path(20, ".index")).truncate(0)
+    log = rig.open(CONFIG, clean_shutdown=True)
+    assert log.log_end_offset == 22
+    assert len(log.recovery_events) == 1
+
+
+@pytest.mark.feature("ST-10")
+def test_batches_larger_than_what_is_read_at_once() -> None:
+    rig = Rig()
+    log = rig.open()
+    large = batch(1, value=bytes(SCAN_BYTES + 5000))
+    config = log.config
+    log.append_as_follower(numbered(0), NOW_MS)
+    log.append_as_follower(large.replace(large[:8], (1).to_bytes(8, "big"), 1), NOW_MS)
+    log.append_as_follower(numbered(2), NOW_MS)
+    before = all_batches(log)
+    rig.kill()
+    again = rig.open(config)
+    assert again.recovery_events == []
+    assert all_batches(again) == before
+    rig.store.flip_bits(path(0), SCAN_BYTES, 1)
+    assert rig.open(config).log_end_offset == 1
+
+
+@pytest.mark.feature("ST-10", "ST-06", "ST-07")
+def test_recovery_makes_the_indexes_that_appends_make() -> None:
+    rig = Rig()
+    log = filled(rig)
+    log.close()
+    names = [name for name in rig.names() if name.endswith("index")]
+    before = {name: rig.disk.read_bytes(f"{DIRECTORY}/{name}") for name in names}
+    for name in names:
+        overwrite(rig.disk, f"{DIRECTORY}/{name}", b"\x01" * 33, 0)
+    rig.kill()
+    rig.open(CONFIG).close()
+    assert {name: rig.disk.read_bytes(f"{DIRECTORY}/{name}") for name in names} == before
+
+
+def test_a_log_whose_end_was_deleted_by_hand_begins_anew_at_its_start() -> None:
+    rig = Rig()
+    filled(rig).close()
+    for base in (10, 15, 20):
+        for suffix in (".log", ".index", ".timeindex"):
+            rig.disk.remove(path(base, suffix))
+    log = rig.open(CONFIG, clean_shutdown=True, log_start_offset=18)
+    assert (log.log_start_offset, log.log_end_offset) == (18, 18)
+    assert append(log).first_offset == 18
+
+
+def test_litter_is_removed_and_other_files_are_let_be() -> None:
+    rig = Rig()
+    filled(rig, 3).close()
+    for name in ("00000000000000000007.index", "00000000000000000003.log.deleted", "00000000000000000003.log.cleaned"):
+        rig.disk.open(f"{DIRECTORY}/{name}", create=True)
+    kept = ["00000000000000000009-0000000001.checkpoint", "00000000000000000001-0000000001.checkpoint.deleted", "notes"]
+    for name in kept:
+        rig.disk.open(f"{DIRECTORY}/{name}", create=True)
+    log = rig.open(CONFIG, clean_shutdown=True)
+    assert log.log_end_offset == 3
+    others = [name for name in rig.names() if not name.startswith("00000000000000000000.")]
+    assert [name for name in others if name in kept] == sorted(kept)
+    assert not [name for name in others if name.endswith((".index", ".cleaned", ".log.deleted"))]
+
+
+def copied(rig: Rig, bases: list[int], target: str) -> None:
+    """What a cleaner does: the batches of some segments but one, in a file beside them."""
+    data = b"".join(rig.disk.read_bytes(path(base)) for base in bases)
+    size = len(batch())
+    rig.disk.open(target, create=True).pwrite(data[:size] + data[2 * size :], 0)
+
+
+@pytest.mark.feature("ST-13")
+def test_a_swap_is_finished_from_every_point_it_can_be_interrupted_at() -> None:
+    """Two segments were copied into one; the old ones are deleted, the copy renamed, in some order of steps."""
+    wanted = [0, *range(2, 23)]
+    steps = [
+        ("rename", path(base, suffix), f"{path(base, suffix)}.deleted")
+        for base in (0, 5)
+        for suffix in (".timeindex", ".index", ".log")
+    ]
+    steps.append(("rename", f"{path(0)}.swap", path(0)))
+    for interrupted_at in range(len(steps) + 1):
+        rig = Rig()
+        filled(rig).close()
+        copied(rig, [0, 5], f"{path(0)}.swap")
+        for _, source, target in steps[:interrupted_at]:
+            rig.disk.rename(source, target)
+        log = rig.open(CONFIG, clean_shutdown=True)
+        assert all_offsets(log) == wanted, f"interrupted at step {interrupted_at}"
+        assert [segment.base_offset for segment in log.segments] == [0, 10, 15, 20]
+        assert not [name for name in rig.names() if name.endswith((".swap", ".deleted"))]
+
+
+@pytest.mark.feature("ST-13")
+def test_a_copy_that_was_not_finished_is_rolled_back() -> None:
+    rig = Rig()
+    filled(rig).close()
+    copied(rig, [0, 5], f"{path(0)}.cleaned")
+    assert all_offsets(rig.open(CONFIG, clean_shutdown=True)) == list(range(23))
+    assert f"{0:020d}.log.cleaned" not in rig.names()
+
+
+@pytest.mark.feature("ST-13")
+def test_a_split_of_which_only_a_part_was_renamed_is_rolled_back() -> None:
+    """Kafka's split of a segment renames the last part first, so a `.cleaned` before a `.swap` tells it."""
+    rig = Rig()
+    filled(rig).close()
+    copied(rig, [5], f"{path(5)}.cleaned")
+    copied(rig, [5], f"{path(7)}.swap")
+    assert all_offsets(rig.open(CONFIG, clean_shutdown=True)) == list(range(23))
+
+
+@pytest.mark.feature("ST-10")
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 4), st.integers(0, 5 * len(batch()) - 1), st.integers(0, 7))
+def test_a_flipped_bit_anywhere_is_never_served(segment: int, position: int, bit: int) -> None:
+    """What is left is the batches before it, unchanged. (Base offset and leader epoch lie outside the CRC.)"""
+    size = len(batch())
+    if position % size < 8 or 12 <= position % size < 16:
+        return
+    rig = Rig()
+    before = all_batches(filled(rig, 25))
+    inode = rig.store.file(path(5 * segment))
+    inode.cached[position] ^= 1 << bit
+    log = rig.open(CONFIG)
+    hit = 5 * segment + position // size
+    found = all_batches(log)
+    assert found == before[: len(found)]
+    assert len(found) == hit
