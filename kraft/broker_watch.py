@@ -13,11 +13,12 @@ from collections.abc import Callable
 import trio
 
 from kraft.metadata.image import BrokerImage
-from runtime.world import ConnectionLost, DialFailed, DialRefused, World
+from runtime.liveness import process_is_gone
+from runtime.world import World
 
 log = logging.getLogger("kraft.controller")
 
-DIAL_TIMEOUT_MS = 1000
+DIAL_PATIENCE_MS = 1000
 
 ProcessGone = Callable[[int, int, str], None]
 """(broker id, broker epoch, how it is known)"""
@@ -54,13 +55,8 @@ class BrokerWatch:
         endpoint = next(iter(broker.listeners.values()), None)
         if endpoint is None:
             return
-        with trio.move_on_after(DIAL_TIMEOUT_MS / 1000):
-            try:
-                connection = await self._world.network.dial(endpoint.host, endpoint.port)
-            except DialRefused:
-                cause = f"nobody listens on {endpoint.host}:{endpoint.port} any more"
-                self._process_gone(broker.id, broker.epoch, cause)
-            except (DialFailed, ConnectionLost, OSError) as error:
-                log.info("dialling broker %d tells nothing: %s", broker.id, error)
-            else:
-                connection.close()
+        if await process_is_gone(self._world, endpoint.host, endpoint.port, DIAL_PATIENCE_MS):
+            cause = f"nobody listens on {endpoint.host}:{endpoint.port} any more"
+            self._process_gone(broker.id, broker.epoch, cause)
+        else:
+            log.info("dialling broker %d tells nothing", broker.id)

@@ -16,7 +16,8 @@ from kraft.quorum_messages import NodeAddress
 from kraft.raft.messages import Fetch, FetchSnapshot, Request
 from protocol.schema import Message
 from runtime.channel import Channel
-from runtime.world import DialFailed, DialRefused, World
+from runtime.liveness import process_is_gone
+from runtime.world import World
 
 PROBE_TIMEOUT_MS = 200
 """How long a probe may take; one that takes longer is no evidence of anything."""
@@ -68,15 +69,7 @@ class QuorumPeers:
         address = self.address(peer_id)
         if address is None:
             return False
-        try:
-            with trio.move_on_after(PROBE_TIMEOUT_MS / 1000):
-                connection = await self._world.network.dial(address.host, address.port)
-                connection.close()
-        except DialRefused:
-            return True
-        except DialFailed:
-            return False
-        return False
+        return await process_is_gone(self._world, address.host, address.port, PROBE_TIMEOUT_MS)
 
     def _channel(self, peer_id: int, fetches: bool) -> Channel:
         channel = self._channels.get((peer_id, fetches))

@@ -35,6 +35,8 @@ EARLIEST_PENDING_UPLOAD = -6
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 """The version of ListOffsets that brought each meaning of a negative timestamp."""
 
+FIRST_VERSION_WITH_EPOCH = 4
+
 CONSUMER = -1
 READ_COMMITTED = 1
 
@@ -58,7 +60,9 @@ def list_offsets(broker: BrokerServices, call: Call) -> None:
                 if indexes.count(asked.partition_index) > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 partition = find_leader(broker, topic.name, asked.partition_index, asked.current_leader_epoch)
-                answer.timestamp, answer.offset, answer.leader_epoch = _look_up(partition, request, asked, call)
+                answer.timestamp, answer.offset, leader_epoch = _look_up(partition, request, asked, call)
+                if call.version >= FIRST_VERSION_WITH_EPOCH:
+                    answer.leader_epoch = leader_epoch
             except KafkaError as error:
                 answer.error_code = error.code
     call.answer(response)
