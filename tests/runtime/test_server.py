@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import trio
 
+from runtime.exchange import BURST_REQUESTS
 from runtime.outgoing import Outgoing
 from runtime.server import Request, ResponseSlot, Server, ServerLimits
 from runtime.simulated import make_world, run_simulation
@@ -221,7 +222,7 @@ def counting_world(world: World, sends: list[int]) -> World:
     return replace(world, network=CountingNetwork())
 
 
-def in_simulation(act, handle, *, hold=None) -> None:
+def in_simulation(act, handle) -> None:
     """One simulated scene without short reads, so that a burst stays one."""
 
     async def story(universe) -> None:
@@ -308,6 +309,35 @@ def test_a_timer_may_flush_at_once() -> None:
 
     desk = Desk()
     in_simulation(act, desk)
+
+
+def test_a_peer_that_asks_much_lets_others_have_their_turn() -> None:
+    handled = 0
+    begun = trio.Event()
+
+    def handle(request: Request, slot: ResponseSlot) -> None:
+        nonlocal handled
+        handled += 1
+        begun.set()
+        slot.drop()
+
+    async def act(scene: Scene, sends: list[int]) -> None:
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            await begun.wait()
+            while handled < 4000:
+                turns += 1
+                await trio.lowlevel.checkpoint()
+
+        peer = await scene.peer()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count_turns)
+            await peer.ask(*[request_frame(n) for n in range(4000)])
+        assert turns >= 4000 // BURST_REQUESTS - 2
+
+    in_simulation(act, handle)
 
 
 def test_a_slot_is_filled_once(play) -> None:
