@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kraft.raft.progress import ReplicaProgress
 from kraft.raft.raft import Raft
+from kraft.raft.voters import NO_DIRECTORY
 from kraft.replica_config import ReplicaConfig
 from protocol.errors import ErrorCode
 from protocol.messages.describe_quorum import (
@@ -19,10 +22,22 @@ from protocol.messages.describe_quorum import (
 from storage.names import METADATA_TOPIC
 
 
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The time that Raft goes by, and what turns it into wall clock time."""
+
+    now_ms: int
+    wall_offset_ms: int
+
+    def wall_ms(self, time_ms: int | None) -> int:
+        """-1 for a time that never was."""
+        return -1 if time_ms is None else time_ms + self.wall_offset_ms
+
+
 def describe_quorum(
-    core: Raft, request: DescribeQuorumRequest, config: ReplicaConfig, *, now_ms: int, wall_offset_ms: int
+    core: Raft, request: DescribeQuorumRequest, version: int, config: ReplicaConfig, clocks: Clocks
 ) -> DescribeQuorumResponse:
-    """`wall_offset_ms` is what turns the core's times into wall clock times."""
+    """The answer in `version`: directory ids and nodes only from 2 on."""
     asked = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
     if asked != [(METADATA_TOPIC, [0])]:
         return DescribeQuorumResponse(
@@ -30,9 +45,7 @@ def describe_quorum(
                 ResponseTopicData(
                     topic_name=name,
                     partitions=[
-                        ResponsePartitionData(
-                            partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                        )
+                        ResponsePartitionData(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                         for index in indexes
                     ],
                 )
@@ -51,15 +64,13 @@ def describe_quorum(
         shown = core.shown_high_watermark
         partition.error_code = ErrorCode.NONE
         partition.high_watermark = -1 if shown is None else shown
-        partition.current_voters = [_state(voter, wall_offset_ms) for voter in progress.voters.values()]
+        partition.current_voters = [_state(voter, clocks) for voter in progress.voters.values()]
         for state in partition.current_voters:
             if state.replica_id == own_id:
                 state.replica_directory_id = config.directory_id
                 state.log_end_offset = core.log.end_offset
-                state.last_fetch_timestamp = state.last_caught_up_timestamp = now_ms + wall_offset_ms
-        partition.observers = [
-            _state(observer, wall_offset_ms) for observer in progress.active_observers(now_ms)
-        ]
+                state.last_fetch_timestamp = state.last_caught_up_timestamp = clocks.wall_ms(clocks.now_ms)
+        partition.observers = [_state(observer, clocks) for observer in progress.active_observers(clocks.now_ms)]
         nodes = [
             Node(
                 node_id=voter_id,
@@ -67,19 +78,20 @@ def describe_quorum(
             )
             for voter_id, address in sorted(config.voters.items())
         ]
+    if version < 2:
+        nodes = []
+        for state in (*partition.current_voters, *partition.observers):
+            state.replica_directory_id = NO_DIRECTORY
     return DescribeQuorumResponse(
         topics=[ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])], nodes=nodes
     )
 
 
-def _state(replica: ReplicaProgress, wall_offset_ms: int) -> ReplicaState:
-    def wall_ms(time_ms: int | None) -> int:
-        return -1 if time_ms is None else time_ms + wall_offset_ms
-
+def _state(replica: ReplicaProgress, clocks: Clocks) -> ReplicaState:
     return ReplicaState(
         replica_id=replica.key.id,
         replica_directory_id=replica.key.directory_id,
         log_end_offset=-1 if replica.end_offset is None else replica.end_offset,
-        last_fetch_timestamp=wall_ms(replica.last_fetch_ms),
-        last_caught_up_timestamp=wall_ms(replica.last_caught_up_ms),
+        last_fetch_timestamp=clocks.wall_ms(replica.last_fetch_ms),
+        last_caught_up_timestamp=clocks.wall_ms(replica.last_caught_up_ms),
     )

@@ -7,6 +7,7 @@ carried out. A fetch without news is kept until there is some.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,20 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 from kraft.metadata_log import MAX_BATCH_BYTES
 from kraft.parked_fetches import ParkedFetch, ParkedFetches
-from kraft.quorum_description import describe_quorum
+from kraft.quorum_description import Clocks, describe_quorum
 from kraft.quorum_messages import NodeAddress, QuorumMessages, RefusedRequest
 from kraft.raft.messages import FetchAnswer
 from kraft.raft.roles import Follower
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from protocol.errors import EncodeError, ErrorCode
 from protocol.messages.begin_quorum_epoch import BeginQuorumEpochResponse
 from protocol.messages.end_quorum_epoch import EndQuorumEpochResponse
 from protocol.messages.fetch import FetchResponse
 from protocol.messages.vote import VoteResponse
+from protocol.schema import Message
 from runtime.dispatch import Call, Handler
 
 if TYPE_CHECKING:
     from kraft.metadata_replica import MetadataReplica, Reply, Step
+
+log = logging.getLogger(__name__)
 
 
 class QuorumRequests:
@@ -56,13 +60,13 @@ class QuorumRequests:
         try:
             request = self._messages.read_vote(call.message)
         except RefusedRequest as refused:
-            call.answer(VoteResponse(error_code=refused.code))
+            _answer(call, VoteResponse(error_code=refused.code))
             return
 
         def decide() -> Reply:
             answer = replica.core.handle_vote(request, replica.now_ms())
             hint = self._hint(answer.leader_id)
-            return lambda: call.answer(self._messages.write_vote_answer(answer, hint, call.version))
+            return lambda: _answer(call, self._messages.write_vote_answer(answer, hint, call.version))
 
         role = replica.core.role
         if isinstance(role, Follower) and replica.core.wants_leader_check(request):
@@ -79,16 +83,16 @@ class QuorumRequests:
         try:
             request = self._messages.read_begin(call.message)
         except RefusedRequest as refused:
-            call.answer(BeginQuorumEpochResponse(error_code=refused.code))
+            _answer(call, BeginQuorumEpochResponse(error_code=refused.code))
             return
         if not self._knows_address(request.leader_id, call.message.leader_endpoints):
-            call.answer(BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST))
+            _answer(call, BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST))
             return
 
         def follow() -> Reply:
             answer = replica.core.handle_begin_quorum_epoch(request, replica.now_ms())
             hint = self._hint(answer.leader_id)
-            return lambda: call.answer(self._messages.write_begin_answer(answer, hint, call.version))
+            return lambda: _answer(call, self._messages.write_begin_answer(answer, hint, call.version))
 
         replica.step(follow)
 
@@ -97,16 +101,16 @@ class QuorumRequests:
         try:
             request = self._messages.read_end(call.message)
         except RefusedRequest as refused:
-            call.answer(EndQuorumEpochResponse(error_code=refused.code))
+            _answer(call, EndQuorumEpochResponse(error_code=refused.code))
             return
         if not self._knows_address(request.leader_id, call.message.leader_endpoints):
-            call.answer(EndQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST))
+            _answer(call, EndQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST))
             return
 
         def stand() -> Reply:
             answer = replica.core.handle_end_quorum_epoch(request, replica.now_ms())
             hint = self._hint(answer.leader_id)
-            return lambda: call.answer(self._messages.write_end_answer(answer, hint, call.version))
+            return lambda: _answer(call, self._messages.write_end_answer(answer, hint, call.version))
 
         replica.step(stand)
 
@@ -116,7 +120,7 @@ class QuorumRequests:
         try:
             request = self._messages.read_fetch(call.message)
         except RefusedRequest as refused:
-            call.answer(FetchResponse(error_code=refused.code))
+            _answer(call, FetchResponse(error_code=refused.code))
             return
 
         def fetch() -> Reply | None:
@@ -136,7 +140,7 @@ class QuorumRequests:
             max_bytes = min(call.message.max_bytes, MAX_BATCH_BYTES)
             data = replica.log.read(first, max(max_bytes, 1), end)
         hint = self._hint(answer.leader_id)
-        call.answer(self._messages.write_fetch_answer(answer, data, hint, call.version))
+        _answer(call, self._messages.write_fetch_answer(answer, data, hint, call.version))
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -159,7 +163,7 @@ class QuorumRequests:
         try:
             request = self._messages.read_fetch_snapshot(call.message)
         except RefusedRequest as refused:
-            call.answer(self._messages.refuse_fetch_snapshot(call.message, refused.code))
+            _answer(call, self._messages.refuse_fetch_snapshot(call.message, refused.code))
             return
 
         def send_chunk() -> Reply:
@@ -170,7 +174,7 @@ class QuorumRequests:
             if answer.count:
                 data = replica.log.snapshots.read(request.snapshot, answer.position, answer.count)
             hint = self._hint(answer.leader_id)
-            return lambda: call.answer(self._messages.write_fetch_snapshot_answer(answer, data, hint, call.version))
+            return lambda: _answer(call, self._messages.write_fetch_snapshot_answer(answer, data, hint, call.version))
 
         replica.step(send_chunk)
 
@@ -179,11 +183,9 @@ class QuorumRequests:
 
         def describe() -> Reply:
             now_ms = replica.now_ms()
-            wall_offset_ms = replica.wall_ms() - now_ms
-            response = describe_quorum(
-                replica.core, call.message, replica.config, now_ms=now_ms, wall_offset_ms=wall_offset_ms
-            )
-            return lambda: call.answer(response)
+            clocks = Clocks(now_ms, replica.wall_ms() - now_ms)
+            response = describe_quorum(replica.core, call.message, call.version, replica.config, clocks)
+            return lambda: _answer(call, response)
 
         replica.step(describe)
 
@@ -194,3 +196,13 @@ class QuorumRequests:
         """Whether we could fetch from this leader, after learning what it says of itself."""
         self._replica.learn_addresses(self._messages.read_endpoints(leader_id, endpoints))
         return self._replica.address_of(leader_id) is not None
+
+
+def _answer(call: Call, response: Message) -> None:
+    """Answer; a response that the version asked for cannot carry must cost that peer its connection, not us
+    the node."""
+    try:
+        call.answer(response)
+    except EncodeError as error:
+        log.error("%s cannot be sent in version %d: %s", type(response).__name__, call.version, error)
+        call.abort("internal error")

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from kraft.quorum_messages import METADATA_TOPIC_ID
+from protocol.api_keys import API_SPECS, ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages import (
     begin_quorum_epoch,
@@ -25,7 +26,7 @@ from runtime.simulated import Universe, make_world, run_simulation
 from tests.kraft.raft.replica_cluster import CLUSTER_ID, ReplicaCluster
 
 TOPIC = "__cluster_metadata"
-Ask = Callable[[int, Message], Awaitable[Any]]
+Ask = Callable[..., Awaitable[Any]]
 
 
 def play(story: Callable[[ReplicaCluster, Ask], Awaitable[None]]) -> None:
@@ -44,8 +45,8 @@ def play(story: Callable[[ReplicaCluster, Ask], Awaitable[None]]) -> None:
                 for node_id, address in cluster.voters.items()
             }
 
-            async def ask(node_id: int, message: Message) -> Any:
-                return await channels[node_id].call(message, timeout_ms=2_000)
+            async def ask(node_id: int, message: Message, version: int | None = None) -> Any:
+                return await channels[node_id].call(message, timeout_ms=2_000, version=version)
 
             await story(cluster, ask)
             nursery.cancel_scope.cancel()
@@ -208,5 +209,33 @@ def test_the_log_can_be_fetched_with_its_leader_change_first() -> None:
         assert partition.error_code == ErrorCode.NONE
         assert response.responses[0].topic_id == METADATA_TOPIC_ID
         assert bytes(partition.records) == leader.log.read(0, 1 << 20, leader.log_end_offset)
+
+    play(story)
+
+
+@pytest.mark.feature("KR-06", "KR-09")
+def test_every_version_of_every_request_is_answered() -> None:
+    """Versions that cannot carry a field get an answer without it; none breaks the connection or the node."""
+
+    async def story(cluster: ReplicaCluster, ask: Ask) -> None:
+        await cluster.start(101)
+        leader = await cluster.wait_for_leader()
+        await trio.sleep(1.0)
+        describe = describe_quorum.DescribeQuorumRequest(
+            topics=[
+                describe_quorum.RequestTopicData(topic_name=TOPIC, partitions=[describe_quorum.RequestPartitionData()])
+            ]
+        )
+        for epoch in (0, leader.core.epoch):
+            for request in (*requests(CLUSTER_ID, TOPIC, 0, epoch), describe):
+                spec = API_SPECS[ApiKey(request.API_KEY)]
+                for version in range(spec.min_version, spec.max_version + 1):
+                    if isinstance(request, fetch.FetchRequest) and version < 12:
+                        request.topics[0].partitions[0].last_fetched_epoch = -1
+                    for node_id in cluster.voters:
+                        await ask(node_id, request, version)
+                if isinstance(request, fetch.FetchRequest):
+                    request.topics[0].partitions[0].last_fetched_epoch = 0
+        assert not cluster.errors
 
     play(story)
