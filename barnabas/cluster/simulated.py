@@ -1,0 +1,255 @@
+"""A cluster of simulated nodes: started, stopped, killed and watched in one process, under virtual time.
+
+The twin of `LocalCluster` for a `runtime.simulated.Universe`: the same configuration files, node names and
+words, but each node is a task, its host, disk, clock and wires are simulated, and methods that wait are
+coroutines. Knows no faults beyond a node's own life; those of wires and disks are the universe's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from barnabas.client.cluster import Cluster, ClusterSettings
+from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.layout import LOCAL_SHAPE, Node
+from broker.node import run_broker
+from broker.services import BrokerServices
+from kraft.format import FormatRequest, format_directories
+from kraft.metadata.bootstrap import bootstrap_records
+from kraft.node import run_controller
+from runtime.simulated import Universe
+from runtime.world import World
+from settings.broker import BrokerSettings, load_broker_settings
+from settings.controller import ControllerSettings, load_controller_settings
+from settings.properties import parse_properties, render_properties
+
+log = logging.getLogger(__name__)
+
+CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
+BROKER_PORT = 9092
+CONTROLLER_PORT = 9093
+DATA = "data"
+"""Each node's log directory is `/NAME/data` on its own disk, so that a path tells whose it is."""
+
+current_node: ContextVar[str] = ContextVar("current_node", default="")
+"""The name of the node, or client, whose task this is."""
+
+
+@dataclass(slots=True)
+class SimulatedNode:
+    """A node and, while it runs, the way into it."""
+
+    node: Node
+    settings: BrokerSettings | ControllerSettings
+    stop: trio.Event = field(default_factory=trio.Event)
+    is_up: bool = False
+    """It runs and said that it serves."""
+    handle: Any = None
+    """What the node gave when it came up: `BrokerServices` for a broker; None before that and when it is down."""
+    ended: trio.Event = field(default_factory=trio.Event)
+    """Set while the node does not run."""
+    failure: BaseException | None = None
+    """What ended its last life, if that was not a kill or a stop."""
+
+    @property
+    def running(self) -> bool:
+        return not self.ended.is_set()
+
+    @property
+    def broker(self) -> BrokerServices | None:
+        """The broker's parts; None while it is not up, or for a controller."""
+        return self.handle if isinstance(self.handle, BrokerServices) else None
+
+    def went_down(self) -> None:
+        """It runs no more, or its scope is about to end."""
+        self.is_up, self.handle = False, None
+
+
+class _Started:
+    """A `trio.TaskStatus` that outlives a node which never starts."""
+
+    def __init__(self, tell: Callable[[Any], None]) -> None:
+        self._tell = tell
+
+    def started(self, value: Any = None) -> None:
+        self._tell(value)
+
+
+class SimulatedCluster:
+    """Brokers `broker-1`… and controllers `controller-101`…, each on a host of its own name."""
+
+    def __init__(
+        self,
+        universe: Universe,
+        nursery: trio.Nursery,
+        overrides: Mapping[str, str] | None = None,
+        shape: Path = LOCAL_SHAPE,
+    ) -> None:
+        """`overrides` are settings of every node; `nursery` runs the nodes."""
+        self.universe = universe
+        self._nursery = nursery
+        self.nodes: dict[str, SimulatedNode] = {}
+        self.on_failure: Callable[[str, BaseException], None] | None = None
+        """Told when a node ends by itself; without it that ends the story."""
+        for path in sorted(shape.glob("*.properties")):
+            self.nodes[path.stem] = _load(path, overrides or {})
+            self.nodes[path.stem].ended.set()
+
+    @property
+    def brokers(self) -> list[SimulatedNode]:
+        return [node for node in self.nodes.values() if node.node.is_broker]
+
+    @property
+    def controllers(self) -> list[SimulatedNode]:
+        return [node for node in self.nodes.values() if not node.node.is_broker]
+
+    @property
+    def bootstrap(self) -> list[tuple[str, int]]:
+        """What clients are given."""
+        return [(node.node.name, node.node.port) for node in self.brokers]
+
+    def node_of(self, node_id: int) -> SimulatedNode:
+        return next(node for node in self.nodes.values() if node.node.id == node_id)
+
+    # ---- life
+
+    def up(self) -> list[str]:
+        """Start what does not run; gives the names. Returns before they are up."""
+        missing = [name for name, node in self.nodes.items() if not node.running]
+        for name in missing:
+            self.start(name)
+        return missing
+
+    def start(self, name: str) -> None:
+        """Start one node on what its disk holds, formatting it if that is nothing. Returns before it is up."""
+        node = self.nodes[name]
+        if node.running:
+            raise ClusterError(f"{name} runs already")
+        node.stop, node.ended, node.failure = trio.Event(), trio.Event(), None
+        self._nursery.start_soon(self._live, node)
+
+    async def stop(self, name: str) -> None:
+        """Ask a node to leave in good order, and wait until it has."""
+        node = self.nodes[name]
+        node.stop.set()
+        await node.ended.wait()
+
+    def kill(self, name: str) -> None:
+        """SIGKILL: what the node wrote stays."""
+        self.universe.kill(name)
+        self.nodes[name].went_down()
+
+    def power_cut(self, name: str) -> None:
+        """What was not synced is left to chance; the host is dark until the node is started again."""
+        self.universe.power_cut(name)
+        self.nodes[name].went_down()
+
+    async def down(self) -> None:
+        """Stop brokers, then controllers, in good order."""
+        for group in (self.brokers, self.controllers):
+            async with trio.open_nursery() as nursery:
+                for node in group:
+                    if node.running:
+                        nursery.start_soon(self.stop, node.node.name)
+
+    # ---- looking and waiting
+
+    def not_ready(self) -> str:
+        """What is missing until every node is up and clients are told of every broker, or nothing."""
+        for name, node in self.nodes.items():
+            if not node.is_up:
+                return f"{name} is not up"
+        expected = {node.node.id for node in self.brokers}
+        for node in self.brokers:
+            services = node.broker
+            assert services is not None
+            alive = set(services.metadata.alive_nodes(services.settings.inter_broker_listener_name))
+            if alive != expected:
+                return f"{node.node.name} sees brokers {sorted(alive)}"
+        return ""
+
+    async def wait_until(self, what_is_missing: Callable[[], str], timeout_seconds: float) -> float:
+        """Look again and again until `what_is_missing` gives nothing; gives the seconds it took."""
+        began = trio.current_time()
+        while missing := what_is_missing():
+            if trio.current_time() - began > timeout_seconds:
+                raise ClusterError(f"not within {timeout_seconds:.0f} s: {missing}")
+            await trio.sleep(0.05)
+        return trio.current_time() - began
+
+    async def wait_ready(self, timeout_seconds: float = 60.0) -> float:
+        return await self.wait_until(self.not_ready, timeout_seconds)
+
+    @contextlib.asynccontextmanager
+    async def client(self, world: World, settings: ClusterSettings | None = None) -> AsyncIterator[Cluster]:
+        """A client of this cluster in a world of its own, for the length of the block."""
+        async with trio.open_nursery() as nursery:
+            cluster = Cluster(world, nursery, self.bootstrap, settings=settings)
+            yield cluster
+            nursery.cancel_scope.cancel()
+
+    # ---- inside
+
+    async def _live(self, node: SimulatedNode) -> None:
+        name = node.node.name
+        current_node.set(name)
+        try:
+            await self.universe.run_node(name, partial(self._run, node))
+        except Exception as error:
+            self.universe.trace(f"{name} failed")
+            node.failure = error
+            if self.on_failure is None:
+                raise
+            self.on_failure(name, error)
+        finally:
+            node.went_down()
+            node.ended.set()
+
+    async def _run(self, node: SimulatedNode, world: World) -> None:
+        settings = node.settings
+
+        def up(handle: Any) -> None:
+            node.is_up, node.handle = True, handle
+            self.universe.trace(f"{node.node.name} is up")
+
+        def format_disk() -> Sequence[str]:
+            request = FormatRequest(
+                CLUSTER_ID, settings.node_id, settings.all_log_dirs, bootstrap_records(), ignore_formatted=True
+            )
+            return format_directories(world.disk, request, world.chance)
+
+        await world.run_blocking(format_disk)
+        if isinstance(settings, BrokerSettings):
+            await run_broker(settings, world, stop=node.stop, task_status=_Started(up))
+        else:
+            await run_controller(settings, world, stop=node.stop, task_status=_Started(up))
+
+
+def _load(path: Path, overrides: Mapping[str, str]) -> SimulatedNode:
+    values = {key: value for key, (value, _line) in parse_properties(path.read_text(), str(path)).items()}
+    name, role = path.stem, path.stem.partition("-")[0]
+    port = BROKER_PORT if role == "broker" else CONTROLLER_PORT
+    voters = [voter.partition("@")[0] for voter in values["controller.quorum.voters"].split(",")]
+    listener = values["listeners"].partition(":")[0]
+    values |= {
+        "listeners": f"{listener}://{name}:{port}",
+        "controller.quorum.voters": ",".join(f"{voter}@controller-{voter}:{CONTROLLER_PORT}" for voter in voters),
+        "log.dirs": f"/{name}/{DATA}",
+        **overrides,
+    }
+    text = render_properties(values)
+    settings: BrokerSettings | ControllerSettings
+    if role == "broker":
+        settings, _warnings = load_broker_settings(text, str(path))
+    else:
+        settings, _warnings = load_controller_settings(text, str(path))
+    return SimulatedNode(Node(name, role, settings.node_id, port), settings)

@@ -1,0 +1,324 @@
+"""The promises of partition replication, checked as high watermarks, leaders, ISRs and logs change.
+
+- What lies below any high watermark is committed: the same bytes on every replica that has it, for ever.
+- Every member of the ISR and every eligible leader replica holds all that is committed (KIP-966), wherever the
+  metadata quorum says that it is a member; so nothing is lost while one of them lives (RE-10).
+- A replica never cuts what it shares with the committed log, whoever leads (KIP-101, KIP-279).
+- A leader's high watermark is at most the least log end of its maximal ISR, and never falls in its epoch.
+- One leader in a leader epoch. Leader-epoch histories rise, and agree below the high watermark.
+- ISR and ELR are disjoint parts of the replicas, the leader is in the ISR, epochs only grow.
+
+A power cut or a lost disk makes a broker *lossy*: it may have less than it said. It counts again as a member
+once it has registered anew, which must have taken it out of ISR and ELR if it lacks anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from barnabas.cluster.simulation.findings import Findings
+from barnabas.cluster.simulation.ghosts import GhostLog, LogLike, LogReader
+from kraft.metadata.delta import MetadataDelta
+from kraft.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from protocol.records.record import Record, decode_records
+
+
+class PartitionKey(NamedTuple):
+    topic: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+
+class Epochs(Protocol):
+    """What is needed of `storage.epochs.LeaderEpochs`."""
+
+    def entries(self) -> list[tuple[int, int]]: ...
+
+
+class ReplicaLog(LogLike, Protocol):
+    """What is needed of a `PartitionLog`."""
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def epochs(self) -> Epochs: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderView:
+    """A leading replica as it is after a change."""
+
+    node_id: int
+    leader_epoch: int
+    high_watermark: int
+    maximal_isr: frozenset[int]
+
+
+@dataclass(slots=True)
+class _Replica:
+    """What is known of one replica in one life of its broker."""
+
+    log: ReplicaLog
+    reader: LogReader
+    verified: int
+    """Below, its log was compared with the ghost."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    ghost: GhostLog = field(default_factory=GhostLog)
+    replicas: dict[int, _Replica] = field(default_factory=dict)
+    leaders: dict[int, int] = field(default_factory=dict)
+    """Who acted as leader in each epoch."""
+    watermarks: dict[tuple[int, int], int] = field(default_factory=dict)
+    """The highest one of each (leader, epoch)."""
+    trusted: dict[int, int] = field(default_factory=dict)
+    """How much of the committed log each replica was seen to have; it must never have less, unless it is
+    lossy."""
+
+
+class PartitionPromises:
+    """One per universe."""
+
+    def __init__(
+        self, findings: Findings, content: Callable[[int, str], bytearray | None], image: Callable[[], MetadataImage]
+    ) -> None:
+        self._findings = findings
+        self._content = content
+        self._image = image
+        self._partitions: dict[PartitionKey, _Partition] = {}
+        self.lossy: dict[int, int] = {}
+        """Brokers that lost something, and the broker epoch they had then."""
+
+    def ghost(self, key: PartitionKey) -> GhostLog:
+        """What is committed in a partition."""
+        return self._of(key).ghost
+
+    @property
+    def keys(self) -> Sequence[PartitionKey]:
+        return sorted(self._partitions)
+
+    def log(self, key: PartitionKey, node_id: int) -> ReplicaLog | None:
+        """The log as that broker opened it last."""
+        replica = self._of(key).replicas.get(node_id)
+        return None if replica is None else replica.log
+
+    def committed_records(self, key: PartitionKey) -> list[Record]:
+        return [record for batch in self._of(key).ghost.batches for record in decode_records(batch.data)]
+
+    # ---- what happens
+
+    def broker_lost_something(self, node_id: int) -> None:
+        """Its power was cut, or its disk is gone."""
+        broker = self._image().cluster.brokers.get(node_id)
+        self.lossy[node_id] = -1 if broker is None else broker.epoch
+        for partition in self._partitions.values():
+            partition.trusted.pop(node_id, None)
+            partition.replicas.pop(node_id, None)
+
+    def opened(self, key: PartitionKey, node_id: int, log: ReplicaLog) -> None:
+        """A broker has opened a log, and recovered it if need was."""
+        partition = self._of(key)
+        reader = LogReader(log, lambda path: self._content(node_id, path))
+        partition.replicas[node_id] = _Replica(log, reader, log.log_start_offset)
+        self._check_kept(key, partition, node_id, "after recovery")
+        self._verify(key, partition, node_id, partition.trusted.get(node_id, 0))
+
+    def high_watermark_moved(self, key: PartitionKey, node_id: int, log: ReplicaLog) -> None:
+        """A replica's high watermark may have moved."""
+        partition = self._of(key)
+        replica = partition.replicas.get(node_id)
+        if replica is None or replica.log is not log or log.high_watermark <= replica.verified:
+            return
+        before = partition.ghost.end_offset
+        self._verify(key, partition, node_id, log.high_watermark)
+        if partition.ghost.end_offset > before:
+            self._check_members(key, partition, self._members(key), "when it was committed")
+
+    def truncated(self, key: PartitionKey, node_id: int, log: ReplicaLog) -> None:
+        """A replica has cut its log."""
+        partition = self._of(key)
+        replica = partition.replicas.get(node_id)
+        if replica is None or replica.log is not log:
+            return
+        replica.reader.forget()
+        replica.verified = min(replica.verified, log.log_end_offset)
+        self._check_kept(key, partition, node_id, "after it was truncated")
+        self._check_epochs(key, partition, node_id)
+
+    def leads(self, key: PartitionKey, view: LeaderView) -> None:
+        """A replica acts as leader."""
+        partition, findings, epoch = self._of(key), self._findings, view.leader_epoch
+        leader = partition.leaders.setdefault(epoch, view.node_id)
+        findings.check(leader == view.node_id, lambda: f"{key}: {leader} and {view.node_id} both lead in epoch {epoch}")
+        highest = partition.watermarks.get((view.node_id, epoch), -1)
+        if view.high_watermark == highest:
+            return
+        findings.check(
+            view.high_watermark > highest,
+            lambda: f"{key}: the high watermark of leader {view.node_id} fell from {highest} to {view.high_watermark}",
+        )
+        partition.watermarks[view.node_id, epoch] = view.high_watermark
+        for member in sorted(view.maximal_isr):
+            replica = partition.replicas.get(member)
+            if replica is None or member in self.lossy:
+                continue
+            end = replica.log.log_end_offset
+            findings.check(
+                view.high_watermark <= end,
+                lambda: f"{key}: leader {view.node_id} commits up to {view.high_watermark}, {member} ends at {end}",  # noqa: B023 - called at once
+            )
+
+    def metadata_changed(self, delta: MetadataDelta) -> None:
+        """The committed metadata changed."""
+        for broker_id, broker in delta.changed_brokers.items():
+            if broker is not None and self.lossy.get(broker_id, broker.epoch) != broker.epoch:
+                # It has registered anew: from now on it must be what the metadata says that it is.
+                del self.lossy[broker_id]
+                self._check_all(delta.after, broker_id)
+        for topic in delta.changed_topics.values():
+            for index, image in topic.changed_partitions.items():
+                self._partition_changed(PartitionKey(topic.name, index), topic.previous(index), image)
+
+    def acked(self, key: PartitionKey, offset: int, value: bytes) -> None:
+        """A client was told that its record is at `offset`, as acks=all means it."""
+        found = self._record(key, offset)
+        self._findings.check(
+            found is not None and found.value == value,
+            lambda: f"{key}: {value!r} was acked at {offset}, where {found and found.value!r} is committed",
+        )
+
+    def consumed(self, key: PartitionKey, offset: int, value: bytes | None) -> None:
+        """A client was given this record."""
+        found = self._record(key, offset)
+        self._findings.check(
+            found is not None and found.value == value,
+            lambda: f"{key}: a consumer was given {value!r} at {offset}, where {found and found.value!r} is committed",
+        )
+
+    # ---- at the end, when all is quiet
+
+    def check_replicas_equal(self, key: PartitionKey, node_ids: Iterable[int]) -> None:
+        """Every replica holds the committed log, from its start to its end, and nothing else (RE-21)."""
+        partition = self._of(key)
+        for node_id in node_ids:
+            replica = partition.replicas[node_id]
+            replica.reader.forget()
+            replica.verified = replica.log.log_start_offset
+            self._verify(key, partition, node_id, partition.ghost.end_offset)
+            end = replica.log.log_end_offset
+            self._findings.check(
+                end == partition.ghost.end_offset,
+                lambda: f"{key}: {node_id} ends at {end}, committed is up to {partition.ghost.end_offset}",  # noqa: B023
+            )
+
+    # ---- inside
+
+    def _of(self, key: PartitionKey) -> _Partition:
+        partition = self._partitions.get(key)
+        if partition is None:
+            partition = self._partitions[key] = _Partition()
+        return partition
+
+    def _record(self, key: PartitionKey, offset: int) -> Record | None:
+        batch = self._of(key).ghost.at(offset)
+        if batch is None:
+            return None
+        return next((record for record in decode_records(batch.data) if record.offset == offset), None)
+
+    def _members(self, key: PartitionKey) -> tuple[int, ...]:
+        """Who must hold all that is committed, by the newest metadata."""
+        image = self._image().topics.partition(key.topic, key.index)
+        return () if image is None else (*image.isr, *image.elr)
+
+    def _verify(self, key: PartitionKey, partition: _Partition, node_id: int, up_to: int) -> None:
+        """Compare a replica's log with the ghost, and let the ghost grow by what its high watermark covers."""
+        replica = partition.replicas[node_id]
+        end = replica.verified
+        if end >= up_to:
+            return
+        for batch in replica.reader.batches(end, up_to):
+            wrong = partition.ghost.take(batch)
+            if wrong is not None:
+                self._findings.report(f"{key}: replica {node_id} {wrong}")
+                return
+            end = batch.next_offset
+        self._findings.check(
+            end >= up_to, lambda: f"{key}: replica {node_id} should have all below {up_to}, and has it below {end}"
+        )
+        replica.verified = end
+        partition.trusted[node_id] = max(end, partition.trusted.get(node_id, 0))
+        self._check_epochs(key, partition, node_id)
+
+    def _check_epochs(self, key: PartitionKey, partition: _Partition, node_id: int) -> None:
+        replica = partition.replicas[node_id]
+        entries = replica.log.epochs.entries()
+        rising = all(a[0] < b[0] and a[1] < b[1] for a, b in zip(entries, entries[1:], strict=False))
+        self._findings.check(rising, lambda: f"{key}: the epochs of replica {node_id} do not rise: {entries}")
+        below = [entry for entry in entries if entry[1] < replica.verified]
+        ghost = partition.ghost.epochs_below(replica.verified)
+        self._findings.check(
+            below == ghost, lambda: f"{key}: replica {node_id} has the epochs {below}, what is committed has {ghost}"
+        )
+
+    def _check_kept(self, key: PartitionKey, partition: _Partition, node_id: int, when: str) -> None:
+        end = partition.replicas[node_id].log.log_end_offset
+        trusted = partition.trusted.get(node_id, 0)
+        self._findings.check(
+            end >= trusted, lambda: f"{key}: replica {node_id} had all below {trusted}, and ends at {end} {when}"
+        )
+
+    def _check_members(self, key: PartitionKey, partition: _Partition, members: Iterable[int], when: str) -> None:
+        ghost_end = partition.ghost.end_offset
+        for node_id in members:
+            replica = partition.replicas.get(node_id)
+            if node_id in self.lossy or ghost_end == 0:
+                continue
+            end = 0 if replica is None else replica.log.log_end_offset
+            if end < ghost_end:
+                self._findings.report(
+                    f"{key}: {node_id} is in ISR or ELR and ends at {end}, below the committed {ghost_end}, {when}"
+                )
+            elif replica is not None:
+                self._verify(key, partition, node_id, ghost_end)
+
+    def _check_all(self, image: MetadataImage, broker_id: int) -> None:
+        for key, partition in self._partitions.items():
+            of_topic = image.topics.partition(key.topic, key.index)
+            if of_topic is not None and broker_id in (*of_topic.isr, *of_topic.elr):
+                self._check_members(key, partition, (broker_id,), "after it registered")
+
+    def _partition_changed(self, key: PartitionKey, before: PartitionImage | None, image: PartitionImage) -> None:
+        findings = self._findings
+        findings.check(
+            set(image.isr) <= set(image.replicas), lambda: f"{key}: not all of the ISR are replicas: {image}"
+        )
+        findings.check(
+            set(image.elr) <= set(image.replicas) - set(image.isr), lambda: f"{key}: ISR and ELR overlap: {image}"
+        )
+        findings.check(
+            image.leader == NO_LEADER or image.leader in image.isr,
+            lambda: f"{key}: the leader is not in the ISR: {image}",
+        )
+        if before is None:
+            return
+        findings.check(
+            image.leader_epoch >= before.leader_epoch and image.partition_epoch > before.partition_epoch,
+            lambda: f"{key}: epochs went back: {before}, then {image}",
+        )
+        findings.check(
+            image.leader == before.leader or image.leader_epoch > before.leader_epoch,
+            lambda: f"{key}: another leader in the same epoch: {before}, then {image}",
+        )
+        if image.leader_epoch != before.leader_epoch and image.leader != NO_LEADER:
+            findings.count("partition elections")
+        if set(image.isr) - set(before.isr):
+            findings.count("isr expansions")
+        if set(before.isr) - set(image.isr):
+            findings.count("isr shrinks")
+        self._check_members(key, self._of(key), (*image.isr, *image.elr), "when the metadata changed")

@@ -1,0 +1,439 @@
+"""The nemesis: breaks things for a while, within what the model allows, and counts what took hold.
+
+The model (RE-10, RE-11): records that were acknowledged survive while one member of ISR or ELR keeps what it has.
+So before a broker's power is cut or its disk taken, every partition must have another member that has lost
+nothing. Everything else may happen at any time; it costs availability only.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from barnabas.cluster.simulated import SimulatedCluster, SimulatedNode
+from barnabas.cluster.simulation.findings import Findings
+from barnabas.cluster.simulation.swarm import Plan
+from barnabas.cluster.simulation.watch import Watch
+from kraft.metadata.image import PartitionImage
+from runtime.simulated import Universe
+from runtime.simulated.chance import Stream
+from runtime.simulated.links import Link
+from runtime.simulated.store import DEFAULT_CAPACITY_BYTES, DiskFault
+
+ARMED_SECONDS = 6.0
+"""How long a node may take to come to the point where it is to die."""
+POINTS = {
+    "broker": (
+        "replica.append.written",
+        "replica.fetched.written",
+        "replica.truncated",
+        "checkpoint.written",
+        "raft.fetched.written",
+        "raft.election.saved",
+    ),
+    "controller": (
+        "raft.append.written",
+        "raft.appends.synced",
+        "raft.election.saved",
+        "raft.fetched.written",
+        "raft.leader_change.written",
+        "raft.snapshot.written",
+        "raft.snapshot.published",
+    ),
+}
+
+
+@dataclass(slots=True, eq=False)
+class WireFault:
+    """Links that are cut or stalled."""
+
+    links: list[Link]
+    stalled: bool = False
+
+
+@dataclass(slots=True)
+class Nemesis:
+    """Breaks one cluster."""
+
+    universe: Universe
+    cluster: SimulatedCluster
+    watch: Watch
+    findings: Findings
+    plan: Plan
+    clients: tuple[str, ...]
+    _chance: Stream = field(init=False)
+    _wire_faults: list[WireFault] = field(default_factory=list)
+    _slowed: list[Link] = field(default_factory=list)
+    _busy: dict[str, None] = field(default_factory=dict)
+    """Nodes that a fault is holding."""
+    touched_disks: dict[str, None] = field(default_factory=dict)
+    """Nodes whose disk has failed: what breaks there in this life is explained."""
+    took_hold: int = 0
+
+    def __post_init__(self) -> None:
+        self._chance = self.universe.stream("nemesis")
+        self.universe.may_cut_power = self._cut_is_allowed
+
+    async def run(self) -> None:
+        """Break things until cancelled; then call `undo_all`."""
+        chance, plan = self._chance, self.plan
+        kinds, weights = list(plan.fault_weights), list(plan.fault_weights.values())
+        limit = trio.CapacityLimiter(plan.faults_at_once)
+        async with trio.open_nursery() as nursery:
+            while True:
+                await trio.sleep(chance.expovariate(1.0 / plan.fault_pause_seconds))
+                kind = chance.choices(kinds, weights)[0]
+                if limit.available_tokens:
+                    nursery.start_soon(self._one, kind, limit)
+
+    async def _one(self, kind: str, limit: trio.CapacityLimiter) -> None:
+        async with limit:
+            held = await _FAULTS[kind](self)
+        if held:
+            self.took_hold += 1
+            self.findings.count(f"fault: {kind}")
+
+    def undo_all(self) -> None:
+        """Heal wires and disks, and start everything that is down or has seen its disk fail."""
+        for fault in list(self._wire_faults):
+            self._mend(fault)
+        for link in self._slowed:
+            link.latency_min_ms, link.latency_mean_ms = self.universe.wires.latency_ms
+        for name, node in self.cluster.nodes.items():
+            self.universe.disarm(name)
+            store = self.universe.disk(name)
+            store.faults.clear()
+            store.capacity_bytes = DEFAULT_CAPACITY_BYTES
+            if name in self.touched_disks:
+                self.cluster.kill(name) if node.node.is_broker else self.cluster.power_cut(name)
+            elif node.running and node.stop.is_set():
+                self.cluster.kill(name)
+        self._busy.clear()
+
+    # ---- choosing
+
+    def _pick(self, nodes: Iterable[SimulatedNode]) -> SimulatedNode | None:
+        free = [node for node in nodes if node.running and node.node.name not in self._busy]
+        return self._chance.choice(free) if free else None
+
+    def _any_node(self) -> SimulatedNode | None:
+        """Often a leader: that is where things happen."""
+        if self._chance.random() < 0.3:
+            leader = self._pick(node for node in self.cluster.controllers if node.node.id == self._active_controller())
+            if leader is not None:
+                return leader
+        brokers_only = self._chance.random() < 0.6
+        return self._pick(self.cluster.brokers if brokers_only else self.cluster.nodes.values())
+
+    def _active_controller(self) -> int:
+        leaders = self.watch.quorum.leaders
+        return leaders[max(leaders)] if leaders else -1
+
+    def _partitions(self) -> list[PartitionImage]:
+        topics = self.watch.quorum.image.topics.by_name.values()
+        return [partition for topic in topics for partition in topic.partitions.values()]
+
+    def may_lose(self, node: SimulatedNode) -> bool:
+        """Whether the model allows this node to lose what it has not synced, or everything."""
+        if not node.node.is_broker:
+            return True
+        unreliable = {*self.watch.partitions.lossy, node.node.id}
+        return all(
+            any(member not in unreliable for member in (*partition.isr, *partition.elr))
+            for partition in self._partitions()
+            if node.node.id in partition.replicas
+        )
+
+    def _length(self) -> float:
+        return 0.2 + self._chance.expovariate(1.0 / self.plan.fault_length_seconds)
+
+    async def _hold(self) -> None:
+        await trio.sleep(self._length())
+
+    # ---- death
+
+    async def _die_and_come_back(self, node: SimulatedNode) -> None:
+        """Wait until the dead node is gone, then for a while, then start it again."""
+        name = node.node.name
+        self._busy[name] = None
+        self.touched_disks.pop(name, None)
+        await node.ended.wait()
+        await self._hold()
+        self._busy.pop(name, None)
+        if not node.running:
+            self.cluster.start(name)
+
+    def cut_power(self, node: SimulatedNode) -> None:
+        """And tell the promises of it, first: they must not look at what is left."""
+        self.cluster.power_cut(node.node.name)
+        if node.node.is_broker:
+            self.watch.broker_lost_something(node.node.id, whole_disk=False)
+
+    async def kill(self) -> bool:
+        node = self._any_node()
+        if node is None:
+            return False
+        self.cluster.kill(node.node.name)
+        await self._die_and_come_back(node)
+        return True
+
+    async def power_cut(self) -> bool:
+        node = self._any_node()
+        if node is None or not self.may_lose(node):
+            return False
+        self.cut_power(node)
+        await self._die_and_come_back(node)
+        return True
+
+    async def lose_disk(self) -> bool:
+        node = self._pick(self.cluster.brokers)
+        if node is None or not self.may_lose(node):
+            return False
+        self.cluster.kill(node.node.name)
+        self.universe.disk(node.node.name).wipe()
+        self.watch.broker_lost_something(node.node.id, whole_disk=True)
+        await self._die_and_come_back(node)
+        return True
+
+    async def die_at_point(self, *, power_cut: bool = False) -> bool:
+        node = self._any_node()
+        if node is None:
+            return False
+        point = self._chance.choice(POINTS[node.node.role])
+        occurrence = self._chance.randint(1, 5)
+
+        def arm() -> None:
+            self.universe.kill_at(node.node.name, point, occurrence=occurrence, power_cut=power_cut)
+
+        return await self._die_when(node, arm, power_cut=power_cut)
+
+    async def die_at_disk_operation(self, *, power_cut: bool = False) -> bool:
+        node = self._any_node()
+        if node is None:
+            return False
+        after = self._chance.randint(1, 40)
+
+        def arm() -> None:
+            self.universe.kill_at_change(node.node.name, after, power_cut=power_cut)
+
+        return await self._die_when(node, arm, power_cut=power_cut)
+
+    async def _die_when(self, node: SimulatedNode, arm: Callable[[], None], *, power_cut: bool) -> bool:
+        """Arm a death and wait for it."""
+        name = node.node.name
+        self._busy[name] = None
+        arm()
+        with trio.move_on_after(ARMED_SECONDS):
+            await node.ended.wait()
+        self.universe.disarm(name)
+        if node.running:
+            self._busy.pop(name, None)
+            return False
+        died = node.failure is None and (not power_cut or self.universe.is_dark(name))
+        await self._die_and_come_back(node)
+        return died
+
+    def _cut_is_allowed(self, name: str) -> bool:
+        """An armed power cut strikes: may it, as things are now? If so, the promises hear of it first."""
+        node = self.cluster.nodes[name]
+        if not self.may_lose(node):
+            return False
+        if node.node.is_broker:
+            self.watch.broker_lost_something(node.node.id, whole_disk=False)
+        return True
+
+    async def stop_and_start(self) -> bool:
+        node = self._any_node()
+        if node is None:
+            return False
+        self._busy[node.node.name] = None
+        node.stop.set()
+        with trio.move_on_after(40):
+            await node.ended.wait()
+        clean = not node.running
+        if node.running:
+            self.cluster.kill(node.node.name)
+        await self._die_and_come_back(node)
+        return clean
+
+    async def restart_all(self) -> bool:
+        nodes = [node for node in self.cluster.nodes.values() if node.running and node.node.name not in self._busy]
+        for node in nodes:
+            self.cluster.kill(node.node.name)
+        async with trio.open_nursery() as nursery:
+            for node in nodes:
+                nursery.start_soon(self._die_and_come_back, node)
+        return len(nodes) > 3
+
+    # ---- wires
+
+    def _between(self, some: Iterable[str], others: Iterable[str], *, both_ways: bool = True) -> list[Link]:
+        wires = self.universe.wires
+        pairs = [(a, b) for a in some for b in others if a != b]
+        if both_ways:
+            pairs += [(b, a) for a, b in pairs]
+        return [wires.link(a, b) for a, b in dict.fromkeys(pairs)]
+
+    def _everybody(self) -> list[str]:
+        return [*self.cluster.nodes, *self.clients]
+
+    async def _break(self, fault: WireFault) -> bool:
+        """Hold the links until it is over; True if anything was kept from passing."""
+        arrived = [link.refused for link in fault.links]
+        self._wire_faults.append(fault)
+        self._apply(fault.links)
+        try:
+            await self._hold()
+        finally:
+            self._mend(fault)
+        return any(link.refused > before for link, before in zip(fault.links, arrived, strict=True))
+
+    def _mend(self, fault: WireFault) -> None:
+        if fault in self._wire_faults:
+            self._wire_faults.remove(fault)
+            self._apply(fault.links)
+
+    def _apply(self, links: Iterable[Link]) -> None:
+        """A link is as all faults that are on it want it."""
+        for link in links:
+            on_it = [fault for fault in self._wire_faults if link in fault.links]
+            link.set(cut=any(not fault.stalled for fault in on_it), stalled=any(fault.stalled for fault in on_it))
+
+    async def pause(self) -> bool:
+        """As a process that is frozen looks from outside: nothing is lost, nothing moves, its time goes on."""
+        node = self._any_node()
+        if node is None:
+            return False
+        name = node.node.name
+        return await self._break(WireFault(self._between([name], self._everybody()), stalled=True))
+
+    async def isolate(self) -> bool:
+        node = self._any_node()
+        if node is None:
+            return False
+        others = self._everybody() if self._chance.random() < 0.5 else list(self.cluster.nodes)
+        return await self._break(WireFault(self._between([node.node.name], others)))
+
+    async def one_way(self) -> bool:
+        node = self._any_node()
+        if node is None:
+            return False
+        name, others = [node.node.name], list(self.cluster.nodes)
+        some, rest = (name, others) if self._chance.random() < 0.5 else (others, name)
+        return await self._break(WireFault(self._between(some, rest, both_ways=False)))
+
+    def _halves(self) -> tuple[list[str], list[str]]:
+        names = list(self.cluster.nodes)
+        self._chance.shuffle(names)
+        size = self._chance.randint(1, len(names) - 1)
+        return names[:size], names[size:]
+
+    async def halves(self) -> bool:
+        left, right = self._halves()
+        return await self._break(WireFault(self._between(left, right)))
+
+    async def bridge(self) -> bool:
+        left, right = self._halves()
+        middle = self._chance.choice(list(self.cluster.nodes))
+        left, right = [n for n in left if n != middle], [n for n in right if n != middle]
+        return await self._break(WireFault(self._between(left, right)))
+
+    async def slow_links(self) -> bool:
+        names = self._everybody()
+        links = [self.universe.wires.link(a, b) for a in names for b in names if a != b and self._chance.random() < 0.3]
+        least_ms = self._chance.choice((20.0, 100.0, 400.0))
+        before = self.universe.wires.arrivals
+        self._slowed += links
+        for link in links:
+            link.latency_min_ms, link.latency_mean_ms = least_ms, least_ms
+        await self._hold()
+        for link in links:
+            link.latency_min_ms, link.latency_mean_ms = self.universe.wires.latency_ms
+        return self.universe.wires.arrivals > before
+
+    # ---- clocks and disks
+
+    async def clock_jump(self) -> bool:
+        node = self._any_node()
+        if node is None:
+            return False
+        host = self.universe.host(node.node.name)
+        host.wall_clock.jump(self._chance.choice((-1, 1)) * 10 ** self._chance.uniform(1.0, 6.5))
+        host.monotonic.set_rate(self._chance.uniform(-2000.0, 2000.0))
+        await self._hold()
+        return True
+
+    async def _disk_trouble(
+        self, node: SimulatedNode, has_struck: Callable[[], bool], mend: Callable[[], None]
+    ) -> bool:
+        """Let a disk be in trouble for a while, then mend it and start its node again."""
+        name = node.node.name
+        self._busy[name] = None
+        self.touched_disks[name] = None
+        with trio.move_on_after(self._length()):
+            await node.ended.wait()
+        struck = has_struck()
+        mend()
+        if not node.node.is_broker:
+            # Pages that a failed sync has lost still show in the cache. Who trusted it would trust the disk.
+            self.cluster.power_cut(name)
+        elif node.running:
+            self.cluster.kill(name)
+        await self._die_and_come_back(node)
+        return struck
+
+    async def disk_error(self) -> bool:
+        node = self._any_node()
+        if node is None:
+            return False
+        store = self.universe.disk(node.node.name)
+        operation = self._chance.choice(("read", "write", "sync"))
+        fault = DiskFault(
+            frozenset({operation}), f"/{node.node.name}/", errno.EIO, self._chance.choice((1.0, 0.1)), remaining=1000
+        )
+        store.faults.append(fault)
+        return await self._disk_trouble(node, lambda: fault.remaining != 1000, lambda: _remove(store.faults, fault))
+
+    async def disk_full(self) -> bool:
+        node = self._any_node()
+        if node is None:
+            return False
+        store = self.universe.disk(node.node.name)
+        store.capacity_bytes = store.used_bytes + self._chance.choice((0, 100, 2000))
+        refused = store.refused
+
+        def mend() -> None:
+            store.capacity_bytes = DEFAULT_CAPACITY_BYTES
+
+        return await self._disk_trouble(node, lambda: store.refused > refused, mend)
+
+
+def _remove(items: list[Any], item: Any) -> None:
+    if item in items:
+        items.remove(item)
+
+
+_FAULTS: dict[str, Callable[[Nemesis], Any]] = {
+    "kill": Nemesis.kill,
+    "power cut": Nemesis.power_cut,
+    "kill at a point": Nemesis.die_at_point,
+    "power cut at a point": lambda nemesis: nemesis.die_at_point(power_cut=True),
+    "kill at a disk operation": Nemesis.die_at_disk_operation,
+    "power cut at a disk operation": lambda nemesis: nemesis.die_at_disk_operation(power_cut=True),
+    "stop and start": Nemesis.stop_and_start,
+    "restart all": Nemesis.restart_all,
+    "pause": Nemesis.pause,
+    "isolate": Nemesis.isolate,
+    "one way": Nemesis.one_way,
+    "halves": Nemesis.halves,
+    "bridge": Nemesis.bridge,
+    "slow links": Nemesis.slow_links,
+    "clock jump": Nemesis.clock_jump,
+    "disk error": Nemesis.disk_error,
+    "disk full": Nemesis.disk_full,
+    "disk lost": Nemesis.lose_disk,
+}

@@ -1,0 +1,112 @@
+"""Where the promises look into running nodes: after certain methods, an observer is told what they did.
+
+The only file that reaches into other rooms' classes. It changes nothing about what they do: the originals
+run first, and the observers only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Protocol
+
+from broker.replication.partition import Partition
+from kraft.metadata.image import MetadataImage
+from kraft.metadata.loader import MetadataLoader
+from kraft.metadata_replica import MetadataReplica
+from kraft.raft.ready import Ready
+from storage.log import PartitionLog
+from storage.names import METADATA_TOPIC
+
+After = Callable[..., None]
+
+
+class Observer(Protocol):
+    """What is told, always after it happened. Partition logs are those of data, not of metadata."""
+
+    def replica_stepped(self, replica: MetadataReplica, ready: Ready) -> None: ...
+
+    def metadata_applied(self, loader: MetadataLoader, image: MetadataImage) -> None: ...
+
+    def log_opened(self, log: PartitionLog, *, recovered: bool) -> None: ...
+
+    def high_watermark_set(self, log: PartitionLog) -> None: ...
+
+    def log_truncated(self, log: PartitionLog, *, records: int) -> None: ...
+
+    def partition_changed(self, partition: Partition) -> None: ...
+
+
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Tell `observer` of everything in this process, for the length of the block."""
+
+    def stepped(replica: MetadataReplica, _result: object, ready: Ready, *_: object) -> None:
+        observer.replica_stepped(replica, ready)
+
+    def applied(loader: MetadataLoader, *_: object, **__: object) -> None:
+        observer.metadata_applied(loader, loader.image)
+
+    def watermark(log: PartitionLog, *_: object) -> None:
+        if log.topic != METADATA_TOPIC:
+            observer.high_watermark_set(log)
+
+    def changed(partition: Partition, *_: object) -> None:
+        observer.partition_changed(partition)
+
+    original_open = PartitionLog.__dict__["open"].__func__
+
+    @wraps(original_open)
+    def open_log(cls: type[PartitionLog], *arguments: Any, **keywords: Any) -> PartitionLog:
+        log: PartitionLog = original_open(cls, *arguments, **keywords)
+        if log.topic != METADATA_TOPIC:
+            recovered = not keywords.get("clean_shutdown", False) and log.log_end_offset > 0
+            observer.log_opened(log, recovered=recovered)
+        return log
+
+    probes: list[tuple[type, str, Any]] = [
+        (PartitionLog, "open", classmethod(open_log)),
+        (MetadataReplica, "_carry_out", _after(MetadataReplica, "_carry_out", stepped)),
+        (MetadataLoader, "handle_commit", _after(MetadataLoader, "handle_commit", applied)),
+        (MetadataLoader, "handle_snapshot", _after(MetadataLoader, "handle_snapshot", applied)),
+        (PartitionLog, "set_high_watermark", _after(PartitionLog, "set_high_watermark", watermark)),
+        (PartitionLog, "truncate_to", _truncation("truncate_to", observer)),
+        (PartitionLog, "truncate_fully_and_start_at", _truncation("truncate_fully_and_start_at", observer)),
+        (Partition, "_carry_out", _after(Partition, "_carry_out", changed)),
+    ]
+    before = [(owner, name, owner.__dict__[name]) for owner, name, _ in probes]
+    for owner, name, probe in probes:
+        setattr(owner, name, probe)
+    try:
+        yield
+    finally:
+        for owner, name, original in before:
+            setattr(owner, name, original)
+
+
+def _after(owner: type, name: str, tell: After) -> Callable[..., Any]:
+    """The method, and then `tell(self, its result, *its arguments)`."""
+    original: Callable[..., Any] = owner.__dict__[name]
+
+    @wraps(original)
+    def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        result = original(self, *arguments, **keywords)
+        tell(self, result, *arguments, **keywords)
+        return result
+
+    return method
+
+
+def _truncation(name: str, observer: Observer) -> Callable[..., Any]:
+    original: Callable[..., Any] = PartitionLog.__dict__[name]
+
+    @wraps(original)
+    def method(log: PartitionLog, *arguments: Any, **keywords: Any) -> Any:
+        end = log.log_end_offset
+        result = original(log, *arguments, **keywords)
+        if log.topic != METADATA_TOPIC:
+            observer.log_truncated(log, records=end - log.log_end_offset)
+        return result
+
+    return method

@@ -1,0 +1,246 @@
+"""The story of one seed: a cluster comes up, serves clients while things break, and must be whole again at the end.
+
+up, topics made ─► clients and nemesis, safety checked all along ─► healed: it must converge ─► read back
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import trio
+
+from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.simulated import SimulatedCluster
+from barnabas.cluster.simulation.findings import Findings
+from barnabas.cluster.simulation.nemesis import Nemesis
+from barnabas.cluster.simulation.swarm import Plan, draw_plan
+from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
+from barnabas.cluster.simulation.workload import Workload
+from kraft.metadata.image import NO_LEADER
+from protocol.errors import ErrorCode, KafkaError
+from runtime.process import CannotRun
+from runtime.simulated import Universe, run_simulation
+from runtime.simulated.determinism import SimulationStuck
+
+LEAST_SECONDS = 60.0
+LEAST_FAULTS = 3
+LEAST_ACKS = 200
+PATIENCE_SECONDS = 240.0
+"""How long the fault phase may be drawn out until there were enough faults and acks."""
+CONVERGENCE_SECONDS = 60.0
+"""How long a healed cluster may take to be whole again."""
+
+
+@dataclass(slots=True)
+class SeedReport:
+    """What came of one seed."""
+
+    seed: int
+    plan: Plan
+    broken: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    digest: str = ""
+    """Of everything that happened, in order."""
+    simulated_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    trace: list[str] = field(default_factory=list)
+    """The last events before a promise was broken."""
+    log: list[str] = field(default_factory=list)
+    """What the nodes said."""
+
+    @property
+    def passed(self) -> bool:
+        return not self.broken
+
+
+def run_seed(seed: int, *, changes: Mapping[str, object] | None = None, log_level: int = logging.WARNING) -> SeedReport:
+    """Run one seed in this process. `changes` replaces fields of its plan. The same arguments give the same
+    report, in any process."""
+    report = SeedReport(seed, Plan({}, (), (0, 0), (0, 0)))
+
+    async def story(universe: Universe) -> None:
+        plan = draw_plan(universe.stream("plan"))
+        report.plan = replace(plan, **(changes or {}))  # type: ignore[arg-type]
+        await _Story(universe, report, log_level).run()
+
+    began = time.process_time()
+    try:
+        run_simulation(seed, story)
+    except SimulationStuck as error:
+        report.broken.append(str(error))
+    report.cpu_seconds = time.process_time() - began
+    return report
+
+
+class _Story:
+    def __init__(self, universe: Universe, report: SeedReport, log_level: int) -> None:
+        self.universe = universe
+        self.report = report
+        self.plan = report.plan
+        self.log_level = log_level
+        self.findings = Findings(lambda: universe.time.now)
+
+    async def run(self) -> None:
+        universe, findings, report = self.universe, self.findings, self.report
+        universe.wires.latency_ms = self.plan.latency_ms
+        node_log = NodeLog(universe)
+        try:
+            with trio.CancelScope() as scope:
+                findings.on_broken = scope.cancel
+                async with trio.open_nursery() as nodes:
+                    cluster = self.cluster = SimulatedCluster(universe, nodes, self.plan.settings)
+                    self.watch = Watch(universe, findings, cluster)
+                    cluster.on_failure = self._node_failed
+                    for name in cluster.nodes:
+                        universe.host(name).blocking_ms = self.plan.blocking_ms
+                    with watching(self.watch, node_log, self.log_level):
+                        await self._play()
+                        nodes.cancel_scope.cancel()
+        finally:
+            self._judge_log(node_log)
+            report.broken = findings.broken
+            report.counts = dict(sorted(findings.counts.items()))
+            report.digest = universe.digest()
+            report.simulated_seconds = universe.time.now
+            report.trace = list(universe.trace_tail)
+            report.log = node_log.lines
+
+    async def _play(self) -> None:
+        cluster, findings, universe = self.cluster, self.findings, self.universe
+        workload = Workload(cluster, self.plan, findings, self.watch.partitions)
+        self.nemesis = Nemesis(universe, cluster, self.watch, findings, self.plan, workload.clients)
+        cluster.up()
+        if not await self._within("the cluster comes up", cluster.not_ready, CONVERGENCE_SECONDS):
+            return
+        await workload.create_topics()
+        async with trio.open_nursery() as clients:
+            clients.start_soon(workload.produce)
+            clients.start_soon(workload.follow)
+            await self._break_things(workload)
+            await self._heal()
+            if not await self._within("the healed cluster converges", self._not_whole, CONVERGENCE_SECONDS):
+                return
+            workload.stop.set()
+        await workload.prove_alive()
+        if await self._within("the replicas become equal", self._not_equal, CONVERGENCE_SECONDS):
+            await workload.read_everything()
+            for key in workload.keys:
+                self.watch.partitions.check_replicas_equal(key, self._replicas(key.topic, key.index))
+        findings.count("acks", workload.history.acked)
+        findings.count("raft elections", len(self.watch.quorum.leaders))
+
+    async def _break_things(self, workload: Workload) -> None:
+        """The fault phase: as long as the plan says, and on until there was enough of everything."""
+        began = trio.current_time()
+
+        def missing() -> bool:
+            elapsed = trio.current_time() - began
+            return elapsed < self.plan.phase_seconds or (
+                elapsed < PATIENCE_SECONDS
+                and (
+                    trio.current_time() < LEAST_SECONDS
+                    or self.nemesis.took_hold < LEAST_FAULTS
+                    or workload.history.acked < LEAST_ACKS
+                )
+            )
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.nemesis.run)
+            while missing():
+                await trio.sleep(0.5)
+            nursery.cancel_scope.cancel()
+        if self.plan.fault_weights and self.nemesis.took_hold < LEAST_FAULTS:
+            self.findings.report(f"only {self.nemesis.took_hold} faults took hold in {PATIENCE_SECONDS:.0f} s")
+        if workload.history.acked < LEAST_ACKS:
+            self.findings.report(f"only {workload.history.acked} records were acked in {PATIENCE_SECONDS:.0f} s")
+
+    async def _heal(self) -> None:
+        self.universe.trace("healing")
+        self.nemesis.undo_all()
+        for node in self.cluster.nodes.values():
+            if not node.running or not self.universe.is_alive(node.node.name):
+                await node.ended.wait()
+                self.cluster.start(node.node.name)
+
+    async def _within(self, promise: str, what_is_missing: object, seconds: float) -> bool:
+        try:
+            took = await self.cluster.wait_until(what_is_missing, seconds)  # type: ignore[arg-type]
+        except ClusterError as error:
+            self.findings.report(f"{promise}: {error}")
+            return False
+        self.universe.trace(f"{promise} after {took:.3f} s")
+        return True
+
+    # ---- what a whole cluster is
+
+    def _replicas(self, topic: str, index: int) -> tuple[int, ...]:
+        image = self.watch.quorum.image.topics.partition(topic, index)
+        return () if image is None else image.replicas
+
+    def _not_whole(self) -> str:
+        """Everybody up and unfenced, every partition led, every replica in its ISR."""
+        missing = self.cluster.not_ready()
+        if missing:
+            return missing
+        for topic in self.watch.quorum.image.topics.by_name.values():
+            for index, partition in topic.partitions.items():
+                if partition.leader == NO_LEADER or set(partition.isr) != set(partition.replicas):
+                    return f"{topic.name}-{index} is {partition}"
+        return ""
+
+    def _not_equal(self) -> str:
+        """Every replica's log ends where the high watermark is, on all of them."""
+        missing = self._not_whole()
+        if missing:
+            return missing
+        promises = self.watch.partitions
+        for key in promises.keys:
+            end = promises.ghost(key).end_offset
+            for node_id in self._replicas(*key):
+                log = promises.log(key, node_id)
+                if log is None or log.log_end_offset != end or log.high_watermark != end:
+                    return f"{key} on {node_id}: {log}, committed is up to {end}"
+        return ""
+
+    # ---- what nodes must not do
+
+    def _node_failed(self, name: str, error: BaseException) -> None:
+        """A node ended by itself. With a failed disk it may; then it is started again."""
+        if name in self.nemesis.touched_disks and all(_is_of_disk(each) for each in _leaves(error)):
+            self.findings.count("nodes that gave up their disk")
+            return
+        words = "; ".join(f"{type(each).__name__}: {each}{_place(each)}" for each in _leaves(error))
+        self.findings.report(f"{name} ended by itself: {words}")
+
+    def _judge_log(self, node_log: NodeLog) -> None:
+        for node, message, error in node_log.errors:
+            if node in self.universe.hosts and error is not None and all(_is_of_disk(each) for each in _leaves(error)):
+                continue
+            place = "" if error is None else _place(error)
+            self.findings.report(f"logged as an error: {message} {error!r}{place}")
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _is_of_disk(error: BaseException) -> bool:
+    return isinstance(error, OSError | CannotRun) or (isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised, in short: ` (file:line in function)` for the innermost frames."""
+    frames = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        frames.append(f"{code.co_filename.rpartition('/')[2]}:{traceback.tb_lineno} in {code.co_name}")
+        traceback = traceback.tb_next
+    return f" ({' < '.join(reversed(frames[-5:]))})" if frames else ""

@@ -1,0 +1,127 @@
+"""What one seed is about: its cluster's settings, topics, clients, network and faults. Each seed draws its own,
+so that rare pairs meet; a plan is a value that can be shown and changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from runtime.simulated.chance import Stream
+
+FAULT_PHASE_SECONDS = 50.0
+
+ALL_FAULTS = (
+    "kill",
+    "power cut",
+    "kill at a point",
+    "power cut at a point",
+    "kill at a disk operation",
+    "power cut at a disk operation",
+    "stop and start",
+    "restart all",
+    "pause",
+    "isolate",
+    "one way",
+    "halves",
+    "bridge",
+    "slow links",
+    "clock jump",
+    "disk error",
+    "disk full",
+    "disk lost",
+)
+"""Every kind that the nemesis knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One seed's draw. Rates are per simulated second."""
+
+    settings: Mapping[str, str]
+    """Of every node."""
+    topics: tuple[TopicPlan, ...]
+    latency_ms: tuple[float, float]
+    """Least, and mean of what comes on top."""
+    blocking_ms: tuple[float, float]
+    """The same for fsync and its like."""
+    fault_weights: Mapping[str, float] = field(default_factory=dict)
+    """How likely each kind of fault is; what is absent never happens."""
+    fault_pause_seconds: float = 2.0
+    """Mean time between faults."""
+    fault_length_seconds: float = 4.0
+    """Mean time until one is undone."""
+    faults_at_once: int = 2
+    producers: int = 2
+    send_pause_seconds: float = 0.4
+    """Mean time between the bursts of one producer."""
+    burst_records: int = 6
+    """At most so many records at once."""
+    record_bytes: int = 100
+    """At most."""
+    delivery_timeout_ms: int = 20_000
+    phase_seconds: float = FAULT_PHASE_SECONDS
+
+
+def draw_plan(chance: Stream) -> Plan:
+    """The plan of a seed."""
+    weights = {kind: chance.choice((1.0, 1.0, 1.0, 3.0)) for kind in ALL_FAULTS if chance.random() < 0.6}
+    if not weights:
+        weights = {"kill": 1.0}
+    session_ms = chance.choice((1500, 3000, 6000))
+    settings = {
+        "broker.session.timeout.ms": str(session_ms),
+        "broker.heartbeat.interval.ms": str(session_ms // chance.choice((3, 5))),
+        "replica.lag.time.max.ms": str(chance.choice((1500, 3000, 8000))),
+        "replica.fetch.wait.max.ms": str(chance.choice((200, 500))),
+        "replica.fetch.max.bytes": str(chance.choice((500, 4_000, 1_048_576))),
+        "replica.socket.timeout.ms": str(chance.choice((1500, 4000))),
+        "replica.high.watermark.checkpoint.interval.ms": str(chance.choice((500, 2000, 5000))),
+        "controller.quorum.election.timeout.ms": str(chance.choice((500, 1000))),
+        "controller.quorum.fetch.timeout.ms": str(chance.choice((1000, 2000))),
+        "controller.quorum.request.timeout.ms": str(chance.choice((1000, 2000))),
+        "metadata.log.max.record.bytes.between.snapshots": str(chance.choice((1_000, 4_000, 100_000))),
+        "metadata.log.segment.bytes": "8388608",
+        "auto.create.topics.enable": "false",
+        "leader.imbalance.check.interval.seconds": str(chance.choice((5, 300))),
+    }
+    topics = tuple(_draw_topic(chance, f"topic-{index}") for index in range(chance.randint(2, 4)))
+    return Plan(
+        settings=settings,
+        topics=topics,
+        latency_ms=chance.choice(((0.1, 0.2), (0.3, 1.0), (1.0, 5.0), (5.0, 10.0))),
+        blocking_ms=chance.choice(((0.2, 1.0), (1.0, 4.0), (5.0, 20.0))),
+        fault_weights=weights,
+        fault_pause_seconds=chance.choice((0.7, 2.0, 4.0)),
+        fault_length_seconds=chance.choice((1.5, 4.0, 8.0)),
+        faults_at_once=chance.choice((1, 2, 3)),
+        producers=chance.randint(1, 2),
+        send_pause_seconds=chance.choice((0.3, 0.6)),
+        burst_records=chance.choice((3, 8)),
+        record_bytes=chance.choice((50, 200, 600)),
+        delivery_timeout_ms=chance.choice((8_000, 20_000, 60_000)),
+    )
+
+
+def _draw_topic(chance: Stream, name: str) -> TopicPlan:
+    replication_factor, min_isr = chance.choice(((3, 2), (3, 2), (3, 2), (3, 1), (2, 2), (2, 1), (1, 1)))
+    if name == "topic-0":
+        replication_factor, min_isr = 3, 2
+    configs = {"min.insync.replicas": str(min_isr)}
+    if chance.random() < 0.2:
+        configs["message.timestamp.type"] = "LogAppendTime"
+    if chance.random() < 0.5:
+        configs["segment.ms"] = str(chance.choice((500, 2_000, 10_000)))
+    if chance.random() < 0.5:
+        configs["internal.segment.bytes"] = str(chance.choice((2_500, 10_000)))
+    if chance.random() < 0.2:
+        configs["flush.messages"] = str(chance.choice((1, 10)))
+    return TopicPlan(name, chance.choice((1, 1, 2, 3)), replication_factor, configs)
