@@ -153,6 +153,7 @@ class _BrokerNode:
                 propose_isr=self._isr_changes.propose,
                 follow=self._fetchers.follow,
                 changed=self._partition_changed,
+                replica_fetch_backoff_ms=settings.replica_fetch_backoff_ms,
             ),
             self._topic_config,
             lambda: self._lifecycle.broker_epoch,
@@ -270,10 +271,12 @@ class _BrokerNode:
         self._assignments.look()
 
     def _partition_changed(self, partition: Partition) -> None:
-        fetches = self.services.fetches
+        fetches, deletions = self.services.fetches, self.services.deletions
         if fetches.delayed:
             fetches.check_and_complete((partition.topic_id, partition.index))
             fetches.check_and_complete((partition.topic, partition.index))
+        if deletions.delayed:
+            deletions.check_and_complete((partition.topic_id, partition.index))
 
     async def _snapshot(self, image: MetadataImage) -> None:
         records = image_to_records(image)

@@ -1,0 +1,8 @@
+"""`python -m kraft CONFIG` runs a controller."""
+
+import sys
+
+from kraft.process import main
+
+if __name__ == "__main__":
+    sys.exit(main())

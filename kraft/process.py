@@ -1,0 +1,37 @@
+"""A controller's process: from a configuration file to a running node in the real world."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import trio
+
+from kraft.node import run_controller
+from runtime.process import Program, host_name, run_process
+from runtime.real import real_world
+from settings.controller import ControllerSettings, load_controller_settings
+
+
+def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:
+    """The controller that the text of a configuration file describes. Raises `SettingsError`."""
+    settings, warnings = load_controller_settings(text, name, overrides, hostname=host_name())
+    if settings.not_acted_on:
+        warnings.append("set, but without effect here: " + ", ".join(settings.not_acted_on))
+    return Program(f"controller-{settings.node_id}", _Run(settings), warnings)
+
+
+class _Run:
+    """Runs the controller with these settings."""
+
+    def __init__(self, settings: ControllerSettings) -> None:
+        self._settings = settings
+
+    async def __call__(self, stop: trio.Event, *, task_status: trio.TaskStatus[Any]) -> None:
+        await run_controller(self._settings, real_world(), stop=stop, task_status=task_status)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code of `python -m kraft CONFIG`."""
+    return run_process("kraft", sys.argv[1:] if argv is None else argv, load)
