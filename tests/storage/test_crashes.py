@@ -25,7 +25,7 @@ CONFIG = TopicConfig(
     segment_bytes=700,
     index_interval_bytes=100,
     segment_index_bytes=400,
-    retention_bytes=4000,
+    retention_bytes=1200,
     file_delete_delay_ms=0,
 )
 
@@ -60,7 +60,7 @@ class Workload:
 
     def run(self, steps: int) -> None:
         self.open()
-        actions = [self.append] * 8 + [self.flush] * 2 + [self.truncate, self.retain, self.roll, self.reopen]
+        actions = [self.append] * 8 + [self.flush] * 2 + [self.retain] * 2 + [self.truncate, self.roll, self.reopen]
         for _ in range(steps):
             self.chance.choice(actions)()
 
