@@ -62,10 +62,12 @@ class Log:
         return self.entries[offset - self.start.offset]
 
     def history(self) -> LogHistory:
-        history = LogHistory.of_snapshot(self.start)
+        """What Raft should know of this log."""
+        epochs: list[tuple[int, int]] = []
         for index, entry in enumerate(self.entries):
-            history = history.appended(entry.epoch, self.start.offset + index + 1)
-        return history
+            if not epochs or epochs[-1][0] != entry.epoch:
+                epochs.append((entry.epoch, self.start.offset + index))
+        return LogHistory(self.start, tuple(epochs), self.end)
 
     def copy(self) -> Log:
         return Log(self.start, self.start_digest, list(self.entries))
@@ -276,6 +278,8 @@ class Node:
             promises.high_watermark_moved(self, high_watermark_before)
             self.check_majority()
         promises.epoch_shown(self.id, raft.epoch)
+        if ready.election is not None and ready.election.voted is not None:
+            promises.voted(self.id, ready.election.epoch, ready.election.voted.id)
         if ready.leader is not None:
             self.leader_log.append((self.quorum.now_ms, ready.leader.leader_id))
         if reply is not None:
