@@ -53,13 +53,16 @@ class _Load:
 
 
 def demo(
-    base_port: Annotated[int, typer.Option("--base-port", metavar="N", help="As of `cluster up`.")] = 29092,
+    base_port: Annotated[
+        int | None, typer.Option("--base-port", metavar="N", help="As of `cluster up`; free ports unless set.")
+    ] = None,
 ) -> None:
     """Show a cluster lose its leader and its controller under load, and no acked record."""
     from barnabas.cluster.local import LocalCluster
+    from barnabas.cluster.ports import free_base_port
 
     with tempfile.TemporaryDirectory(prefix="barnabas-demo-") as data:
-        cluster = LocalCluster(data, base_port)
+        cluster = LocalCluster(data, base_port or free_base_port())
         try:
             began = time.monotonic()
             cluster.up()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from barnabas.cli.options import DEFAULT_DATA, Bootstrap, Data
-from barnabas.cli.session import in_one_line, with_cluster
+from barnabas.cli.session import in_one_line, partitions_of, with_cluster
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def produce(
 
         from barnabas.client.producer import open_producer
 
+        await _count(cluster, topic, partition)
         sent = 0
         under_way: deque[Delivery] = deque()
         async with open_producer(cluster) as producer:
@@ -100,12 +101,18 @@ async def _assign(
     from barnabas.client.cluster import TopicPartition
     from barnabas.client.consumer import EARLIEST, LATEST
 
-    count = await cluster.partitions_count(topic, 15_000)
-    if partition is not None and partition >= count:
-        raise WrongArgument(f"--partition {partition}: {topic} has {count}, 0 to {count - 1}")
+    count = await _count(cluster, topic, partition)
     wanted = range(count) if partition is None else [partition]
     timestamp = EARLIEST if from_beginning else LATEST
     consumer.assign(await consumer.offsets_at({TopicPartition(topic, each): timestamp for each in wanted}))
+
+
+async def _count(cluster: Cluster, topic: str, partition: int | None) -> int:
+    """How many partitions there are. Raises `WrongArgument` if `partition` is none of them."""
+    count = await partitions_of(cluster, topic)
+    if partition is not None and partition >= count:
+        raise WrongArgument(f"--partition {partition}: {topic} has {count}, 0 to {count - 1}")
+    return count
 
 
 async def _lines() -> AsyncIterator[bytes]:

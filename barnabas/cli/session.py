@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+PATIENCE_MS = 15_000
+"""How long a cluster that does not answer, or has no leader, is asked again."""
+
 
 def with_cluster(bootstrap: str | None, data: Path, work: Callable[[Cluster], Awaitable[T]]) -> T:
     """What `work` gives. Raises `ClusterError` if the cluster refuses or does not answer."""
@@ -37,13 +40,26 @@ def with_cluster(bootstrap: str | None, data: Path, work: Callable[[Cluster], Aw
 
     try:
         return trio.run(session)
-    except (KafkaError, NoBrokerAvailable) as error:
-        raise ClusterError(in_one_line(error)) from None
     except BaseExceptionGroup as group:
-        refusals = group.split((KafkaError, NoBrokerAvailable))[0]
+        refusals = group.split((ClusterError, KafkaError, NoBrokerAvailable))[0]
         if refusals is None:
             raise
-        raise ClusterError(in_one_line(_first(refusals))) from None
+        refusal = _first(refusals)
+        raise refusal if isinstance(refusal, ClusterError) else ClusterError(in_one_line(refusal)) from None
+
+
+async def partitions_of(cluster: Cluster, topic: str) -> int:
+    """How many partitions the topic has. Raises `ClusterError` at once if there is no such topic."""
+    from barnabas.client.admin import Admin
+    from protocol.errors import ErrorCode, KafkaError
+
+    try:
+        [found] = await Admin(cluster, PATIENCE_MS).describe_topics([topic])
+    except KafkaError as error:
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise ClusterError(f"there is no topic {topic}; `barnabas topics create {topic}` makes it") from None
+        raise
+    return len(found.partitions)
 
 
 def in_one_line(error: BaseException) -> str:

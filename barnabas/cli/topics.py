@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from barnabas.cli.options import DEFAULT_DATA, Bootstrap, Data, pairs_from
-from barnabas.cli.session import with_cluster
+from barnabas.cli.session import PATIENCE_MS, partitions_of, with_cluster
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Make, show and remove topics.", rich_markup_mode=None)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
-PATIENCE_MS = 15_000
 
 
 @app.command()
@@ -89,6 +88,7 @@ def delete(topic: Topic, bootstrap: Bootstrap = None, data: Data = DEFAULT_DATA)
     async def work(cluster: Cluster) -> None:
         from barnabas.client.admin import Admin
 
+        await partitions_of(cluster, topic)
         await Admin(cluster, PATIENCE_MS).delete_topic(topic)
 
     with_cluster(bootstrap, data, work)

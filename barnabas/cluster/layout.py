@@ -64,9 +64,7 @@ class Layout:
         saved = _read_saved(data / "cluster.json")
         port = base_port or saved.get("base_port") or DEFAULT_BASE_PORT
         if not isinstance(port, int) or not 0 < port < 65536 - 103:
-            raise WrongArgument(
-                f"--base-port {port}: 1 to {65535 - 103}, brokers and controllers need ports above it"
-            )
+            raise WrongArgument(f"--base-port {port}: 1 to {65535 - 103}, brokers and controllers need ports above it")
         cluster_id = str(saved.get("cluster_id") or _new_cluster_id())
         return cls(data, cluster_id, port, tuple(_nodes(shape, port)))
 
@@ -81,9 +79,7 @@ class Layout:
         for node in self.nodes:
             if node.name == name:
                 return node
-        raise WrongArgument(
-            f"there is no node {name}; there are " + ", ".join(node.name for node in self.nodes)
-        )
+        raise WrongArgument(f"there is no node {name}; there are " + ", ".join(node.name for node in self.nodes))
 
     @property
     def brokers(self) -> tuple[Node, ...]:

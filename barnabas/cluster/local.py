@@ -15,6 +15,7 @@ from pathlib import Path
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.cluster.layout import LOCAL_SHAPE, Layout, Node
 from barnabas.cluster.plan import LAUNCHER_REFUSES, MODULES, Plan, Start
+from barnabas.cluster.ports import is_free
 from barnabas.cluster.probe import NoAnswer
 from barnabas.cluster.processes import ProcessId, State, state_of
 from barnabas.cluster.status import (
@@ -124,7 +125,8 @@ class LocalCluster:
         """Waits until writes with acks=all succeed through any broker; gives the seconds it took.
 
         That is: there is an active controller, every broker tells clients of every broker (so all are
-        registered and none is fenced), and somebody leads every partition. Raises `ClusterError` when a node has ended or the time is over.
+        registered and none is fenced), and somebody leads every partition. Raises `ClusterError` when a node has
+        ended or the time is over.
         """
         return self.wait_until(self.not_ready, timeout_seconds)
 
@@ -165,6 +167,12 @@ class LocalCluster:
     def _launch(self, nodes: Sequence[Node]) -> None:
         if not nodes:
             return
+        for node in nodes:
+            if not is_free(node.port):
+                raise ClusterError(
+                    f"port {node.port}, which {node.name} needs, is taken by another process; "
+                    "--base-port and --data make another cluster"
+                )
         plan = Plan(self.layout.cluster_id, [self._start_of(node) for node in nodes])
         try:
             launched = subprocess.run(

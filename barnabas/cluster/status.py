@@ -73,9 +73,7 @@ def read_processes(layout: Layout) -> list[NodeStatus]:
     for node in layout.nodes:
         state = state_of(layout.pid_file(node))
         process = ProcessId.read(layout.pid_file(node)) if state in (State.RUNNING, State.PAUSED) else None
-        statuses.append(
-            NodeStatus(node.name, node.role, node.port, state.value, process.pid if process else None)
-        )
+        statuses.append(NodeStatus(node.name, node.role, node.port, state.value, process.pid if process else None))
     return statuses
 
 
@@ -100,9 +98,7 @@ def quorum_status(controllers: Iterable[Node]) -> QuorumStatus | None:
     )
 
     request = DescribeQuorumRequest(
-        topics=[
-            RequestTopicData(topic_name=_METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])
-        ]
+        topics=[RequestTopicData(topic_name=_METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])]
     )
     for controller in controllers:
         try:
@@ -172,9 +168,7 @@ def _partitions(brokers: list[Node]) -> tuple[list[int], list[PartitionStatus]]:
     return [], []
 
 
-def _high_watermarks(
-    ports: dict[int, int], leaders: dict[tuple[str, int], int]
-) -> dict[tuple[str, int], int]:
+def _high_watermarks(ports: dict[int, int], leaders: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
     """One question to each leader for all its partitions."""
     from protocol.messages.list_offsets import (
         ListOffsetsPartition,
@@ -188,9 +182,7 @@ def _high_watermarks(
         led: dict[str, list[ListOffsetsPartition]] = {}
         for (topic, partition), node in leaders.items():
             if node == leader:
-                led.setdefault(topic, []).append(
-                    ListOffsetsPartition(partition_index=partition, timestamp=_LATEST)
-                )
+                led.setdefault(topic, []).append(ListOffsetsPartition(partition_index=partition, timestamp=_LATEST))
         if not led:
             continue
         request = ListOffsetsRequest(

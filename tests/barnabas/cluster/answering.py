@@ -28,9 +28,7 @@ class AnsweringNode:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join(10)
@@ -53,8 +51,6 @@ class AnsweringNode:
         answer = self._answers[ApiKey(key)](decode(spec.request_type(), frame[position:], version))
         if isinstance(answer, bytes):
             return answer
-        head = encode(
-            ResponseHeader(correlation_id=header.correlation_id), spec.response_header_version(version)
-        )
+        head = encode(ResponseHeader(correlation_id=header.correlation_id), spec.response_header_version(version))
         body = head + encode(answer, version)
         return len(body).to_bytes(4, "big") + body

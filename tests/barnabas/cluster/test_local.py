@@ -1,6 +1,7 @@
 """What the driver does with processes; the nodes here only wait for their end."""
 
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.local import LocalCluster
+from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.processes import ProcessId
 from runtime.disk import RealDisk
 
@@ -20,7 +22,7 @@ def _fake_nodes_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class FakeCluster(LocalCluster):
     def __init__(self, data: Path, overrides: dict[str, str] | None = None) -> None:
-        super().__init__(data, 23000, overrides)
+        super().__init__(data, free_base_port(), overrides)
         self._modules = {"broker": "fake_node", "controller": "fake_node"}
 
     def states(self) -> dict[str, str]:
@@ -61,9 +63,7 @@ def test_a_killed_node_is_dead_until_it_is_started(cluster: FakeCluster) -> None
     cluster.up()
     cluster.kill("broker-2")
     assert cluster.states()["broker-2"] == "dead"
-    with pytest.raises(
-        ClusterError, match=r"broker-2 does not run; `barnabas cluster start broker-2` starts it"
-    ):
+    with pytest.raises(ClusterError, match=r"broker-2 does not run; `barnabas cluster start broker-2` starts it"):
         cluster.pause("broker-2")
     assert cluster.up() == ["broker-2"]
     with pytest.raises(ClusterError, match="broker-2 runs already"):
@@ -104,8 +104,17 @@ def test_who_does_not_leave_in_time_is_killed(tmp_path: Path) -> None:
 
 def test_a_bad_setting_is_told_in_one_line_and_nothing_starts(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path, {"num.partitions": "none"})
-    with pytest.raises(
-        ClusterError, match=r"line 7: num.partitions=none: not a whole number; allowed: 1 or more"
+    with pytest.raises(ClusterError, match=r"line 7: num.partitions=none: not a whole number; allowed: 1 or more"):
+        cluster.up()
+    assert set(cluster.states().values()) == {"stopped"}
+
+
+def test_a_port_in_foreign_hands_is_told_before_anything_starts(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path)
+    port = cluster.layout.node("broker-2").port
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(ClusterError, match=f"port {port}, which broker-2 needs"),
     ):
         cluster.up()
     assert set(cluster.states().values()) == {"stopped"}

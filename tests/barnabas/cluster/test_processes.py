@@ -35,9 +35,7 @@ def test_a_process_is_what_its_pid_file_says(tmp_path: Path, sleeper: subprocess
     assert not process.send(signal.SIGKILL)
 
 
-def test_a_foreign_process_with_the_same_number_is_left_alone(
-    tmp_path: Path, sleeper: subprocess.Popen[bytes]
-) -> None:
+def test_a_foreign_process_with_the_same_number_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     ours = ProcessId.of(sleeper.pid)
     assert ours is not None
     before = ProcessId(ours.pid, ours.start_ticks - 1)

@@ -67,9 +67,7 @@ class AnsweringCluster:
             ApiKey.METADATA: lambda request: metadata_answer(self.known, self.leaders),
             ApiKey.LIST_OFFSETS: watermark_answer,
         }
-        follower = {
-            ApiKey.DESCRIBE_QUORUM: lambda request: quorum_answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        }
+        follower = {ApiKey.DESCRIBE_QUORUM: lambda request: quorum_answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)}
         leader = {ApiKey.DESCRIBE_QUORUM: lambda request: quorum_answer(ErrorCode.NONE, self.high_watermark)}
         kinds = (
             ("broker", 1, brokers),
@@ -113,9 +111,7 @@ def test_nodes_that_do_not_run_are_not_asked(cluster: AnsweringCluster) -> None:
     assert (status.quorum, status.brokers, status.partitions) == (None, [], [])
 
 
-def test_ready_means_that_every_broker_tells_of_every_broker(
-    cluster: AnsweringCluster, tmp_path: Path
-) -> None:
+def test_ready_means_that_every_broker_tells_of_every_broker(cluster: AnsweringCluster, tmp_path: Path) -> None:
     local = LocalCluster(tmp_path)
     local.layout = cluster.layout
     cluster.known = [1]

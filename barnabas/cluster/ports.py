@@ -1,0 +1,36 @@
+"""Which ports of this machine are free."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Iterable
+
+from barnabas.cluster.errors import ClusterError
+
+_FIRST, _LAST = 20_000, 32_000
+"""Below the range from which Linux draws ports for outgoing connections, which come and go."""
+_TRIES = 200
+
+
+def is_free(port: int) -> bool:
+    """Whether a node could listen on `port` of 127.0.0.1 now."""
+    with socket.socket() as probe:
+        # As the nodes do: what is left of closed connections does not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def free_base_port(offsets: Iterable[int] = (0, 1, 2, 100, 101, 102)) -> int:
+    """A base port such that all of base + offsets are free; raises `ClusterError` if there seems to be none."""
+    needed = list(offsets)
+    chance = random.SystemRandom()
+    for _ in range(_TRIES):
+        base = chance.randrange(_FIRST, _LAST)
+        if all(is_free(base + offset) for offset in needed):
+            return base
+    raise ClusterError(f"no free ports between {_FIRST} and {_LAST + max(needed)}")
