@@ -142,7 +142,9 @@ class ControllerService:
 
     def _image_changed(self) -> None:
         loader = self.core.loader
-        if self.replica.should_snapshot and not self._snapshotting and not loader.in_transaction:
+        # A log that was grown in an earlier life may be due for a snapshot before any of it was read back.
+        may_snapshot = loader.image.offset >= 0 and not self._snapshotting and not loader.in_transaction
+        if may_snapshot and self.replica.should_snapshot:
             self._snapshotting = True
             self._nursery.start_soon(self._write_snapshot, loader.image)
         self._tell()
@@ -153,7 +155,7 @@ class ControllerService:
 
     async def _write_snapshot(self, image: MetadataImage) -> None:
         try:
-            records = image_to_records(image)
+            records = await self._world.run_blocking(lambda: image_to_records(image))
             await self.replica.create_snapshot(records, image.offset, image.epoch, image.timestamp_ms)
             log.info("wrote a snapshot of %d records up to offset %d", len(records), image.offset)
         finally:

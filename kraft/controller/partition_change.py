@@ -66,8 +66,6 @@ class PartitionChange:
     removing_replicas: Replicas = field(init=False)
     adding_replicas: Replicas = field(init=False)
     leader_recovery_state: int = field(init=False)
-    directories: dict[int, bytes] = field(init=False)
-    """Directory of each replica; those without an entry get the default of their broker."""
     unclean_restarts: Replicas = ()
     """Brokers that came back without a clean stop: what they hold is no longer known to be complete."""
     _elr: Replicas = field(init=False)
@@ -79,7 +77,6 @@ class PartitionChange:
         self.removing_replicas = partition.removing_replicas
         self.adding_replicas = partition.adding_replicas
         self.leader_recovery_state = partition.leader_recovery_state
-        self.directories = dict(zip(partition.replicas, partition.directories, strict=True))
         self._elr = partition.elr
 
     def build(self) -> PartitionChangeRecord | None:
@@ -207,13 +204,12 @@ class PartitionChange:
             record.last_known_elr = []
 
     def _tell_assignment(self, record: PartitionChangeRecord) -> None:
-        directories = tuple(
-            self.directories[it] if it in self.directories else self.rules.default_directory(it) for it in self.replicas
-        )
-        if directories != self.partition.directories:
-            record.directories = list(directories)
         if self.replicas != self.partition.replicas:
+            known = dict(zip(self.partition.replicas, self.partition.directories, strict=True))
+            directories = [known.get(it) or self.rules.default_directory(it) for it in self.replicas]
             record.replicas = list(self.replicas)
+            if tuple(directories) != self.partition.directories:
+                record.directories = directories
         if self.removing_replicas != self.partition.removing_replicas:
             record.removing_replicas = list(self.removing_replicas)
         if self.adding_replicas != self.partition.adding_replicas:

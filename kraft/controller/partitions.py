@@ -49,6 +49,9 @@ from protocol.schema import Message
 
 log = logging.getLogger("kraft.controller")
 
+MAX_CHANGES_TOLD = 200
+"""So many partitions that change by one cause get a line each in the log; more only at level DEBUG."""
+
 PREFERRED_ELECTION = 0
 UNCLEAN_ELECTION = 1
 
@@ -137,6 +140,7 @@ def partition_changes(
     """Take leaving brokers out of ISRs and elect leaders where that is needed or newly possible."""
     records: list[Message] = []
     gone = (moves.leaving, moves.restarted_uncleanly)
+    told = 0
     for located in partitions:
         topic, partition_id, partition = located
         change = change_of(state, located, moves)
@@ -148,7 +152,11 @@ def partition_changes(
         record = change.build()
         if record is not None:
             records.append(record)
-            log_change(cause, topic, partition_id, partition, record)
+            if told < MAX_CHANGES_TOLD or log.isEnabledFor(logging.DEBUG):
+                log_change(cause, topic, partition_id, partition, record)
+                told += 1
+    if told < len(records):
+        log.info("%s: %d more partitions change", cause, len(records) - told)
     return records
 
 

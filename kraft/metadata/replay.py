@@ -344,15 +344,18 @@ class ImageReplay:
 def merge_change(partition: PartitionImage, record: log.PartitionChangeRecord) -> PartitionImage:
     """The partition after `record`: every field it names is replaced, the partition epoch grows by one, and
     the leader epoch does too if a leader is named, even the same one."""
-    replicas = partition.replicas if record.replicas is None else tuple(record.replicas)
-    directories = partition.directories if record.directories is None else tuple(record.directories)
+    replicas, directories = partition.replicas, partition.directories
+    if record.replicas is not None or record.directories is not None:
+        replicas = _merged(replicas, record.replicas)
+        directories = directories if record.directories is None else tuple(record.directories)
+        directories = _directories(replicas, directories)
     leader, leader_epoch = partition.leader, partition.leader_epoch
     if record.leader != NO_LEADER_CHANGE:
         leader, leader_epoch = record.leader, leader_epoch + 1
     recovery = record.leader_recovery_state
     return PartitionImage(
         replicas=replicas,
-        directories=_directories(replicas, directories),
+        directories=directories,
         isr=_merged(partition.isr, record.isr),
         removing_replicas=_merged(partition.removing_replicas, record.removing_replicas),
         adding_replicas=_merged(partition.adding_replicas, record.adding_replicas),

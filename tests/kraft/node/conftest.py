@@ -63,6 +63,8 @@ class Broker:
         self.fenced = True
         self.serving = trio.Event()
         self.pause = False
+        self.listeners = [Listener(name="PLAINTEXT", host=f"broker-{broker_id}", port=BROKER_PORT)]
+        """What it advertises; it listens on its own host."""
 
     async def live(self, world: World) -> None:
         """Listen, register, heartbeat until killed."""
@@ -89,7 +91,7 @@ class Broker:
             cluster_id=CLUSTER_ID,
             incarnation_id=random_uuid(world.chance),
             rack=None,
-            listeners=[Listener(name="PLAINTEXT", host=f"broker-{self.id}", port=BROKER_PORT)],
+            listeners=self.listeners,
             features=[
                 Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
                 for name, (lowest, highest) in SUPPORTED_FEATURES.items()
@@ -160,9 +162,10 @@ class Quorum:
         """Paths on a controller's disk."""
         return [path for path, _ in self.universe.disk(f"controller-{node_id}").files()]
 
-    async def add_broker(self, broker_id: int) -> Broker:
-        """A broker that is unfenced when this returns."""
+    async def add_broker(self, broker_id: int, *more_listeners: Listener) -> Broker:
+        """A broker that is unfenced when this returns; it advertises `more_listeners` before its own."""
         broker = self.brokers[broker_id] = Broker(self, broker_id)
+        broker.listeners[:0] = more_listeners
         self.nursery.start_soon(self.universe.run_node, f"broker-{broker_id}", broker.live)
         with trio.fail_after(30):
             await broker.serving.wait()

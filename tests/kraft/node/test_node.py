@@ -10,6 +10,7 @@ import trio
 from kraft.metadata.image import NO_LEADER, MetadataImage
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.broker_registration import Listener
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -164,6 +165,27 @@ def test_another_controller_takes_over_and_looks_for_brokers_that_died_meanwhile
         assert refused.error_code == ErrorCode.NOT_CONTROLLER
 
     simulate(5, THREE, story)
+
+
+@pytest.mark.feature("KR-16", "MB-02")
+def test_a_listener_that_is_for_others_does_not_prove_a_broker_dead(simulate: Any) -> None:
+    """What clients on a container's host dial, 127.0.0.1, is the controller itself when a controller dials
+    it."""
+
+    async def story(quorum: Any, client: Any) -> None:
+        for broker_id in (1, 2):
+            await quorum.add_broker(broker_id, Listener(name="HOST", host="client", port=19092))
+        first = await client.leader()
+        quorum.kill(first)
+        while await client.leader() == first:
+            await trio.sleep(0.1)
+        with trio.move_on_after(2):
+            await client.until(lambda image: fenced(image) != set())
+        assert fenced(client.image) == set()
+        quorum.kill_broker(2)
+        assert await client.until(lambda image: fenced(image) == {2}) < 0.1, "now both of them refuse"
+
+    simulate(6, THREE, story)
 
 
 @pytest.mark.feature("MB-22")
