@@ -1,8 +1,9 @@
 """`BrokerWatch`: finds out at once that a broker's process is gone, long before its session ends.
 
-A broker's heartbeats come over one connection. When that ends, the broker's own listener is dialled: if its
-host answers that nobody listens there, the process is gone. Anything else (it accepts, it times out, the host
-cannot be reached) proves nothing, and the session timeout stays the judge.
+A broker's heartbeats come over one connection. When that ends, the broker's own listeners are dialled: if
+their hosts answer that nobody listens there, the process is gone. Anything else (one accepts, one times out,
+a host cannot be reached) proves nothing, and the session timeout stays the judge. One listener that refuses
+is not enough: what is advertised to clients may mean another machine here, as 127.0.0.1 does in a container.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ class BrokerWatch:
         self._nursery.start_soon(self._dial, broker)
 
     async def _dial(self, broker: BrokerImage) -> None:
-        endpoint = next(iter(broker.listeners.values()), None)
-        if endpoint is None:
-            return
-        if await process_is_gone(self._world, endpoint.host, endpoint.port, DIAL_PATIENCE_MS):
-            cause = f"nobody listens on {endpoint.host}:{endpoint.port} any more"
-            self._process_gone(broker.id, broker.epoch, cause)
-        else:
-            log.info("dialling broker %d tells nothing", broker.id)
+        dialled = []
+        for endpoint in broker.listeners.values():
+            if not await process_is_gone(self._world, endpoint.host, endpoint.port, DIAL_PATIENCE_MS):
+                log.info("dialling broker %d tells nothing", broker.id)
+                return
+            dialled.append(f"{endpoint.host}:{endpoint.port}")
+        if dialled:
+            self._process_gone(broker.id, broker.epoch, f"nobody listens on {' and '.join(dialled)} any more")
