@@ -45,7 +45,7 @@ def main() -> None:
     lines = [
         "# What works",
         "",
-        "Made by `make features` from the marks and the results of the tests: a row works only if a test marked with it",
+        "Made by `make features` from marks and results of the tests: a row works only if a test marked with it",
         "ran and passed. Where we differ from Apache Kafka 4.3 on purpose: [differences.md](differences.md).",
         "",
     ]
@@ -56,7 +56,8 @@ def main() -> None:
         row, row_group, name = line.split("\t")
         known.add(row)
         if row_group != group:
-            lines += ["", f"## {row_group}", "", "| row | feature | state | shown by (tests) |", "|---|---|---|---|"]
+            lines += ["", f"## {row_group}", ""]
+            lines += ["| row | feature | state | shown by (tests) |", "|---|---|---|---|"]
             group = row_group
         tests = outcomes.get(row, {})
         total += 1

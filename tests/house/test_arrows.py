@@ -23,7 +23,7 @@ FLOORS = {
 
 CLIENT_SEES = {"barnabas", "runtime", "protocol"}
 
-WORLD = {"trio", "os", "time", "random", "socket", "threading", "uuid", "subprocess", "secrets"}
+WORLD = {"trio", "os", "time", "random", "socket", "uuid", "subprocess", "secrets"}
 """What reaches outside by itself."""
 
 CORES = [
@@ -89,7 +89,14 @@ def test_cores_do_not_reach_for_the_world(core: str) -> None:
 
 
 def test_only_the_real_world_touches_sockets_and_threads() -> None:
-    doors = {"runtime/network.py", "runtime/real.py", "runtime/disk.py", "runtime/clocks.py", "runtime/process.py", "runtime/simulated/chance.py"}
+    doors = {
+        "runtime/network.py",
+        "runtime/real.py",
+        "runtime/disk.py",
+        "runtime/clocks.py",
+        "runtime/process.py",
+        "runtime/simulated/chance.py",
+    }
     for room in ("runtime", "kraft", "broker"):
         for path in sources(room):
             if str(path.relative_to(ROOT)) in doors:
