@@ -68,4 +68,5 @@ test: .venv/installed-dev
 	@$(BIN)/pytest -n auto -m "not compat and not slow" $(ARGS)
 
 compat: .venv/installed-compat
-	@$(BIN)/pytest -m compat $(ARGS)
+	@tests/compat/install.sh
+	@$(BIN)/pytest tests/compat -m compat $(ARGS)

@@ -1,15 +1,10 @@
-"""Kafka's own tool reads what we write, and finds nothing wrong with it.
-
-Needs the jars of Kafka in the directory that the environment variable KAFKA_LIBS names, and a `java`.
-"""
+"""Kafka's own tool reads what we write, and finds nothing wrong with it."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -18,26 +13,20 @@ from protocol.records.control import EndTxn, build_end_txn_batch
 from protocol.records.record import Record
 from runtime.real import real_world
 from settings.topic import TopicConfig
+from storage.directories import LogDirectories
+from storage.dump import dump_lines
 from storage.log import PartitionLog
 from storage.producers import ProducerStateConfig
+from tests.compat.foreign import CODECS, Confluent, Sent
+from tests.compat.java import Java
+from tests.compat.running import RunningCluster
 from tests.storage.rig import NOW_MS, append, batch, producer_batch
 
-LIBS = os.environ.get("KAFKA_LIBS", "")
-
-pytestmark = [
-    pytest.mark.compat,
-    pytest.mark.skipif(not LIBS, reason="KAFKA_LIBS does not name a directory with Kafka's jars"),
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java"),
-]
+pytestmark = [pytest.mark.compat, pytest.mark.client("java")]
 
 
-def dump(*files: Path, options: tuple[str, ...] = ()) -> str:
-    command = ["java", "-cp", f"{LIBS}/*", "org.apache.kafka.tools.DumpLogSegments", *options, "--files"]
-    done = subprocess.run(
-        [*command, ",".join(map(str, files))], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def dump(libs: Path, *files: Path, options: tuple[str, ...] = ()) -> str:
+    return Java(libs, "").run("dump-log", *options, "--files", ",".join(map(str, files))).out
 
 
 def write_log(directory: Path) -> PartitionLog:
@@ -68,13 +57,13 @@ def write_log(directory: Path) -> PartitionLog:
 
 
 @pytest.mark.feature("ST-20", "ST-06", "ST-07", "ST-12")
-def test_kafka_finds_our_files_sound(tmp_path: Path) -> None:
+def test_kafka_finds_our_files_sound(libs: Path, tmp_path: Path) -> None:
     directory = tmp_path / "orders-0"
     log = write_log(directory)
     logs = sorted(directory.glob("*.log"))
     assert len(logs) > 1
 
-    told = dump(*logs, options=("--deep-iteration", "--print-data-log"))
+    told = dump(libs, *logs, options=("--deep-iteration", "--print-data-log"))
     assert re.findall(r"(?i)mismatch|corrupt|invalid|isvalid: false|found .*bytes", told) == []
     offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", told, re.MULTILINE)]
     assert offsets == list(range(log.log_end_offset))
@@ -82,12 +71,61 @@ def test_kafka_finds_our_files_sound(tmp_path: Path) -> None:
     assert "endTxnMarker: COMMIT coordinatorEpoch: 4" in told
 
     indexes = sorted(directory.glob("*.index"))
-    told = dump(*indexes, options=("--index-sanity-check",))
+    told = dump(libs, *indexes, options=("--index-sanity-check",))
     assert told.count("passed sanity check.") == len(indexes)
-    told = dump(*indexes, *sorted(directory.glob("*.timeindex")))
+    told = dump(libs, *indexes, *sorted(directory.glob("*.timeindex")))
     assert re.findall(r"(?i)mismatch|not found|out of order|wrong|corrupt", told) == []
     assert told.count("offset: ") > 50
 
-    told = dump(*sorted(directory.glob("*.snapshot")))
+    told = dump(libs, *sorted(directory.glob("*.snapshot")))
     assert re.search(r"producerId: 77 producerEpoch: 2 .*lastSequence: 9", told)
     assert re.search(r"producerId: 79 producerEpoch: 0 .*currentTxnFirstOffset: (Optional(Long)?\[)?\d+", told)
+
+
+_COMPLAINTS = r"(?i)mismatch|corrupt|invalid|isvalid: false|not found|out of order|wrong|could not|exception"
+
+
+@pytest.mark.feature("ST-20", "ST-06", "ST-07", "KR-02", "TO-03")
+def test_kafka_finds_the_files_of_a_running_cluster_sound(libs: Path, cluster: RunningCluster) -> None:
+    topic = cluster.create_topic("dumped", configs={"segment.bytes": "1048576"})
+    writer = Confluent(cluster.bootstrap_servers)
+    chance = Random(1)
+    for codec in CODECS:
+        writer.produce(topic, [Sent(f"{number}", chance.randbytes(1000).hex()) for number in range(300)], codec)
+    directory = cluster.partition_directory("broker-1", topic, 0)
+    logs = sorted(directory.glob("*.log"))
+    assert len(logs) > 1
+    told = dump(libs, *logs, options=("--deep-iteration",))
+    assert re.findall(_COMPLAINTS, told) == []
+    offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", told, re.MULTILINE)]
+    assert offsets == list(range(300 * len(CODECS)))
+    told = dump(libs, *sorted(directory.glob("*.index")), *sorted(directory.glob("*.timeindex")))
+    assert re.findall(_COMPLAINTS, told) == []
+
+    controller = cluster.layout.node(cluster.active_controller())
+    metadata = sorted((cluster.layout.log_directory(controller) / "__cluster_metadata-0").glob("*.log"))
+    told = dump(libs, *metadata, options=("--cluster-metadata-decoder",))
+    assert re.findall(_COMPLAINTS, told) == []
+    assert "LeaderChange: " in told
+    assert told.count('"type":"REGISTER_BROKER_RECORD"') == 3
+    assert f'"type":"TOPIC_RECORD","version":0,"data":{{"name":"{topic}"' in told
+
+
+@pytest.mark.feature("ST-20", "TO-01", "TO-03")
+def test_we_read_what_kafkas_own_tool_has_formatted(libs: Path, tmp_path: Path) -> None:
+    config = tmp_path / "node.properties"
+    config.write_text(
+        f"process.roles=controller\nnode.id=7\nlisteners=CONTROLLER://127.0.0.1:9093\nlog.dirs={tmp_path}/data\n"
+        "controller.listener.names=CONTROLLER\ncontroller.quorum.voters=7@127.0.0.1:9093\n"
+    )
+    tool = Java(libs, "")
+    cluster_id = tool.run("storage", "random-uuid").out.strip()
+    tool.run("storage", "format", "-t", cluster_id, "-c", str(config))
+    world = real_world()
+    directories = LogDirectories.open(world.disk, [str(tmp_path / "data")], 7, world.chance)
+    try:
+        assert directories.cluster_id == cluster_id
+    finally:
+        directories.abandon()
+    lines = list(dump_lines(world.disk, str(tmp_path / "data" / "bootstrap.checkpoint")))
+    assert any("FeatureLevelRecord" in line and "metadata.version" in line for line in lines), lines

@@ -1,0 +1,34 @@
+"""Which of the other people's clients are on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MISSING = ROOT / ".cache" / "compat" / "missing"
+
+
+def missing() -> dict[str, tuple[str, str]]:
+    """Thing to (`impossible` or `failed`, why), as `install.sh` found it."""
+    if not MISSING.exists():
+        return {}
+    lines = [line.split("\t", 2) for line in MISSING.read_text().splitlines()]
+    return {thing: (kind, why) for thing, kind, why in lines}
+
+
+def kafka_libs() -> Path | None:
+    """The directory with Kafka's jars."""
+    named = os.environ.get("KAFKA_LIBS")
+    libs = Path(named) if named else ROOT / ".cache" / "kafka-libs"
+    return libs if any(libs.glob("kafka-tools-*.jar")) else None
+
+
+def lacking(client: str) -> str:
+    """Why tests of a client cannot run here, or nothing."""
+    if client == "kcat" and shutil.which("kcat") is None:
+        return missing().get("kcat", ("", "there is no kcat; tests/compat/install.sh installs it"))[1]
+    if client == "java" and (shutil.which("java") is None or kafka_libs() is None):
+        return missing().get("java", ("", "no Java with Kafka's jars; tests/compat/install.sh installs them"))[1]
+    return ""

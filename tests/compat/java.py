@@ -1,0 +1,83 @@
+"""Kafka's own programs, each in a JVM of its own against one cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+LOG4J = Path(__file__).parent / "java-tools" / "log4j2.properties"
+FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", f"-Dlog4j2.configurationFile={LOG4J}")
+"""A tool lives for a second: nothing but its start counts."""
+TIMEOUT_SECONDS = 60
+_WARNING = re.compile(r"(?:WARN|ERROR|FATAL) ")
+
+TOOLS = {
+    "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "cluster": "org.apache.kafka.tools.ClusterTool",
+    "configs": "kafka.admin.ConfigCommand",
+    "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "features": "org.apache.kafka.tools.FeatureCommand",
+    "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
+    "producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "storage": "kafka.tools.StorageTool",
+    "topics": "org.apache.kafka.tools.TopicCommand",
+}
+"""By the names of the scripts in Kafka's distribution, without `kafka-` and `.sh`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a program said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """Runs the tools; `bootstrap` is given to those that take it."""
+
+    libs: Path
+    bootstrap: str
+
+    def run(self, tool: str, *words: str, stdin: str = "", code: int = 0, expected: str = "") -> Told:
+        """What the tool says; fails if it ends with another code, or well but with a warning that lacks
+        the words `expected`.
+        """
+        done = subprocess.run(
+            self._command(tool, *words),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+        told = Told(done.returncode, done.stdout, done.stderr)
+        said = f"{tool} {' '.join(words)} ended with {told.code}:\n{told.out}{told.err}"
+        assert told.code == code, said
+        if code == 0:
+            warnings = [line for line in told.err.splitlines() if _WARNING.match(line)]
+            assert [line for line in warnings if not expected or expected not in line] == [], said
+        return told
+
+    def ask(self, tool: str, *words: str, stdin: str = "", code: int = 0, expected: str = "") -> Told:
+        """As `run`, of the cluster's brokers."""
+        address = ("--bootstrap-server", self.bootstrap)
+        return self.run(tool, *address, *words, stdin=stdin, code=code, expected=expected)
+
+    def _command(self, tool: str, *words: str) -> list[str]:
+        return ["java", *FLAGS, "-cp", f"{self.libs}{os.sep}*", TOOLS[tool], *words]
