@@ -28,9 +28,7 @@ Value = bool | int | float | str | list[str] | None
 
 _WHOLE_NUMBERS = {"int": 1 << 31, "short": 1 << 15, "long": 1 << 63}
 _THROTTLED_REPLICAS = re.compile(r"\d+:\d+")
-_LISTENER_PREFIX = re.compile(
-    r"listener\.name\.[^.]+\.(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?"
-)
+_LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?")
 _PLUGIN_PREFIXES = ("rlmm.config.", "rsm.config.", "config.providers.")
 
 
@@ -99,9 +97,7 @@ class KeyDefinition:
         if self.allowed == "filled":
             return bool(value)
         if self.allowed == "replicas":
-            return value in ([], ["*"]) or all(
-                _THROTTLED_REPLICAS.fullmatch(each) for each in cast(list[str], value)
-            )
+            return value in ([], ["*"]) or all(_THROTTLED_REPLICAS.fullmatch(each) for each in cast(list[str], value))
         fold = str.lower if self.allowed.startswith("~") else str
         taken = [fold(rule) for rule in rules]
         return all(fold(each) in taken for each in (value if isinstance(value, list) else [str(value)]))

@@ -49,9 +49,7 @@ TYPE_NUMBERS = {
 }
 """The types of keys as DescribeConfigs numbers them (v3 and later)."""
 
-_FINER_UNITS = [
-    [name for name, _factor in synonyms] for synonyms in BROKER_SYNONYMS.values() if len(synonyms) > 1
-]
+_FINER_UNITS = [[name for name, _factor in synonyms] for synonyms in BROKER_SYNONYMS.values() if len(synonyms) > 1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 from settings.errors import SettingsError
 
-_LISTENER = re.compile(
-    r"(?P<name>[A-Za-z0-9_\-]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^\[\]:/]*):(?P<port>\d{1,5})"
-)
+_LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_\-]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^\[\]:/]*):(?P<port>\d{1,5})")
 _ENDPOINT = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[^\[\]:/@]+):(?P<port>\d{1,5})")
 _VOTER = re.compile(r"(?P<id>\d{1,10})@(?P<rest>.+)")
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -106,9 +104,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     for pair in filter(None, (each.strip() for each in text.split(","))):
         name, colon, protocol = (each.strip().upper() for each in pair.partition(":"))
         if not colon or not name or protocol not in SECURITY_PROTOCOLS:
-            raise SettingsError(
-                "not a listener and its protocol", key, pair, "NAME:" + "|".join(SECURITY_PROTOCOLS)
-            )
+            raise SettingsError("not a listener and its protocol", key, pair, "NAME:" + "|".join(SECURITY_PROTOCOLS))
         if name in protocols:
             raise SettingsError(f"listener name {name} is there twice", key)
         protocols[name] = protocol
@@ -122,12 +118,7 @@ def parse_voters(texts: Sequence[str]) -> list[Voter]:
     for text in texts:
         found = _VOTER.fullmatch(text)
         endpoint = _ENDPOINT.fullmatch(found["rest"]) if found else None
-        if (
-            found is None
-            or endpoint is None
-            or not 0 < int(endpoint["port"]) < 65536
-            or int(found["id"]) >= 1 << 31
-        ):
+        if found is None or endpoint is None or not 0 < int(endpoint["port"]) < 65536 or int(found["id"]) >= 1 << 31:
             raise SettingsError("not a voter", key, text, "id@host:port, for example 101@127.0.0.1:9192")
         voters.append(Voter(int(found["id"]), endpoint["host"].strip("[]"), int(endpoint["port"])))
     _refuse_twice(key, [str(voter.id) for voter in voters], "voter")

@@ -161,9 +161,7 @@ def _log_dirs(keys: _Keys) -> list[str]:
     directories: list[str] = keys.get(key) or ["/tmp/kafka-logs"]
     for directory in directories:
         if not directory or directories.count(directory) > 1:
-            raise SettingsError(
-                "empty or twice" if directory else "empty", key, ",".join(directories), "directories"
-            )
+            raise SettingsError("empty or twice" if directory else "empty", key, ",".join(directories), "directories")
     return directories
 
 
@@ -201,9 +199,7 @@ def _listener_fields(keys: _Keys, role: str) -> dict[str, Any]:
     advertised = parse_listeners("advertised.listeners", keys.get("advertised.listeners") or texts, protocols)
     for listener in advertised:
         if listener.name not in [each.name for each in listeners]:
-            raise SettingsError(
-                f"{listener.name} is no listener (listeners)", "advertised.listeners", str(listener)
-            )
+            raise SettingsError(f"{listener.name} is no listener (listeners)", "advertised.listeners", str(listener))
     return {
         "listeners": listeners,
         "advertised_listeners": [

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from settings.effects import WITHOUT_EFFECT_YET
 from settings.errors import SettingsError
 from settings.listeners import Endpoint, Listener, Voter
 from settings.topic import BROKER_SYNONYMS, TopicConfig
@@ -129,18 +130,16 @@ class NodeSettings(BaseModel):
                 f"-1 or {self.socket_request_max_bytes} (socket.request.max.bytes) or more",
             )
         if self.broker_heartbeat_interval_ms * 2 > self.broker_session_timeout_ms:
-            return [
-                "broker.heartbeat.interval.ms is above half of broker.session.timeout.ms: one loss fences"
-            ]
+            return ["broker.heartbeat.interval.ms is above half of broker.session.timeout.ms: one loss fences"]
         return []
 
 
 def acts_on(model: type[NodeSettings], key: str) -> bool:
     """Whether a key changes anything in a node of this kind."""
+    if key in WITHOUT_EFFECT_YET:
+        return False
     return key.replace(".", "_") in model.model_fields or key in _READ_IN_OTHER_WAYS or key in _TOPIC_DEFAULTS
 
 
-_READ_IN_OTHER_WAYS = frozenset(
-    ["broker.id", "log.dir", "security.inter.broker.protocol", "authorizer.class.name"]
-)
+_READ_IN_OTHER_WAYS = frozenset(["broker.id", "log.dir", "security.inter.broker.protocol", "authorizer.class.name"])
 _TOPIC_DEFAULTS = frozenset(name for synonyms in BROKER_SYNONYMS.values() for name, _factor in synonyms)

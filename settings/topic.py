@@ -167,9 +167,7 @@ def validate_topic_config(name: str, value: str) -> None:
     definition.parse(value)
 
 
-def validate_topic_configs(
-    overrides: Mapping[str, str], broker: Mapping[str, str] | None = None
-) -> TopicConfig:
+def validate_topic_configs(overrides: Mapping[str, str], broker: Mapping[str, str] | None = None) -> TopicConfig:
     """Checks each override and how all values go together; gives what they resolve to. Raises
     `SettingsError`.
     """

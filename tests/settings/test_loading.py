@@ -53,9 +53,7 @@ def test_a_controllers_file() -> None:
 @pytest.mark.feature("OP-02")
 def test_an_unknown_key_is_warned_of_with_the_nearest_name() -> None:
     _settings, warnings = load_broker_settings(BROKER + "brokr.rack=r1\n", "broker-1.properties")
-    assert warnings == [
-        "broker-1.properties line 9: brokr.rack: not a key of Kafka 4.3; did you mean broker.rack?"
-    ]
+    assert warnings == ["broker-1.properties line 9: brokr.rack: not a key of Kafka 4.3; did you mean broker.rack?"]
 
 
 def test_keys_that_change_nothing_here_are_listed() -> None:
@@ -65,9 +63,7 @@ def test_keys_that_change_nothing_here_are_listed() -> None:
 
 
 def test_overrides_win_and_are_told_as_such() -> None:
-    settings, _ = load_broker_settings(
-        BROKER, "b", {"broker.session.timeout.ms": "7000", "broker.rack": "r1"}
-    )
+    settings, _ = load_broker_settings(BROKER, "b", {"broker.session.timeout.ms": "7000", "broker.rack": "r1"})
     assert (settings.broker_session_timeout_ms, settings.broker_rack) == (7000, "r1")
     with pytest.raises(SettingsError, match=r"^--set: num\.partitions=0: out of range; allowed: 1 or more$"):
         load_broker_settings(BROKER, "b", {"num.partitions": "0"})

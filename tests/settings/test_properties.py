@@ -43,9 +43,7 @@ def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
 
 
 @given(
-    st.dictionaries(
-        st.from_regex(r"[a-z.]{1,10}", fullmatch=True), st.from_regex(r"[a-z0-9,:/]{0,10}", fullmatch=True)
-    )
+    st.dictionaries(st.from_regex(r"[a-z.]{1,10}", fullmatch=True), st.from_regex(r"[a-z0-9,:/]{0,10}", fullmatch=True))
 )
 def test_what_is_written_is_read_back(values: dict[str, str]) -> None:
     text = "\n".join(f"{key}={value}" for key, value in values.items())
