@@ -150,8 +150,8 @@ class Flusher:
             self._epochs.dirty = False
 
     def sync_cuts(self, active: Segment) -> None:
-        """Before a roll. A power cut may undo a truncation that was not synced; with a new segment behind it,
-        the log would then be a mixture of what was cut and what came after.
+        """Before a roll or a snapshot. A power cut may undo a truncation that was not synced; with a new segment
+        behind it, the log would then be a mixture of what was cut and what came after.
         """
         if self.unsynced_cuts:
             active.log_file().sync()

@@ -768,6 +768,7 @@ class PartitionLog:
 
     def close(self) -> None:
         """A clean stop: everything durable, so that the next start need not look at it. Raises OSError."""
+        self._flusher.sync_cuts(self._segments[-1])
         self._segments[-1].write_out()
         if self._tracker is not None:
             self._tracker.take_snapshot(self.log_end_offset)

@@ -89,6 +89,9 @@ class Rig:
 
     def reached(self, process: SimulatedProcess, point: str) -> None: ...
 
+    def strikes(self, process: SimulatedProcess, *, power_cut: bool) -> bool | None:
+        return power_cut
+
     def end(self, process: SimulatedProcess, *, power_cut: bool) -> None:
         process.ended(power_cut)
         if power_cut:

@@ -99,6 +99,7 @@ class Workload:
     def flush(self) -> None:
         if self.chance.random() < 0.5:
             self.log.flush()
+            self.undone.clear()
         else:
             work = self.log.flush_work(rolled_only=True)
             if work is None:
@@ -106,8 +107,6 @@ class Workload:
             work()
             self.log.flushed(work.offset)
         self.durable_offset = self.log.recovery_point
-        if self.log.recovery_point == self.log.log_end_offset:
-            self.undone.clear()
         if self.chance.random() < 0.5:
             self.checkpointed = self.log.recovery_point
 
