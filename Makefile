@@ -19,7 +19,7 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: up down status clean demo check test compat help
+.PHONY: up down status clean demo check test compat help features bench
 
 help:
 	@sed -n '3,7s/^# \{0,1\}//p' Makefile
@@ -70,3 +70,9 @@ test: .venv/installed-dev
 compat: .venv/installed-compat
 	@tests/compat/install.sh
 	@$(BIN)/pytest tests/compat -m compat $(ARGS)
+
+features: .venv/installed-dev
+	@$(BIN)/python docs/make_features.py
+
+bench: .venv/installed-compat
+	@bench/run.sh

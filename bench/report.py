@@ -1,0 +1,40 @@
+"""Puts the measurements of one run into docs/benchmarks.md: how it was measured, then the table with ratios.
+
+Usage: report.py TABLE_PROGRAM KAFKA.jsonl OURS.jsonl; the first makes the Markdown table out of the others.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import date
+
+HEAD = """# Beside Apache Kafka
+
+Made by `make bench`: the same loads by the same foreign clients (the Java client and tools 4.3.1, librdkafka), on
+Apache Kafka 4.3.1 and on Barnabas, three controllers and three brokers each, one cluster after the other in one run
+on one machine. Clients and all six servers share the cores, so a client's cost is in every figure; `server cpu` is
+the CPU of all six processes for one record or request, and travels better between machines than a rate does.
+acks=all means three replicas, `min.insync.replicas=2`. Nothing syncs data logs; metadata logs are synced. The ratio is
+ours by Kafka's: above 1 is better for rates (rec/s, req/s), below 1 for times, memory and CPU.
+
+{machine}
+
+"""
+
+
+def main() -> None:
+    program, *files = sys.argv[1:]
+    table = subprocess.run([sys.executable, program, *files], check=True, capture_output=True, text=True).stdout
+    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
+    machine = (
+        f"{date.today()}, {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}; "
+        f"load average at the end {load}."
+    )
+    sys.stdout.write(HEAD.format(machine=machine) + table)
+
+
+if __name__ == "__main__":
+    main()
