@@ -31,9 +31,7 @@ class MetadataLog:
         self.bytes_since_snapshot = 0
 
     @classmethod
-    def open(
-        cls, disk: Disk, log_directory: str, now_ms: int, segment_bytes: int, segment_ms: int
-    ) -> MetadataLog:
+    def open(cls, disk: Disk, log_directory: str, now_ms: int, segment_bytes: int, segment_ms: int) -> MetadataLog:
         """The log in `log_directory`, made if there is none; afterwards all that it holds is durable.
 
         A log that ends before the newest snapshot, as a crash in the middle of installing one leaves it,
@@ -67,17 +65,13 @@ class MetadataLog:
 
     def _fit_to_snapshots(self, now_ms: int) -> None:
         log, latest = self.partition_log, self.snapshots.latest
-        if latest is not None and (
-            log.log_end_offset < latest.offset or 0 <= log.latest_epoch < latest.epoch
-        ):
+        if latest is not None and (log.log_end_offset < latest.offset or 0 <= log.latest_epoch < latest.epoch):
             log.truncate_fully_and_start_at(latest.offset, now_ms=now_ms)
         if log.log_start_offset > 0:
             # Old segments go whole, and the log may reach back a little before the snapshot it starts from.
             start = next((s for s in self.snapshots.ids if s.offset >= log.log_start_offset), None)
             if start is None:
-                raise FileNotFoundError(
-                    f"{log.directory}: starts at {log.log_start_offset}, but has no snapshot"
-                )
+                raise FileNotFoundError(f"{log.directory}: starts at {log.log_start_offset}, but has no snapshot")
             log.set_high_watermark(start.offset)
             log.advance_log_start_offset(start.offset)
 

@@ -76,9 +76,7 @@ class QuorumPeers:
         if channel is None:
             address = self.address(peer_id)
             assert address is not None, f"no address of {peer_id} is known"
-            channel = Channel(
-                self._world, self._nursery, address.host, address.port, client_id=self._client_id
-            )
+            channel = Channel(self._world, self._nursery, address.host, address.port, client_id=self._client_id)
             channel.on_closed = lambda refused: self._on_news(peer_id, refused)
             self._channels[peer_id, fetches] = channel
         return channel

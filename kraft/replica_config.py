@@ -63,9 +63,7 @@ class ReplicaConfig:
         return dict(self.voters) | dict(zip(self.bootstrap_ids, self.bootstrap_servers, strict=False))
 
 
-def replica_config(
-    settings: NodeSettings, cluster_id: str, directory_id: bytes, log_directory: str
-) -> ReplicaConfig:
+def replica_config(settings: NodeSettings, cluster_id: str, directory_id: bytes, log_directory: str) -> ReplicaConfig:
     """From the settings of a broker or a controller."""
     return ReplicaConfig(
         node_id=settings.node_id,

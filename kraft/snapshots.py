@@ -151,9 +151,7 @@ class SnapshotFiles:
         return load_snapshot(self._disk, self.path(snapshot))
 
 
-def encode_snapshot(
-    snapshot: OffsetAndEpoch, records: Iterable[Message], timestamp_ms: int
-) -> Iterator[bytes]:
+def encode_snapshot(snapshot: OffsetAndEpoch, records: Iterable[Message], timestamp_ms: int) -> Iterator[bytes]:
     """The batches of a snapshot file."""
     header = SnapshotHeaderRecord(last_contained_log_timestamp=timestamp_ms)
     yield build_raft_control_batch([header], 0, snapshot.epoch, timestamp_ms)

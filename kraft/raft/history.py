@@ -97,9 +97,7 @@ class LogHistory:
 
     def truncated_to(self, offset: int) -> LogHistory:
         assert self.start.offset <= offset <= self.end_offset, (offset, self)
-        return replace(
-            self, epochs=tuple(entry for entry in self.epochs if entry[1] < offset), end_offset=offset
-        )
+        return replace(self, epochs=tuple(entry for entry in self.epochs if entry[1] < offset), end_offset=offset)
 
     def started_at(self, start: OffsetAndEpoch) -> LogHistory:
         """The prefix before a snapshot was deleted."""

@@ -86,8 +86,7 @@ class Progress:
         return tuple(
             voter.key.id
             for voter in self.voters.values()
-            if voter.key.id != self._local_id
-            and (voter.last_fetch_ms is None or voter.last_fetch_ms < since_ms)
+            if voter.key.id != self._local_id and (voter.last_fetch_ms is None or voter.last_fetch_ms < since_ms)
         )
 
     def active_observers(self, now_ms: int) -> tuple[ReplicaProgress, ...]:
@@ -110,7 +109,6 @@ class Progress:
         for key in [
             key
             for key, replica in self.observers.items()
-            if replica.last_fetch_ms is not None
-            and now_ms - replica.last_fetch_ms >= OBSERVER_SESSION_TIMEOUT_MS
+            if replica.last_fetch_ms is not None and now_ms - replica.last_fetch_ms >= OBSERVER_SESSION_TIMEOUT_MS
         ]:
             del self.observers[key]

@@ -208,11 +208,7 @@ class Raft:
         """A leader makes itself known."""
         self._now_ms = now_ms
         error = self._follow_requester(request.leader_id, request.epoch)
-        if (
-            error is ErrorCode.NONE
-            and request.voter is not None
-            and not request.voter.matches(self._config.local)
-        ):
+        if error is ErrorCode.NONE and request.voter is not None and not request.voter.matches(self._config.local):
             error = ErrorCode.INVALID_VOTER_KEY
         self._poll()
         return QuorumEpochAnswer(error=error, leader_id=self.leader_id, epoch=self.epoch)
@@ -263,8 +259,7 @@ class Raft:
             return answer
         answer = replace(answer, high_watermark=self._epoch_high_watermark)
         if self.latest_snapshot is not None and (
-            request.fetch_offset == 0
-            or self.log.needs_snapshot(request.fetch_offset, request.last_fetched_epoch)
+            request.fetch_offset == 0 or self.log.needs_snapshot(request.fetch_offset, request.last_fetched_epoch)
         ):
             return replace(answer, snapshot=self.latest_snapshot)
         diverging = self.log.divergence(request.fetch_offset, request.last_fetched_epoch)
@@ -292,9 +287,7 @@ class Raft:
             and knows_high_watermark
         )
 
-    def handle_fetch_snapshot(
-        self, request: FetchSnapshot, size_bytes: int | None, now_ms: int
-    ) -> FetchSnapshotAnswer:
+    def handle_fetch_snapshot(self, request: FetchSnapshot, size_bytes: int | None, now_ms: int) -> FetchSnapshotAnswer:
         """Which bytes of a snapshot to send; `size_bytes` is the file's, None if there is no such
         snapshot."""
         self._now_ms = now_ms
@@ -351,11 +344,7 @@ class Raft:
         """The connection to the leader closed and a fresh dial was refused: its process has ended."""
         self._now_ms = now_ms
         role = self.role
-        if (
-            self.is_voter
-            and isinstance(role, Follower)
-            and (role.leader_id, role.epoch) == (leader_id, epoch)
-        ):
+        if self.is_voter and isinstance(role, Follower) and (role.leader_id, role.epoch) == (leader_id, epoch):
             self._doubt_leader(self.voters.place(self._id, without=leader_id))
         self._poll()
 
@@ -457,9 +446,7 @@ class Raft:
             election = ElectionState(epoch=self.log.last_epoch)
         if election.leader_id == self._id:
             election = replace(election, leader_id=None, voted=self._config.local)
-        if election.leader_id is not None and election.leader_id in (
-            self.voters.ids or self._config.bootstrap_ids
-        ):
+        if election.leader_id is not None and election.leader_id in (self.voters.ids or self._config.bootstrap_ids):
             return self._follower(election.epoch, election.leader_id, election.voted)
         deadline = self._now_ms + self._stagger_ms(self.voters.place(self._id, without=None))
         return Unattached(
@@ -580,9 +567,7 @@ class Raft:
     def _election_backoff_ms(self) -> int:
         """After a lost election: random, its bound doubling with each one lost in a row."""
         self._failed_elections += 1
-        bound = min(
-            ELECTION_BACKOFF_BASE_MS << min(self._failed_elections, 16), self._config.election_backoff_max_ms
-        )
+        bound = min(ELECTION_BACKOFF_BASE_MS << min(self._failed_elections, 16), self._config.election_backoff_max_ms)
         return self._chance.randrange(ELECTION_BACKOFF_BASE_MS // 2, max(bound, ELECTION_BACKOFF_BASE_MS) + 1)
 
     # ---- voting
@@ -717,9 +702,7 @@ class Raft:
     def _leader_answered(self, role: Follower, download: SnapshotDownload | None) -> None:
         deadline = self._now_ms + self._config.fetch_timeout_ms
         self._failed_elections = 0
-        self.role = replace(
-            role, fetch_deadline_ms=deadline, has_fetched=True, leader_gone=False, download=download
-        )
+        self.role = replace(role, fetch_deadline_ms=deadline, has_fetched=True, leader_gone=False, download=download)
 
     def _append_spans(self, spans: tuple[FetchedSpan, ...]) -> bool:
         """Take over fetched records; False if they do not continue our log within the leader's epoch."""
@@ -834,9 +817,7 @@ class Raft:
             case Resigned() if role.election_deadline_ms <= self._now_ms:
                 self._enter(Unattached(epoch=role.epoch, voted=role.voted, election_deadline_ms=self._now_ms))
                 self._become_prospective()
-            case Unattached() if (
-                role.election_deadline_ms is not None and role.election_deadline_ms <= self._now_ms
-            ):
+            case Unattached() if role.election_deadline_ms is not None and role.election_deadline_ms <= self._now_ms:
                 self._become_prospective()
             case Leader() if self.progress is not None:
                 deadline = self.progress.check_quorum_deadline_ms()
@@ -882,9 +863,7 @@ class Raft:
     def _may_fetch(self) -> bool:
         """A voter's fetch says what it has on disk, so it waits for the sync; observers' offsets do not
         count."""
-        return self._installing is None and (
-            not self.is_voter or self.synced_end_offset == self.log.end_offset
-        )
+        return self._installing is None and (not self.is_voter or self.synced_end_offset == self.log.end_offset)
 
     def _send_if_free(self, peer_id: int, request: Request) -> bool:
         if not self._requests.is_free(peer_id, self._now_ms):

@@ -93,15 +93,11 @@ class Ready:
         parts = []
         if self.election is not None:
             voted = "-" if self.election.voted is None else self.election.voted.id
-            parts.append(
-                f"persist(epoch={self.election.epoch} leader={self.election.leader_id} voted={voted})"
-            )
+            parts.append(f"persist(epoch={self.election.epoch} leader={self.election.leader_id} voted={voted})")
         if self.truncate_to is not None:
             parts.append(f"truncate({self.truncate_to})")
         if self.append_leader_change is not None:
-            parts.append(
-                f"leader-change({self.append_leader_change.offset}@{self.append_leader_change.epoch})"
-            )
+            parts.append(f"leader-change({self.append_leader_change.offset}@{self.append_leader_change.epoch})")
         if self.append_fetched:
             parts.append("append")
         parts.extend(f"{type(step).__name__}({step.snapshot})" for step in self.snapshot_steps)
