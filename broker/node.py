@@ -154,6 +154,7 @@ class _BrokerNode:
                 follow=self._fetchers.follow,
                 changed=self._partition_changed,
                 replica_fetch_backoff_ms=settings.replica_fetch_backoff_ms,
+                fault_point=world.fault_point,
             ),
             self._topic_config,
             lambda: self._lifecycle.broker_epoch,
@@ -249,9 +250,12 @@ class _BrokerNode:
         elif self._knows_itself(self._loader.image):
             self._caught_up.set()
         self._lifecycle.metadata_advanced()
-        if self._replica.should_snapshot and not self._snapshotting and not self._loader.in_transaction:
+        image = self._loader.image
+        # A log that was grown in an earlier life may be due for a snapshot before any of it was read back.
+        may_snapshot = image.offset >= 0 and not self._snapshotting and not self._loader.in_transaction
+        if may_snapshot and self._replica.should_snapshot:
             self._snapshotting = True
-            self._nursery.start_soon(self._snapshot, self._loader.image)
+            self._nursery.start_soon(self._snapshot, image)
 
     def _knows_itself(self, image: MetadataImage) -> bool:
         own = image.cluster.brokers.get(self._settings.node_id)

@@ -42,7 +42,7 @@ from kraft.metadata.image import NO_LEADER, PartitionImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import PartitionData
 from protocol.records.batch import BatchHeader, CorruptBatch
-from runtime.world import Clock
+from runtime.world import Clock, no_fault
 from storage.log import AppendResult, LogSlice, OffsetOutOfRange, PartitionLog
 
 log = logging.getLogger(__name__)
@@ -101,6 +101,8 @@ class PartitionHost:
     changed: Callable[[Partition], None]
     """There may be more to read, or another answer to give: look at who waits."""
     replica_fetch_backoff_ms: int = 1_000
+    fault_point: Callable[[str], None] = no_fault
+    """`World.fault_point`."""
 
 
 class Partition:
@@ -159,6 +161,7 @@ class Partition:
             raise KafkaError(error)
         now_ms = self._host.wall_clock.now_ms()
         result = self.log.append_as_leader(buffer, batches, self.replica.leader_epoch, now_ms)
+        self._host.fault_point("replica.append.written")
         if not result.duplicate:
             effects = self.replica.appended(self.log.log_end_offset, self._host.monotonic.now_ms())
             self._carry_out(effects)
@@ -349,6 +352,7 @@ class Partition:
         try:
             if data.records:
                 end_offset = partition_log.append_as_follower(data.records, self._host.wall_clock.now_ms())
+                self._host.fault_point("replica.fetched.written")
             else:
                 end_offset = partition_log.log_end_offset
         except (CorruptBatch, KafkaError) as error:
@@ -381,6 +385,7 @@ class Partition:
             self.follower.truncated()
             self.follower.back_off(now_ms)
             return
+        self._host.fault_point("replica.truncated")
         self.replica.truncated(partition_log.log_end_offset)
         self.replica.log_start_advanced(partition_log.log_start_offset)
         partition_log.set_high_watermark(self.replica.high_watermark)
@@ -394,6 +399,7 @@ class Partition:
         for effect in effects:
             if isinstance(effect, HighWatermarkAdvanced):
                 self.log.set_high_watermark(effect.offset)
+                self._host.fault_point("replica.high_watermark.moved")
                 self._acks.complete_up_to(effect.offset, self.replica.ack_error())
             elif isinstance(effect, IsrChangeWanted):
                 self._host.propose_isr(self, effect)
@@ -401,6 +407,7 @@ class Partition:
                 self.follower.stop()
                 self._host.follow(self, NO_LEADER)
                 self.log.epochs.assign(effect.leader_epoch, effect.start_offset)
+                self._host.fault_point("replica.leadership.taken")
                 log.info("%s: leading from offset %d", self, effect.start_offset)
             elif isinstance(effect, LeadershipLost):
                 self._acks.fail_all(effect.error)
