@@ -28,6 +28,9 @@ class Executioner(Protocol):
     def reached(self, process: SimulatedProcess, point: str) -> None:
         """The process came by a fault point; may kill it."""
 
+    def strikes(self, process: SimulatedProcess, *, power_cut: bool) -> bool | None:
+        """Its hour has come: whether its power is cut, or None if it may live after all."""
+
     def end(self, process: SimulatedProcess, *, power_cut: bool) -> None:
         """Kill it."""
 
@@ -85,7 +88,11 @@ class SimulatedProcess:
         if not self.alive:
             raise OSError(errno.EBADF, f"{self.name} was killed")
         self.changes += 1
-        return self.changes == self.dies_at_change
+        if self.changes != self.dies_at_change:
+            return False
+        power_cut = self._universe.strikes(self, power_cut=self.dies_by_power_cut)
+        self.dies_by_power_cut = bool(power_cut)
+        return power_cut is not None
 
     def die(self) -> None:
         """End the process here; always raises NodeKilled."""

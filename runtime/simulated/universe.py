@@ -66,8 +66,9 @@ class Universe:
         self.wires = Wires(self.time, self.stream("latency"), (0.2, 0.3))
         self.fabric = Fabric(self.wires, self.stream("network"), self.trace)
         self._armed: dict[tuple[str, str], tuple[int, bool]] = {}
-        self.may_cut_power: Callable[[str], bool] | None = None
-        """Asked when an armed power cut strikes; if it says no, the node is only killed."""
+        self.on_strike: Callable[[str, bool], bool | None] | None = None
+        """Asked when an armed death strikes, with the node and whether its power is to be cut: gives whether it
+        is, or None to let the node live."""
 
     def stream(self, name: str) -> Stream:
         """Chance for one purpose, fixed by the seed and `name`."""
@@ -175,12 +176,15 @@ class Universe:
                 self._armed[process.name, point] = (occurrence - 1, power_cut)
             else:
                 del self._armed[process.name, point]
-                self.end(process, power_cut=power_cut)
+                decided = self.strikes(process, power_cut=power_cut)
+                if decided is not None:
+                    self.end(process, power_cut=decided)
+
+    def strikes(self, process: SimulatedProcess, *, power_cut: bool) -> bool | None:
+        return power_cut if self.on_strike is None else self.on_strike(process.name, power_cut)
 
     def end(self, process: SimulatedProcess, *, power_cut: bool) -> None:
         if self.hosts[process.name].process is process:
-            if power_cut and self.may_cut_power is not None:
-                power_cut = self.may_cut_power(process.name)
             self._end(process.name, power_cut=power_cut)
 
     def _end(self, name: str, *, power_cut: bool) -> None:

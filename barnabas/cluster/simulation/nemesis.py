@@ -1,8 +1,10 @@
 """The nemesis: breaks things for a while, within what the model allows, and counts what took hold.
 
-The model (RE-10, RE-11): records that were acknowledged survive while one member of ISR or ELR keeps what it has.
-So before a broker's power is cut or its disk taken, every partition must have another member that has lost
-nothing. Everything else may happen at any time; it costs availability only.
+The model (RE-10, RE-11): acknowledged records survive while one member of ISR or ELR lives. To the controller a
+broker that did not stop in good order may have lost something (KIP-966), whether it did or not. So, in every
+partition: nobody loses its power or disk unless another member lives on; and while somebody who lost something
+still counts as a member, the last other one that lives may not die. Everything else may happen at any time; it
+costs availability only.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ POINTS = {
     "broker": (
         "replica.append.written",
         "replica.fetched.written",
+        "replica.high_watermark.moved",
+        "replica.leadership.taken",
         "replica.truncated",
-        "checkpoint.written",
         "raft.fetched.written",
-        "raft.election.saved",
     ),
     "controller": (
         "raft.append.written",
@@ -76,7 +78,7 @@ class Nemesis:
 
     def __post_init__(self) -> None:
         self._chance = self.universe.stream("nemesis")
-        self.universe.may_cut_power = self._cut_is_allowed
+        self.universe.on_strike = self._strike
 
     async def run(self) -> None:
         """Break things until cancelled; then call `undo_all`."""
@@ -97,22 +99,32 @@ class Nemesis:
             self.took_hold += 1
             self.findings.count(f"fault: {kind}")
 
-    def undo_all(self) -> None:
-        """Heal wires and disks, and start everything that is down or has seen its disk fail."""
+    async def undo_all(self) -> None:
+        """Heal wires and disks, start everything that is down, and what has seen its disk fail anew."""
         for fault in list(self._wire_faults):
             self._mend(fault)
         for link in self._slowed:
             link.latency_min_ms, link.latency_mean_ms = self.universe.wires.latency_ms
-        for name, node in self.cluster.nodes.items():
+        for name in self.cluster.nodes:
             self.universe.disarm(name)
             store = self.universe.disk(name)
             store.faults.clear()
             store.capacity_bytes = DEFAULT_CAPACITY_BYTES
-            if name in self.touched_disks:
-                self.cluster.kill(name) if node.node.is_broker else self.cluster.power_cut(name)
-            elif node.running and node.stop.is_set():
-                self.cluster.kill(name)
         self._busy.clear()
+        async with trio.open_nursery() as nursery:
+            for node in self.cluster.nodes.values():
+                nursery.start_soon(self._bring_back, node)
+
+    async def _bring_back(self, node: SimulatedNode) -> None:
+        name = node.node.name
+        if name in self.touched_disks and not node.node.is_broker:
+            self.cluster.power_cut(name)
+        elif name in self.touched_disks:
+            await self._kill_when_allowed(node)
+        elif node.running and self.universe.is_alive(name) and not node.stop.is_set():
+            return
+        await node.ended.wait()
+        self.cluster.start(name)
 
     # ---- choosing
 
@@ -137,16 +149,27 @@ class Nemesis:
         topics = self.watch.quorum.image.topics.by_name.values()
         return [partition for topic in topics for partition in topic.partitions.values()]
 
-    def may_lose(self, node: SimulatedNode) -> bool:
-        """Whether the model allows this node to lose what it has not synced, or everything."""
+    def may_die(self, node: SimulatedNode, *, losing: bool = False) -> bool:
+        """Whether the model allows this node to die now, and to lose what it has not synced (or everything)."""
         if not node.node.is_broker:
             return True
-        unreliable = {*self.watch.partitions.lossy, node.node.id}
-        return all(
-            any(member not in unreliable for member in (*partition.isr, *partition.elr))
-            for partition in self._partitions()
-            if node.node.id in partition.replicas
-        )
+        lossy = self.watch.partitions.lossy
+        for partition in self._partitions():
+            members = {*partition.isr, *partition.elr}
+            if node.node.id not in partition.replicas:
+                continue
+            if not losing and not any(member in lossy for member in (*members, *partition.last_known_elr)):
+                continue
+            if not any(
+                member != node.node.id and member not in lossy and self._lives_on(member) for member in members
+            ):
+                return False
+        return True
+
+    def _lives_on(self, broker_id: int) -> bool:
+        """It runs, and no fault is about to end it."""
+        node = self.cluster.node_of(broker_id)
+        return node.running and node.node.name not in self._busy
 
     def _length(self) -> float:
         return 0.2 + self._chance.expovariate(1.0 / self.plan.fault_length_seconds)
@@ -167,6 +190,13 @@ class Nemesis:
         if not node.running:
             self.cluster.start(name)
 
+    def _kill(self, node: SimulatedNode) -> bool:
+        """Kill it if the model allows that now."""
+        if not self.may_die(node):
+            return False
+        self.cluster.kill(node.node.name)
+        return True
+
     def cut_power(self, node: SimulatedNode) -> None:
         """And tell the promises of it, first: they must not look at what is left."""
         self.cluster.power_cut(node.node.name)
@@ -175,15 +205,14 @@ class Nemesis:
 
     async def kill(self) -> bool:
         node = self._any_node()
-        if node is None:
+        if node is None or not self._kill(node):
             return False
-        self.cluster.kill(node.node.name)
         await self._die_and_come_back(node)
         return True
 
     async def power_cut(self) -> bool:
         node = self._any_node()
-        if node is None or not self.may_lose(node):
+        if node is None or not self.may_die(node, losing=True):
             return False
         self.cut_power(node)
         await self._die_and_come_back(node)
@@ -191,7 +220,7 @@ class Nemesis:
 
     async def lose_disk(self) -> bool:
         node = self._pick(self.cluster.brokers)
-        if node is None or not self.may_lose(node):
+        if node is None or not self.may_die(node, losing=True):
             return False
         self.cluster.kill(node.node.name)
         self.universe.disk(node.node.name).wipe()
@@ -237,14 +266,14 @@ class Nemesis:
         await self._die_and_come_back(node)
         return died
 
-    def _cut_is_allowed(self, name: str) -> bool:
-        """An armed power cut strikes: may it, as things are now? If so, the promises hear of it first."""
+    def _strike(self, name: str, power_cut: bool) -> bool | None:
+        """An armed death strikes: may it, as things are now? The promises hear of what is lost before it is."""
         node = self.cluster.nodes[name]
-        if not self.may_lose(node):
-            return False
-        if node.node.is_broker:
-            self.watch.broker_lost_something(node.node.id, whole_disk=False)
-        return True
+        if power_cut and self.may_die(node, losing=True):
+            if node.node.is_broker:
+                self.watch.broker_lost_something(node.node.id, whole_disk=False)
+            return True
+        return False if self.may_die(node) else None
 
     async def stop_and_start(self) -> bool:
         node = self._any_node()
@@ -255,12 +284,21 @@ class Nemesis:
         with trio.move_on_after(40):
             await node.ended.wait()
         clean = not node.running
-        if node.running:
-            self.cluster.kill(node.node.name)
+        if not clean:
+            await self._kill_when_allowed(node)
         await self._die_and_come_back(node)
         return clean
 
+    async def _kill_when_allowed(self, node: SimulatedNode) -> None:
+        while node.running and not self._kill(node):
+            await trio.sleep(0.5)
+
     async def restart_all(self) -> bool:
+        members = [
+            member for partition in self._partitions() for member in (*partition.isr, *partition.elr, *partition.last_known_elr)
+        ]
+        if any(member in self.watch.partitions.lossy for member in members):
+            return False
         nodes = [node for node in self.cluster.nodes.values() if node.running and node.node.name not in self._busy]
         for node in nodes:
             self.cluster.kill(node.node.name)
@@ -381,14 +419,13 @@ class Nemesis:
         if not node.node.is_broker:
             # Pages that a failed sync has lost still show in the cache. Who trusted it would trust the disk.
             self.cluster.power_cut(name)
-        elif node.running:
-            self.cluster.kill(name)
+        await self._kill_when_allowed(node)
         await self._die_and_come_back(node)
         return struck
 
     async def disk_error(self) -> bool:
         node = self._any_node()
-        if node is None:
+        if node is None or not self.may_die(node):
             return False
         store = self.universe.disk(node.node.name)
         operation = self._chance.choice(("read", "write", "sync"))
@@ -400,7 +437,7 @@ class Nemesis:
 
     async def disk_full(self) -> bool:
         node = self._any_node()
-        if node is None:
+        if node is None or not self.may_die(node):
             return False
         store = self.universe.disk(node.node.name)
         store.capacity_bytes = store.used_bytes + self._chance.choice((0, 100, 2000))

@@ -156,7 +156,7 @@ class Workload:
     async def _send(self, nursery: trio.Nursery, producer: Producer, key: PartitionKey, record: Sent) -> None:
         self.history.add(key, record)
         try:
-            delivery = await producer.send(key.topic, record.value, partition=key.index)
+            delivery = await producer.send(key.topic, record.value, partition=key.partition)
         except KafkaError as error:
             # Not taken on at all.
             self.findings.count(f"refused by the producer: {error.code.name}")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from barnabas.cluster.simulation.findings import Findings
@@ -27,10 +28,10 @@ from protocol.records.record import Record, decode_records
 
 class PartitionKey(NamedTuple):
     topic: str
-    index: int
+    partition: int
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.index}"
+        return f"{self.topic}-{self.partition}"
 
 
 class Epochs(Protocol):
@@ -233,7 +234,7 @@ class PartitionPromises:
 
     def _members(self, key: PartitionKey) -> tuple[int, ...]:
         """Who must hold all that is committed, by the newest metadata."""
-        image = self._image().topics.partition(key.topic, key.index)
+        image = self._image().topics.partition(key.topic, key.partition)
         return () if image is None else (*image.isr, *image.elr)
 
     def _verify(self, key: PartitionKey, partition: _Partition, node_id: int, up_to: int) -> None:
@@ -258,7 +259,7 @@ class PartitionPromises:
     def _check_epochs(self, key: PartitionKey, partition: _Partition, node_id: int) -> None:
         replica = partition.replicas[node_id]
         entries = replica.log.epochs.entries()
-        rising = all(a[0] < b[0] and a[1] < b[1] for a, b in zip(entries, entries[1:], strict=False))
+        rising = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
         self._findings.check(rising, lambda: f"{key}: the epochs of replica {node_id} do not rise: {entries}")
         below = [entry for entry in entries if entry[1] < replica.verified]
         ghost = partition.ghost.epochs_below(replica.verified)
@@ -289,7 +290,7 @@ class PartitionPromises:
 
     def _check_all(self, image: MetadataImage, broker_id: int) -> None:
         for key, partition in self._partitions.items():
-            of_topic = image.topics.partition(key.topic, key.index)
+            of_topic = image.topics.partition(key.topic, key.partition)
             if of_topic is not None and broker_id in (*of_topic.isr, *of_topic.elr):
                 self._check_members(key, partition, (broker_id,), "after it registered")
 
