@@ -5,11 +5,13 @@
 #   make status | down | clean   clean also removes the data
 #   make demo                    lose a leader and the active controller under load, and no record
 #   make check | test | compat   style and types | our tests | other people's clients
+#   make simulate SEEDS=1-200    whole clusters under faults, one universe for each seed
 
 DATA ?= .cluster
 BASE_PORT ?=
 SET ?=
 ARGS ?=
+SEEDS ?= 1-50
 
 # The first Python that can make a virtual environment.
 PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
@@ -19,10 +21,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: up down status clean demo check test compat help features bench
+.PHONY: up down status clean demo check test compat simulate help features bench
 
 help:
-	@sed -n '3,7s/^# \{0,1\}//p' Makefile
+	@sed -n '3,8s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -32,6 +34,7 @@ $(BIN)/python:
 .venv/installed: pyproject.toml | $(BIN)/python
 	@echo "installing into .venv"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/python -m compileall -q barnabas broker kraft protocol runtime settings storage
 	@touch $@
 
 .venv/installed-dev: pyproject.toml | $(BIN)/python
@@ -76,3 +79,6 @@ features: .venv/installed-dev
 
 bench: .venv/installed-compat
 	@bench/run.sh
+
+simulate: .venv/installed
+	@$(BIN)/python -m barnabas.cluster.simulate --seeds $(SEEDS) $(ARGS)

@@ -1,0 +1,138 @@
+"""`python -m barnabas.cluster.simulate --seeds A-B`: whole clusters under faults, one universe for each seed.
+
+Prints one line for each seed that failed, with the command that replays it, and a summary of what happened in
+all of them. Exit code 1 if a promise was broken, or if something that must happen never did (a run of many
+seeds without one truncation shows nothing about truncations).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+from barnabas.cluster.simulation.seed import SeedReport, run_seed
+from barnabas.cluster.simulation.swarm import ALL_FAULTS
+
+ENOUGH_SEEDS = 50
+"""From so many seeds on, everything must have happened at least once."""
+MUST_HAPPEN = (
+    "acks",
+    "raft elections",
+    "raft truncations",
+    "partition elections",
+    "isr shrinks",
+    "isr expansions",
+    "log truncations",
+    "log recoveries",
+    *(f"fault: {kind}" for kind in ALL_FAULTS),
+)
+
+
+@dataclass(slots=True)
+class Summary:
+    """What came of many seeds."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    failed: list[int] = field(default_factory=list)
+    seeds: int = 0
+    simulated_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    def add(self, report: SeedReport) -> None:
+        self.seeds += 1
+        self.counts.update(report.counts)
+        self.simulated_seconds += report.simulated_seconds
+        self.cpu_seconds += report.cpu_seconds
+        if not report.passed:
+            self.failed.append(report.seed)
+
+    @property
+    def never(self) -> list[str]:
+        """What should have happened by now, and did not."""
+        return [what for what in MUST_HAPPEN if not self.counts[what]] if self.seeds >= ENOUGH_SEEDS else []
+
+    def lines(self) -> Iterator[str]:
+        if not self.seeds:
+            return
+        yield (
+            f"{self.seeds} seeds, {self.simulated_seconds / 3600:.2f} simulated hours, "
+            f"{self.cpu_seconds / self.seeds:.2f} CPU seconds each"
+        )
+        for what in dict.fromkeys((*MUST_HAPPEN, *sorted(self.counts))):
+            yield f"  {self.counts[what]:9}  {what}"
+        for what in self.never:
+            yield f"never happened: {what}"
+        yield f"failed: {', '.join(map(str, self.failed))}" if self.failed else "every promise was kept"
+
+
+def replay_command(seed: int) -> str:
+    """What a person types to see this seed again."""
+    return f"python -m barnabas.cluster.simulate --seeds {seed} --verbose"
+
+
+def describe_failure(report: SeedReport, last_lines: int = 40) -> str:
+    """All about a failed seed: what was broken, what nodes said, what happened last, how to see it again."""
+    return "\n".join(
+        [
+            f"seed {report.seed} failed after {report.simulated_seconds:.3f} simulated seconds",
+            *(f"  {broken}" for broken in report.broken),
+            *report.log[-last_lines:],
+            *report.trace[-last_lines:],
+            f"replay: {replay_command(report.seed)}",
+        ]
+    )
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`7`, `1-50` or `3,8,20-30`. Raises ValueError."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        seeds += range(int(first), int(last if dash else first) + 1)
+    if not seeds:
+        raise ValueError(f"{text!r} names no seed")
+    return seeds
+
+
+def run_seeds(seeds: Sequence[int], jobs: int) -> Iterable[SeedReport]:
+    """The reports of many seeds, each as soon as it and those before it are there."""
+    if jobs == 1:
+        return map(run_seed, seeds)
+    pool = ProcessPoolExecutor(jobs)
+    return pool.map(run_seed, seeds)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="simulate", description="Run simulated clusters under faults.")
+    parser.add_argument("--seeds", default="1-50", help="7, 1-50 or 3,8,20-30")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--verbose", action="store_true", help="show what nodes say, seed by seed")
+    arguments = parser.parse_args(argv)
+    try:
+        seeds = parse_seeds(arguments.seeds)
+    except ValueError as error:
+        parser.error(f"--seeds: {error}")
+    summary = Summary()
+    if arguments.verbose:
+        reports: Iterable[SeedReport] = (run_seed(seed, log_level=logging.INFO) for seed in seeds)
+    else:
+        reports = run_seeds(seeds, arguments.jobs)
+    for report in reports:
+        summary.add(report)
+        if arguments.verbose:
+            print(report.plan, *report.log, sep="\n")
+            print(f"seed {report.seed}: digest {report.digest}")
+        if not report.passed:
+            print(describe_failure(report), flush=True)
+    print(*summary.lines(), sep="\n")
+    return 1 if summary.failed or summary.never else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
