@@ -280,8 +280,9 @@ class LogLoader:
         if first and self._segments[first].base_offset == recovery_point:
             self._check_sealed(self._segments[first - 1])
         if self._segments:
-            # Those batches will name their epochs; a checkpoint written before a truncation may name others.
-            self._epochs.truncate_from_end(self._segments[first].base_offset)
+            # Those batches will name their epochs; a checkpoint written before a truncation may name others, also
+            # for segments that retention has deleted since.
+            self._epochs.truncate_from_end(min(self._segments[first].base_offset, recovery_point))
         end_offset: int | None = None
         for place in range(first, len(self._segments)):
             segment = self._segments[place]
