@@ -63,7 +63,7 @@ class ControllerService:
 
     def execute(self, request: Message, version: int, answer: Answer) -> None:
         """Decide on a request. `answer` is called once: at once, or when what was decided is committed."""
-        if not self.core.is_active:
+        if not self._leads():
             answer(None)
             return
         result = self.core.decide(request, version, self.replica.log_end_offset, self._now_ms())
@@ -80,6 +80,13 @@ class ControllerService:
             return
         # Even an answer without records may rest on records that are not committed yet.
         self.replica.on_committed(self._last_appended, lambda error: answer(result.response if error is None else None))
+
+    def _leads(self) -> bool:
+        """Active, and not deposed by something that the log has not told yet."""
+        leading = self.replica.leader_and_epoch
+        return (
+            self.core.is_active and leading.leader_id == self.core.defaults.node_id and leading.epoch == self.core.epoch
+        )
 
     def _append(self, records: Sequence[Message]) -> None:
         """Append records that were decided on the pending image as it is. Raises NotLeader, or KafkaError for

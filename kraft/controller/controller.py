@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from kraft.controller import brokers, configs, features, partitions, producer_ids, topics
+from kraft.controller import brokers, configs, features, partitions, producer_ids, reassignment, topics
 from kraft.controller.periodic import PeriodicWork
 from kraft.controller.refusals import refusal_of
 from kraft.controller.sessions import BrokerSessions
@@ -27,6 +27,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from protocol.messages.alter_configs import AlterConfigsRequest
 from protocol.messages.alter_partition import AlterPartitionRequest
+from protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.broker_registration import BrokerRegistrationRequest
@@ -52,6 +53,7 @@ COMMANDS: dict[type[Message], Command] = {
     IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
     ElectLeadersRequest: partitions.elect_leaders,
     AlterPartitionRequest: partitions.alter_partition,
+    AlterPartitionReassignmentsRequest: reassignment.alter_partition_reassignments,
     AssignReplicasToDirsRequest: partitions.assign_replicas_to_dirs,
     UpdateFeaturesRequest: features.update_features,
     AllocateProducerIdsRequest: producer_ids.allocate_producer_ids,

@@ -15,6 +15,7 @@ from protocol.messages import (
     allocate_producer_ids,
     alter_configs,
     alter_partition,
+    alter_partition_reassignments,
     assign_replicas_to_dirs,
     broker_heartbeat,
     broker_registration,
@@ -172,6 +173,9 @@ _REFUSALS: dict[type, Refusal] = {
     allocate_producer_ids.AllocateProducerIdsRequest: _at_the_top(allocate_producer_ids.AllocateProducerIdsResponse),
     controller_registration.ControllerRegistrationRequest: _at_the_top_with_words(
         controller_registration.ControllerRegistrationResponse
+    ),
+    alter_partition_reassignments.AlterPartitionReassignmentsRequest: _at_the_top_with_words(
+        alter_partition_reassignments.AlterPartitionReassignmentsResponse
     ),
     list_partition_reassignments.ListPartitionReassignmentsRequest: _at_the_top_with_words(
         list_partition_reassignments.ListPartitionReassignmentsResponse

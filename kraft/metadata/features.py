@@ -55,10 +55,8 @@ METADATA_VERSION_NAMES: dict[int, str] = {
     30: "4.3-IV0",
 }
 
-MIGRATION_SINCE = 8
 EPOCH_BUMP_ON_ISR_SHRINK_UNTIL = 11
 """Up to here a shrinking ISR needs a new leader epoch (KAFKA-15021)."""
-DELEGATION_TOKENS_SINCE = 14
 CONTROLLER_REGISTRATION_SINCE = 15
 DIRECTORIES_SINCE = 17
 ELR_SINCE = 23
@@ -98,24 +96,3 @@ def unmet_dependency(name: str, level: int, levels: Mapping[str, int]) -> str | 
 def metadata_changes_between(lower: int, higher: int) -> bool:
     """Whether a log written at `higher` may hold something that cannot be said at `lower`."""
     return any(lower < level <= higher for level in LEVELS_THAT_CHANGE_METADATA)
-
-
-_RECORD_VERSIONS: dict[str, tuple[tuple[int, int], ...]] = {
-    "RegisterBrokerRecord": (
-        (CORDONED_DIRECTORIES_SINCE, 4),
-        (DIRECTORIES_SINCE, 3),
-        (MIGRATION_SINCE, 2),
-        (0, 1),
-    ),
-    "BrokerRegistrationChangeRecord": ((CORDONED_DIRECTORIES_SINCE, 3), (DIRECTORIES_SINCE, 2), (0, 1)),
-    "PartitionRecord": ((ELR_SINCE, 2), (DIRECTORIES_SINCE, 1), (0, 0)),
-    "PartitionChangeRecord": ((ELR_SINCE, 2), (DIRECTORIES_SINCE, 1), (0, 0)),
-}
-
-
-def record_version(record_name: str, metadata_version: int) -> int:
-    """The version in which records of this kind are written while the cluster is at `metadata_version`."""
-    for since, version in _RECORD_VERSIONS.get(record_name, ()):
-        if metadata_version >= since:
-            return version
-    return 0

@@ -13,6 +13,11 @@ from kraft.metadata.image import NO_LEADER, MetadataImage
 from kraft.metadata.loader import MetadataLoader
 from kraft.metadata.snapshot import image_from_records, image_to_records
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.elect_leaders import ElectLeadersRequest
@@ -42,6 +47,8 @@ ACTIONS = (
     "grow",
     "propose isr",
     "propose stale isr",
+    "reassign",
+    "cancel reassignment",
     "elect preferred",
     "elect unclean",
     "min isr",
@@ -70,6 +77,9 @@ def check_image(image: MetadataImage) -> None:
             assert set(partition.elr) <= replicas, where
             assert not set(partition.isr) & set(partition.elr), where
             assert partition.leader == NO_LEADER or partition.leader in partition.isr, where
+            assert set(partition.adding_replicas) <= replicas, where
+            assert set(partition.removing_replicas) <= replicas, where
+            assert not set(partition.adding_replicas) & set(partition.removing_replicas), where
             assert elr_enabled or not partition.elr, where
             assert elr_enabled or partition.isr or not partition.last_known_elr, where
             if partition.leader != NO_LEADER:
@@ -141,6 +151,8 @@ class Walk:
             cluster.send(CreatePartitionsRequest(topics=[grown]))
         elif action in ("propose isr", "propose stale isr") and exists:
             self._propose(topic, stale=action == "propose stale isr")
+        elif action in ("reassign", "cancel reassignment") and exists:
+            self._reassign(topic, cancel=action == "cancel reassignment")
         elif action == "elect preferred":
             cluster.send(ElectLeadersRequest(election_type=0, topic_partitions=None))
         elif action == "elect unclean":
@@ -181,6 +193,12 @@ class Walk:
             self.cluster.epochs[broker.id] = broker.epoch
         answer = self.cluster.propose_isr(topic, chosen, **fields)
         assert not stale or answer.error_code != 0
+
+    def _reassign(self, topic: str, *, cancel: bool) -> None:
+        chosen = [it for it in BROKERS if self.draw(0, 1)]
+        partition = ReassignablePartition(partition_index=0, replicas=None if cancel else chosen)
+        wanted = ReassignableTopic(name=topic, partitions=[partition])
+        self.cluster.send(AlterPartitionReassignmentsRequest(topics=[wanted]))
 
     def _configure(self, resource_type: int, name: str, key: str, value: str) -> None:
         change = AlterableConfig(name=key, config_operation=0, value=value)

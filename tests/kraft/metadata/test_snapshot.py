@@ -13,7 +13,6 @@ from kraft.metadata.features import (
     SUPPORTED_FEATURES,
     metadata_changes_between,
     production_levels,
-    record_version,
     unsupported_reason,
 )
 from kraft.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -210,12 +209,7 @@ def test_unknown_metadata_versions_are_told() -> None:
         metadata_version_level("5.0")
 
 
-def test_records_are_written_as_the_metadata_version_says() -> None:
-    assert record_version("PartitionRecord", 30) == 2
-    assert record_version("PartitionRecord", 17) == 1
-    assert record_version("PartitionRecord", 16) == 0
-    assert record_version("RegisterBrokerRecord", 30) == 4
-    assert record_version("TopicRecord", 30) == 0
+def test_which_levels_this_software_works_with() -> None:
     assert metadata_changes_between(22, 30)
     assert not metadata_changes_between(23, 29)
     assert unsupported_reason("metadata.version", 30) is None
