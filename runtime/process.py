@@ -7,11 +7,13 @@ role's `load` made.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import logging
 import logging.handlers
 import os
+import resource
 import signal
 import socket
 import sys
@@ -142,6 +144,7 @@ def run_program(program: Program, log_file: str | None = None) -> int:
     started_at = time.monotonic()
     start_logging(log_file)
     name_process(program.name)
+    allow_many_files()
     for warning in program.warnings:
         log.warning("%s", warning)
     try:
@@ -202,6 +205,13 @@ def name_process(name: str) -> None:
     """What `ps -o comm` and `top` show; Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def allow_many_files() -> None:
+    """As many open files as the machine lets us have: each partition takes a few, each client one."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # what is allowed already has to do
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def host_name() -> str:

@@ -256,7 +256,13 @@ class LocalCluster:
 
 
 def code_environment() -> dict[str, str]:
-    """Ours, with this very code first on the path: the launcher must not start another version of it."""
+    """Ours, with this very code first on the path: a node must not be another version of it.
+
+    Compiled code may be kept, whatever the caller's habit is: compiling ours anew costs more than all the rest
+    of a start.
+    """
     root = str(Path(__file__).resolve().parents[2])
-    path = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{path}" if path else root}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    path = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = f"{root}{os.pathsep}{path}" if path else root
+    return environment
