@@ -34,6 +34,10 @@ class Seen(NamedTuple):
     value: str
 
 
+def _text(data: bytes | None) -> str:
+    return "" if data is None else data.decode()
+
+
 class Client(Protocol):
     """Writes with acks=all, and returns when all is acked; reads exactly `count` records."""
 
@@ -41,7 +45,7 @@ class Client(Protocol):
 
     def produce(self, topic: str, records: Sequence[Sent], codec: str = "none") -> None: ...
 
-    def consume(self, topic: str, count: int) -> list[Seen]: ...
+    def consume(self, topic: str, count: int, partition: int = 0) -> list[Seen]: ...
 
 
 class Kcat:
@@ -54,8 +58,8 @@ class Kcat:
         lines = "".join(f"{key}\t{value}\n" for key, value in records)
         self.run("-P", "-t", topic, "-p", "0", "-K", "\t", "-z", codec, "-X", "acks=all", stdin=lines)
 
-    def consume(self, topic: str, count: int) -> list[Seen]:
-        out = self.run("-C", "-t", topic, "-p", "0", "-o", "beginning", "-c", str(count), "-e", "-q", "-J")
+    def consume(self, topic: str, count: int, partition: int = 0) -> list[Seen]:
+        out = self.run("-C", "-t", topic, "-p", str(partition), "-o", "beginning", "-c", str(count), "-e", "-q", "-J")
         records = [json.loads(line) for line in out.splitlines()]
         return [Seen(record["offset"], record["key"], record["payload"]) for record in records]
 
@@ -93,7 +97,7 @@ class Confluent:
         assert producer.flush(TIMEOUT_SECONDS) == 0
         assert errors == [None] * len(records)
 
-    def consume(self, topic: str, count: int) -> list[Seen]:
+    def consume(self, topic: str, count: int, partition: int = 0) -> list[Seen]:
         from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
         consumer = Consumer(
@@ -101,12 +105,12 @@ class Confluent:
         )
         seen: list[Seen] = []
         try:
-            consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
             deadline = time.monotonic() + TIMEOUT_SECONDS
             while len(seen) < count and time.monotonic() < deadline:
                 for message in consumer.consume(count - len(seen), 1.0):
                     assert message.error() is None, message.error()
-                    seen.append(Seen(message.offset(), message.key().decode(), message.value().decode()))
+                    seen.append(Seen(message.offset(), _text(message.key()), _text(message.value())))
         finally:
             consumer.close()
         return seen
@@ -132,7 +136,7 @@ class KafkaPython:
         finally:
             producer.close(TIMEOUT_SECONDS)
 
-    def consume(self, topic: str, count: int) -> list[Seen]:
+    def consume(self, topic: str, count: int, partition: int = 0) -> list[Seen]:
         from kafka import KafkaConsumer, TopicPartition
 
         consumer = KafkaConsumer(
@@ -140,11 +144,11 @@ class KafkaPython:
         )
         seen: list[Seen] = []
         try:
-            consumer.assign([TopicPartition(topic, 0)])
+            consumer.assign([TopicPartition(topic, partition)])
             deadline = time.monotonic() + TIMEOUT_SECONDS
             while len(seen) < count and time.monotonic() < deadline:
                 for records in consumer.poll(1000, max_records=count - len(seen)).values():
-                    seen += [Seen(each.offset, each.key.decode(), each.value.decode()) for each in records]
+                    seen += [Seen(each.offset, _text(each.key), _text(each.value)) for each in records]
         finally:
             consumer.close()
         return seen
@@ -175,22 +179,22 @@ class AioKafka:
             ]
             await asyncio.gather(*acks)
 
-    def consume(self, topic: str, count: int) -> list[Seen]:
-        return asyncio.run(self._consume(topic, count))
+    def consume(self, topic: str, count: int, partition: int = 0) -> list[Seen]:
+        return asyncio.run(self._consume(topic, count, partition))
 
-    async def _consume(self, topic: str, count: int) -> list[Seen]:
+    async def _consume(self, topic: str, count: int, partition: int) -> list[Seen]:
         from aiokafka import AIOKafkaConsumer, TopicPartition
 
         seen: list[Seen] = []
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self._bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
         )
-        consumer.assign([TopicPartition(topic, 0)])
+        consumer.assign([TopicPartition(topic, partition)])
         async with consumer, asyncio.timeout(TIMEOUT_SECONDS):
             while len(seen) < count:
                 found = await consumer.getmany(timeout_ms=1000, max_records=count - len(seen))
                 for records in found.values():
-                    seen += [Seen(each.offset, each.key.decode(), each.value.decode()) for each in records]
+                    seen += [Seen(each.offset, _text(each.key), _text(each.value)) for each in records]
         return seen
 
 
@@ -209,8 +213,8 @@ class JavaConsole:
         # The first question for a topic makes it; the answer to that is that it is not there, as Kafka's is.
         self._java.ask("console-producer", *words, stdin=lines, expected="=UNKNOWN_TOPIC_OR_PARTITION}")
 
-    def consume(self, topic: str, count: int) -> list[Seen]:
-        where = ("--topic", topic, "--partition", "0", "--offset", "earliest")
+    def consume(self, topic: str, count: int, partition: int = 0) -> list[Seen]:
+        where = ("--topic", topic, "--partition", str(partition), "--offset", "earliest")
         until = ("--max-messages", str(count), "--timeout-ms", str(TIMEOUT_SECONDS * 1000))
         told = self._java.ask("console-consumer", *where, *until, *self.shown("print.key", "print.offset"))
         seen = []
