@@ -6,8 +6,6 @@ key) or asks for a compression of its own; then, and only then, the bytes on dis
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, read_header
 from protocol.records.builder import build_batch
@@ -26,14 +24,22 @@ _CODECS = {
     "zstd": Compression.ZSTD,
 }
 
+
 def admit(
-    records: memoryview | bytes | None, config: TopicConfig, produce_version: int, now_ms: int
+    records: memoryview | bytes | None,
+    config: TopicConfig,
+    limits: ProduceLimits,
+    produce_version: int,
+    now_ms: int,
 ) -> tuple[memoryview, Batches]:
-    """The batch as it is to be appended, and its heads; KafkaError with Kafka's code if it may not be."""
+    """The batch as it is to be appended, and its heads; KafkaError with Kafka's code if it may not be.
+
+    `limits` are `limits_of(config)`, kept by the caller.
+    """
     if records is None or not len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD, "no records for this partition")
     buffer = records if isinstance(records, memoryview) else memoryview(bytearray(records))
-    batches = validate_produce(buffer, _limits_of(config), now_ms, produce_version)
+    batches = validate_produce(buffer, limits, now_ms, produce_version)
     if config.compression_type != "producer":
         wanted = _CODECS[config.compression_type]
         if batches[0][1].compression != wanted:
@@ -42,8 +48,8 @@ def admit(
     return buffer, batches
 
 
-@lru_cache(maxsize=1024)
-def _limits_of(config: TopicConfig) -> ProduceLimits:
+def limits_of(config: TopicConfig) -> ProduceLimits:
+    """What the topic's configuration says, in the words of `validate_produce`."""
     return ProduceLimits(
         max_message_bytes=config.max_message_bytes,
         log_append_time=config.log_append_time,

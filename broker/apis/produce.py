@@ -87,7 +87,13 @@ class _Produce:
             error = partition.replica.append_error(self._acks)
             if error is not None:
                 raise KafkaError(error)
-            buffer, batches = admit(data.records, partition.log.config, self._call.version, self._wall_ms)
+            buffer, batches = admit(
+                data.records,
+                partition.log.config,
+                partition.produce_limits,
+                self._call.version,
+                self._wall_ms,
+            )
             result = partition.append(buffer, batches, self._acks)
         except KafkaError as refusal:
             self._failed(answer, refusal.code, refusal.message, partition)

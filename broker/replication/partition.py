@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from broker.admission import limits_of
 from broker.purgatory import WaitingAck, WaitingAcks
 from broker.replication.follower import (
     APPEND,
@@ -42,6 +43,7 @@ from kraft.metadata.image import NO_LEADER, PartitionImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import PartitionData
 from protocol.records.batch import BatchHeader, CorruptBatch
+from protocol.records.validation import ProduceLimits
 from runtime.world import Clock, no_fault
 from storage.log import AppendResult, LogSlice, OffsetOutOfRange, PartitionLog
 
@@ -108,7 +110,7 @@ class PartitionHost:
 class Partition:
     """A replica of a partition that lives here. `topic_id` and `index` never change."""
 
-    __slots__ = ("_acks", "_host", "follower", "index", "log", "replica", "topic", "topic_id")
+    __slots__ = ("_acks", "_admitting", "_host", "follower", "index", "log", "replica", "topic", "topic_id")
 
     def __init__(
         self, topic: str, topic_id: bytes, log: PartitionLog, replica: Replica, host: PartitionHost
@@ -121,6 +123,7 @@ class Partition:
         self.follower = Follower(log, replica_fetch_backoff_ms=host.replica_fetch_backoff_ms)
         self._host = host
         self._acks: WaitingAcks[ErrorCode] = WaitingAcks()
+        self._admitting = (log.config, limits_of(log.config))
         log.set_high_watermark(replica.high_watermark)
 
     def __repr__(self) -> str:
@@ -151,6 +154,15 @@ class Partition:
         return len(self._acks)
 
     # -- producing
+
+    @property
+    def produce_limits(self) -> ProduceLimits:
+        """What a produced batch must keep to, as the topic is configured now."""
+        config, limits = self._admitting
+        if config is not self.log.config:
+            limits = limits_of(self.log.config)
+            self._admitting = (self.log.config, limits)
+        return limits
 
     def append(
         self, buffer: bytearray | memoryview, batches: Sequence[tuple[int, BatchHeader]], acks: int
