@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -48,6 +49,7 @@ def up(
         cluster.wait_ready(timeout)
         seconds = time.monotonic() - began
         typer.echo(f"ready after {seconds:.1f} s: bootstrap.servers={cluster.bootstrap_servers}")
+        typer.echo(_what_to_try(data))
     elif started:
         typer.echo(f"started {', '.join(started)}")
 
@@ -128,6 +130,19 @@ def logs(
             sys.stdout.write(file.read())
             sys.stdout.flush()
             time.sleep(0.2)
+
+
+def _what_to_try(data: Path) -> str:
+    """First steps with a cluster that is up, as they can be typed here."""
+    program = os.path.relpath(sys.argv[0]) if os.sep in sys.argv[0] else "barnabas"
+    where = "" if data == DEFAULT_DATA else f" --data {data}"
+    steps = (
+        f"{program} topics create events --partitions 3{where}",
+        f"echo hello | {program} produce events{where}",
+        f"{program} consume events --from-beginning --max-messages 1{where}",
+        f"{program} cluster kill broker-1{where}; {program} cluster status{where}",
+    )
+    return "\n".join(["try:", *(f"  {step}" for step in steps), f"logs are in {data / 'logs'}"])
 
 
 def _print_status(found: ClusterStatus) -> None:

@@ -140,7 +140,7 @@ class LocalCluster:
             if not missing:
                 return elapsed
             if elapsed > timeout_seconds:
-                raise ClusterError(f"not ready after {timeout_seconds:.0f} s: {missing}")
+                raise ClusterError(f"not ready after {timeout_seconds:.0f} s: {missing}{self._complaint()}")
             time.sleep(_POLL_SECONDS)
 
     def _refuse_dead(self) -> None:
@@ -235,12 +235,21 @@ class LocalCluster:
 
     def _last_words(self, node: Node) -> str:
         """The last line of a node's log that is about a failure, else the last one."""
+        lines = self._end_of_log(node)
+        return (_failures(lines) or lines or ["its log is empty"])[-1]
+
+    def _complaint(self) -> str:
+        """What a node last said about a failure, to go behind another message; may be nothing."""
+        for node in self.nodes:
+            if failures := _failures(self._end_of_log(node)):
+                return f"; {node.name} says: {failures[-1]}"
+        return ""
+
+    def _end_of_log(self, node: Node) -> list[str]:
         try:
-            lines = self.layout.log_file(node).read_text(errors="replace").splitlines()[-200:]
+            return self.layout.log_file(node).read_text(errors="replace").splitlines()[-200:]
         except OSError:
-            return "it left no log"
-        failures = [line for line in lines if " ERROR " in line or " CRITICAL " in line]
-        return (failures or lines or ["its log is empty"])[-1]
+            return []
 
     @contextlib.contextmanager
     def _only_one(self) -> Iterator[None]:
@@ -253,6 +262,10 @@ class LocalCluster:
             yield
         finally:
             os.close(descriptor)
+
+
+def _failures(lines: Sequence[str]) -> list[str]:
+    return [line for line in lines if " ERROR " in line or " CRITICAL " in line]
 
 
 def code_environment() -> dict[str, str]:

@@ -20,7 +20,8 @@ def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:
     async def run(stop: trio.Event, *, task_status: trio.TaskStatus[None]) -> None:
         if values.get("broker.rack") == "falls-over":
             raise OSError("the port is taken")
-        logging.getLogger("fake").info("serving")
+        if values.get("broker.rack") == "complains":
+            logging.getLogger("fake").error("something is wrong")
         task_status.started()
         if values.get("broker.rack") != "never-leaves":
             await stop.wait()

@@ -137,6 +137,17 @@ def test_a_node_that_falls_over_at_the_start_is_told_with_its_last_words(tmp_pat
     cluster.down()
 
 
+def test_a_cluster_that_does_not_get_ready_is_told_with_what_a_node_says(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path, {"broker.rack": "complains"})
+    cluster.up()
+    try:
+        cluster.wait_for_log("broker-1", "something is wrong")
+        with pytest.raises(ClusterError, match=r"not ready after 0 s: .*; broker-1 says: .*something is wrong"):
+            cluster.wait_ready(timeout_seconds=0.1)
+    finally:
+        cluster.down()
+
+
 def test_nodes_are_nobodys_children_and_lead_their_own_sessions(cluster: FakeCluster) -> None:
     cluster.up()
     for node in cluster.nodes:
