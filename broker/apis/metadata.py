@@ -31,6 +31,8 @@ TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11
 
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
+TOPIC_IDS_FROM_VERSION = 12
+
 _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -41,6 +43,9 @@ def topic_name_is_legal(name: str) -> bool:
 
 def metadata(broker: BrokerServices, call: Call) -> None:
     request: MetadataRequest = call.message
+    if call.version < TOPIC_IDS_FROM_VERSION and (unknowable := _asked_by_id(request)):
+        call.answer(MetadataResponse(topics=unknowable))
+        return
     listener_name = call.request.listener_name
     nodes = broker.metadata.alive_nodes(listener_name)
     topics = list(_asked_topics(broker, request, call.version, nodes))
@@ -59,6 +64,16 @@ def metadata(broker: BrokerServices, call: Call) -> None:
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
     call.answer(response)
+
+
+def _asked_by_id(request: MetadataRequest) -> list[MetadataResponseTopic]:
+    """A refusal of every topic, if any is asked for by its id: versions 10 and 11 have the field, but no such
+    question.
+    """
+    topics = request.topics or []
+    if all(topic.name is not None and topic.topic_id == ZERO_UUID for topic in topics):
+        return []
+    return [_failed(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id) for topic in topics]
 
 
 def _controller_for_clients(broker: BrokerServices, nodes: dict[int, Node]) -> int:
