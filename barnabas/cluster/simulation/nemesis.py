@@ -1,16 +1,17 @@
 """The nemesis: breaks things for a while, within what the model allows, and counts what took hold.
 
-The model (RE-10, RE-11): acknowledged records survive while one member of ISR or ELR lives. To the controller a
-broker that did not stop in good order may have lost something (KIP-966), whether it did or not. So, in every
-partition: nobody loses its power or disk unless another member lives on; and while somebody who lost something
-still counts as a member, the last other one that lives may not die. Everything else may happen at any time; it
-costs availability only.
+The model (RE-10, RE-11, KIP-966): min.insync.replicas = m keeps acknowledged records through m - 1 losses at a
+time, for so many members of ISR and ELR have each of them. To the controller a broker that did not stop in good
+order may have lost something, whether it did or not. So, in every partition: one broker at most may lose its
+power or disk until it has registered anew, only where m is 2 or more, and while another member lives on; and as
+long as it counts as a member, the last other one that lives may not be killed. Everything else may happen at any
+time; it costs availability only.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,7 +95,9 @@ class Nemesis:
 
     async def _one(self, kind: str, limit: trio.CapacityLimiter) -> None:
         async with limit:
+            self.universe.trace(f"nemesis: {kind}")
             held = await _FAULTS[kind](self)
+            self.universe.trace(f"nemesis: {kind} is over{'' if held else ', to no effect'}")
         if held:
             self.took_hold += 1
             self.findings.count(f"fault: {kind}")
@@ -145,22 +148,29 @@ class Nemesis:
         leaders = self.watch.quorum.leaders
         return leaders[max(leaders)] if leaders else -1
 
-    def _partitions(self) -> list[PartitionImage]:
-        topics = self.watch.quorum.image.topics.by_name.values()
-        return [partition for topic in topics for partition in topic.partitions.values()]
+    def _partitions(self) -> Iterator[tuple[int, PartitionImage]]:
+        """(min.insync.replicas, state) of each partition."""
+        topics = self.watch.quorum.image.topics.by_name
+        for plan in self.plan.topics:
+            if plan.name in topics:
+                for partition in topics[plan.name].partitions.values():
+                    yield min(int(plan.configs["min.insync.replicas"]), len(partition.replicas)), partition
 
     def may_die(self, node: SimulatedNode, *, losing: bool = False) -> bool:
         """Whether the model allows this node to die now, and to lose what it has not synced (or everything)."""
         if not node.node.is_broker:
             return True
         lossy = self.watch.partitions.lossy
-        for partition in self._partitions():
-            members = {*partition.isr, *partition.elr}
+        for min_isr, partition in self._partitions():
             if node.node.id not in partition.replicas:
                 continue
-            if not losing and not any(member in lossy for member in (*members, *partition.last_known_elr)):
-                continue
-            if not any(
+            members = (*partition.isr, *partition.elr)
+            others_lost = any(
+                member in lossy and member != node.node.id for member in (*members, *partition.last_known_elr)
+            )
+            if losing and (min_isr < 2 or others_lost):
+                return False
+            if (losing or others_lost) and not any(
                 member != node.node.id and member not in lossy and self._lives_on(member) for member in members
             ):
                 return False
@@ -294,10 +304,7 @@ class Nemesis:
             await trio.sleep(0.5)
 
     async def restart_all(self) -> bool:
-        members = [
-            member for partition in self._partitions() for member in (*partition.isr, *partition.elr, *partition.last_known_elr)
-        ]
-        if any(member in self.watch.partitions.lossy for member in members):
+        if self.watch.partitions.lossy:
             return False
         nodes = [node for node in self.cluster.nodes.values() if node.running and node.node.name not in self._busy]
         for node in nodes:

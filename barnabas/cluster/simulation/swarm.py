@@ -94,7 +94,9 @@ def draw_plan(chance: Stream) -> Plan:
         "auto.create.topics.enable": "false",
         "leader.imbalance.check.interval.seconds": str(chance.choice((5, 300))),
     }
-    topics = tuple(_draw_topic(chance, f"topic-{index}") for index in range(chance.randint(2, 4)))
+    # Where a topic is kept on one broker, or acknowledged by one, nothing may be lost: see `nemesis`.
+    durable = chance.random() < 0.6
+    topics = tuple(_draw_topic(chance, f"topic-{index}", durable) for index in range(chance.randint(2, 4)))
     return Plan(
         settings=settings,
         topics=topics,
@@ -112,10 +114,9 @@ def draw_plan(chance: Stream) -> Plan:
     )
 
 
-def _draw_topic(chance: Stream, name: str) -> TopicPlan:
-    replication_factor, min_isr = chance.choice(((3, 2), (3, 2), (3, 2), (3, 1), (2, 2), (2, 1), (1, 1)))
-    if name == "topic-0":
-        replication_factor, min_isr = 3, 2
+def _draw_topic(chance: Stream, name: str, durable: bool) -> TopicPlan:
+    shapes = ((3, 2), (3, 2), (3, 2), (2, 2)) if durable else ((3, 2), (3, 1), (2, 2), (2, 1), (1, 1))
+    replication_factor, min_isr = (3, 2) if name == "topic-0" else chance.choice(shapes)
     configs = {"min.insync.replicas": str(min_isr)}
     if chance.random() < 0.2:
         configs["message.timestamp.type"] = "LogAppendTime"

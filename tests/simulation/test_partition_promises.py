@@ -1,0 +1,287 @@
+"""The promises of replication catch each way to break them, and let its legal neighbour pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from barnabas.cluster.simulation.findings import Findings
+from barnabas.cluster.simulation.invariants.partitions import LeaderView, PartitionKey, PartitionPromises
+from kraft.metadata.delta import MetadataDelta, TopicDelta
+from kraft.metadata.image import (
+    EMPTY_IMAGE,
+    BrokerImage,
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+    TopicsImage,
+)
+
+from .fake_logs import Disks, FakeLog
+
+pytestmark = pytest.mark.feature("RE-10", "RE-21", "FI-11")
+
+KEY = PartitionKey("topic", 0)
+TOPIC_ID = bytes([7] * 16)
+START = PartitionImage(
+    replicas=(1, 2, 3), directories=(bytes(16),) * 3, isr=(1, 2, 3), leader=1, leader_epoch=1, partition_epoch=1
+)
+
+
+class Partition:
+    """Three replicas of one partition, of which a story is told."""
+
+    def __init__(self) -> None:
+        self.findings = Findings(lambda: 0.0)
+        self.disks = Disks()
+        self.image = EMPTY_IMAGE
+        self.promises = PartitionPromises(self.findings, self.disks.content, lambda: self.image)
+        self.logs: dict[int, FakeLog] = {}
+        self.register(1, 2, 3, epoch=1)
+        self.becomes(START)
+        for node_id in (1, 2, 3):
+            self.open(node_id, self.disks.log(f"log-{node_id}"))
+
+    @property
+    def state(self) -> PartitionImage:
+        return self.image.topics.by_name["topic"].partitions[0]
+
+    def open(self, node_id: int, log: FakeLog) -> None:
+        self.logs[node_id] = log
+        self.promises.opened(KEY, node_id, log)
+
+    def restart(self, node_id: int) -> FakeLog:
+        old, new = self.logs[node_id], self.disks.log(f"log-{node_id}")
+        new.segment.content, new.log_end_offset, new.epochs = old.segment.content, old.log_end_offset, old.epochs
+        return new
+
+    def register(self, *broker_ids: int, epoch: int) -> None:
+        before = self.image
+        brokers = {id: BrokerImage(id, epoch, bytes(16), {}, {}, fenced=False) for id in broker_ids}
+        cluster = ClusterImage({**before.cluster.brokers, **brokers})
+        self.image = replace(before, cluster=cluster)
+        self.promises.metadata_changed(MetadataDelta(before, self.image, changed_brokers=dict(brokers)))
+
+    def becomes(self, partition: PartitionImage) -> None:
+        before = self.image
+        topic = TopicImage("topic", TOPIC_ID, {0: partition})
+        self.image = replace(before, topics=TopicsImage({"topic": topic}, {TOPIC_ID: topic}))
+        delta = TopicDelta(TOPIC_ID, "topic", before.topics.by_name.get("topic"), topic, {0: partition})
+        self.promises.metadata_changed(MetadataDelta(before, self.image, {TOPIC_ID: delta}))
+
+    def changes(self, **fields: object) -> None:
+        self.becomes(replace(self.state, partition_epoch=self.state.partition_epoch + 1, **fields))  # type: ignore[arg-type]
+
+    def append(self, epoch: int, value: str, to: tuple[int, ...] = (1, 2, 3)) -> None:
+        for node_id in to:
+            self.logs[node_id].append(epoch, value)
+
+    def commit(self, node_id: int, offset: int) -> None:
+        self.logs[node_id].high_watermark = offset
+        self.promises.high_watermark_moved(KEY, node_id, self.logs[node_id])
+
+    def cut(self, node_id: int, offset: int) -> None:
+        self.promises.truncated(KEY, node_id, self.logs[node_id].cut(offset))
+
+    @property
+    def broken(self) -> str:
+        return "; ".join(self.findings.broken)
+
+
+@pytest.fixture
+def partition() -> Partition:
+    return Partition()
+
+
+def test_a_record_is_committed_everywhere(partition: Partition) -> None:
+    partition.append(1, "a")
+    for node_id in (1, 2, 3):
+        partition.commit(node_id, 1)
+    partition.promises.acked(KEY, 0, b"a")
+    partition.promises.consumed(KEY, 0, b"a")
+    partition.promises.check_replicas_equal(KEY, (1, 2, 3))
+    assert partition.broken == ""
+
+
+def test_an_isr_member_lacks_what_is_committed(partition: Partition) -> None:
+    partition.append(1, "a", to=(1, 2))
+    partition.commit(1, 1)
+    assert "3 is in ISR or ELR and ends at 0, below the committed 1" in partition.broken
+
+
+def test_a_replica_outside_may_lack_it(partition: Partition) -> None:
+    partition.changes(isr=(1, 2))
+    partition.append(1, "a", to=(1, 2))
+    partition.commit(1, 1)
+    assert partition.broken == ""
+    partition.changes(isr=(1, 2, 3))
+    assert "3 is in ISR or ELR" in partition.broken
+
+
+def test_an_eligible_leader_must_have_it(partition: Partition) -> None:
+    partition.append(1, "a", to=(1, 2))
+    partition.changes(isr=(1,), elr=(2,))
+    partition.commit(1, 1)
+    assert partition.broken == ""
+    partition.changes(isr=(1,), elr=(2, 3))
+    assert "3 is in ISR or ELR" in partition.broken
+
+
+def test_replicas_part_below_the_high_watermark(partition: Partition) -> None:
+    partition.append(1, "a", to=(1, 3))
+    partition.append(1, "b", to=(2,))
+    partition.commit(1, 1)
+    assert "replica 2 holds" in partition.broken
+
+
+def test_replicas_may_part_above_it(partition: Partition) -> None:
+    partition.append(1, "a")
+    partition.append(1, "b", to=(1,))
+    partition.append(2, "c", to=(2, 3))
+    for node_id in (1, 2, 3):
+        partition.commit(node_id, 1)
+    partition.cut(1, 1)
+    assert partition.broken == ""
+
+
+def test_committed_records_are_cut(partition: Partition) -> None:
+    partition.append(1, "a")
+    partition.append(1, "b")
+    partition.commit(1, 1)
+    partition.cut(2, 1)
+    assert partition.broken == ""
+    partition.cut(2, 0)
+    assert "replica 2 had all below 1, and ends at 0 after it was truncated" in partition.broken
+
+
+def test_a_recovery_that_forgets(partition: Partition) -> None:
+    partition.append(1, "a")
+    partition.append(1, "b")
+    partition.commit(1, 1)
+    partition.open(2, partition.restart(2).cut(1))  # torn, but not below what was committed
+    assert partition.broken == ""
+    partition.open(2, partition.restart(2).cut(0))
+    assert "ends at 0 after recovery" in partition.broken
+
+
+def test_who_lost_its_tail_must_leave_the_isr(partition: Partition) -> None:
+    partition.append(1, "a")
+    partition.commit(1, 1)
+    partition.promises.broker_lost_something(2)
+    partition.open(2, partition.restart(2).cut(0))
+    assert partition.broken == ""  # nobody can know yet
+    partition.register(2, epoch=5)
+    assert "2 is in ISR or ELR and ends at 0, below the committed 1, after it registered" in partition.broken
+
+
+def test_who_lost_its_tail_and_left_the_isr(partition: Partition) -> None:
+    partition.append(1, "a")
+    partition.commit(1, 1)
+    partition.promises.broker_lost_something(2)
+    partition.open(2, partition.restart(2).cut(0))
+    partition.changes(isr=(1, 3))
+    partition.register(2, epoch=5)
+    partition.logs[2].append(1, "a")
+    partition.changes(isr=(1, 2, 3))
+    assert partition.broken == ""
+    assert partition.promises.lossy == {}
+
+
+def test_two_leaders_in_an_epoch(partition: Partition) -> None:
+    members = frozenset({1, 2, 3})
+    partition.promises.leads(KEY, LeaderView(1, 4, 0, members))
+    partition.promises.leads(KEY, LeaderView(2, 5, 0, members))
+    partition.promises.leads(KEY, LeaderView(1, 4, 0, members))  # deposed, and does not know it yet
+    assert partition.broken == ""
+    partition.promises.leads(KEY, LeaderView(2, 4, 0, members))
+    assert "1 and 2 both lead in epoch 4" in partition.broken
+
+
+def test_a_high_watermark_that_runs_ahead(partition: Partition) -> None:
+    partition.append(1, "a", to=(1, 2))
+    partition.promises.leads(KEY, LeaderView(1, 1, 1, frozenset({1, 2})))
+    assert partition.broken == ""
+    partition.promises.leads(KEY, LeaderView(1, 2, 1, frozenset({1, 2, 3})))
+    assert "leader 1 commits up to 1, 3 ends at 0" in partition.broken
+
+
+def test_a_high_watermark_that_falls(partition: Partition) -> None:
+    partition.append(1, "a")
+    partition.promises.leads(KEY, LeaderView(1, 1, 1, frozenset({1})))
+    partition.promises.leads(KEY, LeaderView(2, 2, 0, frozenset({2})))  # a new leader may know less
+    assert partition.broken == ""
+    partition.promises.leads(KEY, LeaderView(1, 1, 0, frozenset({1})))
+    assert "fell from 1 to 0" in partition.broken
+
+
+def test_epochs_that_do_not_fit_the_records(partition: Partition) -> None:
+    partition.append(1, "a")
+    partition.append(2, "b")
+    partition.logs[3].epochs.listed = [(1, 0), (2, 1), (3, 2)]  # announced, nothing written yet
+    for node_id in (1, 3):
+        partition.commit(node_id, 2)
+    assert partition.broken == ""
+    partition.append(2, "c")
+    partition.logs[2].epochs.listed = [(1, 0)]
+    partition.commit(1, 3)
+    assert "replica 2 has the epochs [(1, 0)]" in partition.broken
+
+
+def test_epochs_that_do_not_rise(partition: Partition) -> None:
+    partition.append(1, "a")
+    partition.logs[1].epochs.listed = [(2, 0), (1, 1)]
+    partition.commit(1, 1)
+    assert "do not rise" in partition.broken
+
+
+@pytest.mark.parametrize(
+    ("change", "promise"),
+    [
+        (replace(START, partition_epoch=2, isr=(1, 2, 4)), "not all of the ISR are replicas"),
+        (replace(START, partition_epoch=2, isr=(1, 2), elr=(2,)), "ISR and ELR overlap"),
+        (replace(START, partition_epoch=2, isr=(2, 3)), "the leader is not in the ISR"),
+        (replace(START, partition_epoch=1), "epochs went back"),
+        (replace(START, partition_epoch=2, leader_epoch=0), "epochs went back"),
+        (replace(START, partition_epoch=2, leader=2), "another leader in the same epoch"),
+    ],
+)
+def test_metadata_that_cannot_be(partition: Partition, change: PartitionImage, promise: str) -> None:
+    partition.becomes(change)
+    assert promise in partition.broken
+
+
+def test_metadata_that_can_be(partition: Partition) -> None:
+    partition.changes(isr=(1,), elr=(2,))
+    partition.changes(leader=-1, isr=(), elr=(1, 2), leader_epoch=2)
+    partition.changes(leader=2, isr=(2,), elr=(1,), leader_epoch=3)
+    assert partition.broken == ""
+    assert partition.findings.counts["isr shrinks"] == 2
+    assert partition.findings.counts["partition elections"] == 1
+
+
+@pytest.mark.parametrize(("offset", "value"), [(1, b"a"), (0, b"b")])
+def test_an_ack_for_what_is_not_committed(partition: Partition, offset: int, value: bytes) -> None:
+    partition.append(1, "a")
+    partition.append(1, "b")
+    partition.commit(1, 1)
+    partition.promises.acked(KEY, 0, b"a")
+    assert partition.broken == ""
+    partition.promises.acked(KEY, offset, value)
+    assert "was acked at" in partition.broken
+
+
+def test_a_consumer_sees_what_is_not_committed(partition: Partition) -> None:
+    partition.append(1, "a")
+    partition.promises.consumed(KEY, 0, b"a")
+    assert "a consumer was given" in partition.broken
+
+
+def test_replicas_that_are_not_equal_at_the_end(partition: Partition) -> None:
+    partition.append(1, "a")
+    partition.commit(1, 1)
+    partition.append(1, "b", to=(3,))
+    partition.promises.check_replicas_equal(KEY, (1, 2))
+    assert partition.broken == ""
+    partition.promises.check_replicas_equal(KEY, (1, 2, 3))
+    assert "3 ends at 2, committed is up to 1" in partition.broken

@@ -1,0 +1,91 @@
+"""Whole clusters, one universe for each seed: everything breaks, and every promise is kept.
+
+`make simulate SEEDS=…` runs more of them, and replays one that failed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from barnabas.cluster.simulate import ENOUGH_SEEDS, MUST_HAPPEN, Summary, describe_failure, main, parse_seeds
+from barnabas.cluster.simulation.seed import LEAST_ACKS, LEAST_FAULTS, LEAST_SECONDS, SeedReport, run_seed
+from barnabas.cluster.simulation.swarm import Plan
+
+BLOCKS = 15
+SEEDS_IN_A_BLOCK = 10
+ROOT = Path(__file__).resolve().parents[2]
+
+REPLAY = """
+from barnabas.cluster.simulation.seed import run_seed
+report = run_seed({seed})
+print(report.digest, report.counts, report.broken)
+"""
+
+
+@pytest.mark.feature("FI-05", "FI-06", "FI-07", "FI-08", "RE-10", "RE-11", "RE-21", "KR-17")
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_promise_is_kept(block: int) -> None:
+    for seed in range(1 + block * SEEDS_IN_A_BLOCK, 1 + (block + 1) * SEEDS_IN_A_BLOCK):
+        report = run_seed(seed)
+        assert report.passed, describe_failure(report)
+        assert report.simulated_seconds >= LEAST_SECONDS
+        assert report.counts["acks"] >= LEAST_ACKS
+        assert sum(count for what, count in report.counts.items() if what.startswith("fault: ")) >= LEAST_FAULTS
+
+
+@pytest.mark.feature("FI-05")
+def test_a_seed_replays_exactly_in_other_processes() -> None:
+    def replay(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+        script = REPLAY.format(seed=4)
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=True
+        )
+        return done.stdout
+
+    first = replay("1")
+    assert first == replay("77")
+    assert "'acks'" in first
+
+
+def test_seeds_differ() -> None:
+    assert run_seed(4, changes={"phase_seconds": 1.0}).digest != run_seed(5, changes={"phase_seconds": 1.0}).digest
+
+
+def report_of(seed: int, counts: dict[str, int], *broken: str) -> SeedReport:
+    return SeedReport(seed, Plan({}, (), (0, 0), (0, 0)), list(broken), counts)
+
+
+@pytest.mark.feature("FI-05")
+def test_a_summary_fails_for_what_never_happened() -> None:
+    summary = Summary()
+    everything = dict.fromkeys(MUST_HAPPEN, 1)
+    for seed in range(ENOUGH_SEEDS):
+        summary.add(report_of(seed, everything))
+    assert summary.never == [] and "every promise was kept" in list(summary.lines())
+    missing = Summary()
+    for seed in range(ENOUGH_SEEDS):
+        assert missing.never == []
+        missing.add(report_of(seed, everything | {"log truncations": 0}))
+    assert missing.never == ["log truncations"]
+    assert "never happened: log truncations" in list(missing.lines())
+
+
+def test_a_summary_names_the_seeds_that_failed() -> None:
+    summary = Summary()
+    summary.add(report_of(3, {}))
+    summary.add(report_of(8, {}, "a promise"))
+    assert list(summary.lines())[-1] == "failed: 8"
+
+
+def test_which_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse_seeds("7") == [7]
+    assert parse_seeds("3,8,20-22") == [3, 8, 20, 21, 22]
+    with pytest.raises(SystemExit):
+        main(["--seeds", "some"])
+    assert "--seeds" in capsys.readouterr().err
