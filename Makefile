@@ -5,6 +5,7 @@
 #   make status | down | clean   clean also removes the data
 #   make demo                    lose a leader and the active controller under load, and no record
 #   make check | test | compat   style and types | our tests | other people's clients
+#   make docker-test             docker-compose.yml for real; needs a docker daemon
 #   make simulate SEEDS=1-200    whole clusters under faults, one universe for each seed
 
 DATA ?= .cluster
@@ -21,10 +22,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: up down status clean demo check test compat simulate help features bench
+.PHONY: up down status clean demo check test compat docker-test simulate help features bench
 
 help:
-	@sed -n '3,8s/^# \{0,1\}//p' Makefile
+	@sed -n '3,9s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -68,11 +69,14 @@ check: .venv/installed-dev
 	@$(BIN)/mypy
 
 test: .venv/installed-dev
-	@$(BIN)/pytest -n auto -m "not compat and not slow" $(ARGS)
+	@$(BIN)/pytest -n auto -m "not compat and not docker and not slow" $(ARGS)
 
 compat: .venv/installed-compat
 	@tests/compat/install.sh
 	@$(BIN)/pytest tests/compat -m compat $(ARGS)
+
+docker-test: .venv/installed-compat
+	@$(BIN)/pytest tests/docker -m docker -rs $(ARGS)
 
 features: .venv/installed-dev
 	@$(BIN)/python docs/make_features.py

@@ -1,0 +1,264 @@
+"""docker-compose.yml for real: six containers come up, clients on this machine write and read, nodes are killed,
+paused and stopped under load, and no acked record is lost.
+
+The tests are one story and run in this order: each leaves six healthy containers to the next.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from barnabas.cluster.probe import NoAnswer
+
+from tests.docker.composed import CONTROLLERS, IMAGE, NODES, ComposedCluster, no_docker
+
+pytestmark = [pytest.mark.docker, pytest.mark.feature("OP-01")]
+
+TIME_LIMIT_SECONDS = 360.0
+CLUSTER_ID = "tests-of-the-composeQQ"
+SESSION_SECONDS = 5.0
+"""`broker.session.timeout.ms` in cluster-configs/compose."""
+SLACK_SECONDS = 5.0
+"""What a busy machine may add to any gap."""
+
+Note = Callable[[str], None]
+
+
+@pytest.fixture(scope="module")
+def cluster(request: pytest.FixtureRequest, note: Note) -> Iterator[ComposedCluster]:
+    if why := no_docker():
+        pytest.skip(why)
+    pytest.importorskip("confluent_kafka")
+    cluster = ComposedCluster(f"barnabas-test-{os.getpid()}", CLUSTER_ID, TIME_LIMIT_SECONDS)
+    failed_before = request.session.testsfailed
+    began = time.monotonic()
+    try:
+        cluster.compose("build")
+        built = time.monotonic()
+        cluster.compose("up", "--detach")
+        up = time.monotonic()
+        cluster.wait_healthy(60)
+        note(f"build {built - began:.1f} s, up {up - built:.1f} s, six healthy {time.monotonic() - up:.1f} s later")
+        yield cluster
+    finally:
+        try:
+            if request.session.testsfailed > failed_before or cluster.health() != dict.fromkeys(NODES, "healthy"):
+                print(cluster.compose("logs", "--no-color", "--tail", "60"))
+        finally:
+            cluster.remove()
+    note(f"all of it took {time.monotonic() - began:.0f} s")
+
+
+def create_topic(cluster: ComposedCluster, name: str) -> None:
+    """One partition on three brokers, which every broker knows of."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic(name, 1, 3)], request_timeout=20)[name].result(30)
+    wait_in_sync(cluster, name)
+
+
+def wait_in_sync(cluster: ComposedCluster, topic: str) -> float:
+    """Until all three replicas are in the ISR; seconds."""
+    return cluster.wait_for(f"three replicas of {topic} are in sync", lambda: len(isr_of(cluster, topic)) == 3, 40)
+
+
+def partition_of(cluster: ComposedCluster, topic: str) -> tuple[int, list[int]]:
+    """Leader and ISR."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    try:
+        partitions = admin.list_topics(topic, timeout=5).topics[topic].partitions
+    except KafkaException:
+        return -1, []
+    return (partitions[0].leader, partitions[0].isrs) if 0 in partitions else (-1, [])
+
+
+def isr_of(cluster: ComposedCluster, topic: str) -> list[int]:
+    return partition_of(cluster, topic)[1]
+
+
+def leader_of(cluster: ComposedCluster, topic: str) -> str:
+    leader, _ = partition_of(cluster, topic)
+    assert leader > 0, f"nobody leads {topic}"
+    return f"broker-{leader}"
+
+
+def test_every_broker_knows_the_three_and_tells_clients_the_published_ports(cluster: ComposedCluster) -> None:
+    for port in cluster.ports:
+        told = cluster.described(port)
+        assert told.cluster_id == CLUSTER_ID
+        assert {(each.broker_id, each.host, each.port) for each in told.brokers} == {
+            (number, "127.0.0.1", port) for number, port in enumerate(cluster.ports, start=1)
+        }
+
+
+def test_nodes_run_as_nobody_in_particular_and_own_their_data(cluster: ComposedCluster) -> None:
+    for node in ("broker-1", "controller-101"):
+        container = cluster.container(node)
+        assert cluster.docker("exec", container, "id", "-un").strip() == "barnabas"
+        owner = cluster.docker("exec", container, "stat", "-c", "%U", "/var/lib/barnabas", "/var/lib/barnabas/data")
+        assert owner.split() == ["barnabas", "barnabas"]
+        first = cluster.docker("exec", container, "cat", "/proc/1/cmdline")
+        assert first.startswith("python\0-P\0-m\0"), "the node itself gets the signals"
+    assert cluster.inspect("broker-1", "{{len .Mounts}} {{(index .Mounts 0).Name}}") == f"1 {cluster.project}_broker-1"
+
+
+def test_a_client_on_this_machine_writes_and_reads_a_thousand_records(cluster: ComposedCluster) -> None:
+    from confluent_kafka import Producer
+
+    from tests.docker.load import read_all
+
+    create_topic(cluster, "thousand")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    errors = []
+    for number in range(1000):
+        producer.produce("thousand", b"%d" % number, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(30) == 0
+    assert errors == [None] * 1000
+    assert read_all(cluster.bootstrap_servers, "thousand") == {number: b"%d" % number for number in range(1000)}
+
+
+def test_the_leader_is_killed(cluster: ComposedCluster, note: Note) -> None:
+    from tests.docker.load import Load
+
+    create_topic(cluster, "leader-killed")
+    with Load(cluster.bootstrap_servers, "leader-killed") as load:
+        load.run_for(3)
+        leader = leader_of(cluster, "leader-killed")
+        cluster.signal("KILL", leader)
+        load.run_for(SESSION_SECONDS + 4)
+        assert cluster.inspect(leader, "{{.State.Status}}") == "exited", "what was killed on purpose stays dead"
+        cluster.start(leader)
+        returned = wait_in_sync(cluster, "leader-killed")
+        load.run_for(1)
+    tell(note, f"kill -9 {leader}, the leader; in sync {returned:.1f} s after its start", load)
+    assert load.longest_gap() < SESSION_SECONDS + SLACK_SECONDS
+
+
+def test_the_active_controller_is_killed(cluster: ComposedCluster, note: Note) -> None:
+    from tests.docker.load import Load
+
+    create_topic(cluster, "controller-killed")
+    active = cluster.active_controller()
+    assert active in CONTROLLERS
+    with Load(cluster.bootstrap_servers, "controller-killed") as load:
+        load.run_for(2)
+        cluster.signal("KILL", active)
+        took = cluster.wait_for("another controller is active", lambda: cluster.active_controller() != active, 15)
+        began = time.monotonic()
+        create_topic(cluster, "made-by-the-next")
+        created = time.monotonic() - began
+        load.run_for(2)
+        cluster.start(active)
+    cluster.wait_healthy()
+    tell(note, f"kill -9 {active}, the active one; another after {took:.1f} s, a topic {created:.1f} s later", load)
+    assert load.longest_gap() < SLACK_SECONDS, "writes need no controller"
+
+
+def test_the_leader_is_paused_for_twenty_seconds(cluster: ComposedCluster, note: Note) -> None:
+    from tests.docker.load import Load
+
+    create_topic(cluster, "leader-paused")
+    with Load(cluster.bootstrap_servers, "leader-paused") as load:
+        load.run_for(3)
+        leader = leader_of(cluster, "leader-paused")
+        container = cluster.container(leader)
+        cluster.docker("pause", container)
+        try:
+            load.run_for(20)
+        finally:
+            cluster.docker("unpause", container)
+        returned = wait_in_sync(cluster, "leader-paused")
+        load.run_for(2)
+    cluster.wait_healthy()
+    tell(note, f"{leader}, the leader, paused for 20 s; in sync {returned:.1f} s after it went on", load)
+    assert load.longest_gap() < SESSION_SECONDS + 2 * SLACK_SECONDS, "others took over long before it went on"
+
+
+def test_the_leader_is_stopped_in_good_order(cluster: ComposedCluster, note: Note) -> None:
+    from tests.docker.load import Load
+
+    create_topic(cluster, "leader-stopped")
+    with Load(cluster.bootstrap_servers, "leader-stopped") as load:
+        load.run_for(3)
+        leader = leader_of(cluster, "leader-stopped")
+        began = time.monotonic()
+        cluster.docker("stop", "--time", "40", cluster.container(leader))
+        stopped = time.monotonic() - began
+        assert cluster.inspect(leader, "{{.State.Status}} {{.State.ExitCode}}") == "exited 0"
+        load.run_for(2)
+        cluster.start(leader)
+        wait_in_sync(cluster, "leader-stopped")
+    tell(note, f"{leader}, the leader, stopped in {stopped:.1f} s", load)
+    assert load.longest_gap() < SLACK_SECONDS / 2, "leaderships were handed over before it went"
+
+
+def test_all_six_are_killed_at_once_and_go_on(cluster: ComposedCluster, note: Note) -> None:
+    from tests.docker.load import Load
+
+    create_topic(cluster, "all-killed")
+    with Load(cluster.bootstrap_servers, "all-killed") as load:
+        load.run_for(2)
+        cluster.signal("KILL", *NODES)
+        began = time.monotonic()
+        cluster.start(*NODES)
+        wait_in_sync(cluster, "all-killed")
+        took = time.monotonic() - began
+        load.run_for(2)
+    cluster.wait_healthy()
+    tell(note, f"kill -9 of all six; in sync {took:.1f} s after their start", load)
+
+
+def test_data_outlives_the_containers_and_is_nobody_elses(cluster: ComposedCluster, note: Note) -> None:
+    from tests.docker.load import read_all
+
+    began = time.monotonic()
+    cluster.compose("stop")
+    stopped = time.monotonic() - began
+    assert {node: cluster.inspect(node, "{{.State.ExitCode}}") for node in NODES} == dict.fromkeys(NODES, "0")
+    cluster.compose("down")
+    assert cluster.containers() == {}
+
+    elsewhere = ["--volume", f"{cluster.project}_broker-1:/var/lib/barnabas", "--env", "CLUSTER_ID=another"]
+    refused = subprocess.run(
+        ["docker", "run", "--rm", *elsewhere, IMAGE, "broker-1"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines() == [f"/var/lib/barnabas/data is of cluster {CLUSTER_ID}, not another"]
+
+    cluster.compose("up", "--detach")
+    healthy = cluster.wait_healthy()
+    note(f"all six stopped in good order in {stopped:.1f} s; with the old data six healthy {healthy:.1f} s after up")
+    cluster.wait_for("three brokers are there again", lambda: brokers_told(cluster) == {1, 2, 3}, 30)
+    wait_in_sync(cluster, "thousand")
+    assert read_all(cluster.bootstrap_servers, "thousand") == {number: b"%d" % number for number in range(1000)}
+    assert cluster.described(cluster.ports[0]).cluster_id == CLUSTER_ID
+
+
+def brokers_told(cluster: ComposedCluster) -> set[int]:
+    try:
+        return {each.broker_id for each in cluster.described(cluster.ports[0]).brokers}
+    except NoAnswer:
+        return set()
+
+
+def tell(note: Note, what: str, load: object) -> None:
+    """Note the gap, and hold every ack against what is there."""
+    from tests.docker.load import Load
+
+    assert isinstance(load, Load)
+    losses = load.losses()
+    note(
+        f"{what}: longest time without an ack {load.longest_gap() * 1000:.0f} ms, {len(load.acked)} acked, "
+        f"{len(load.unknown)} of unknown fate, {len(losses)} lost"
+    )
+    assert len(load.acked) > 200
+    assert losses == []
