@@ -24,6 +24,8 @@ from runtime.world import World
 
 log = logging.getLogger("kraft.controller")
 
+DEPOSED_PAUSE_MS = 100
+
 Answer = Callable[[Message | None], None]
 """Takes the response once it may go; None when this is not the active controller (any more)."""
 
@@ -186,5 +188,7 @@ class ControllerService:
                 try:
                     self._append(result.records)
                 except NotLeader:
-                    await self._timetable_changed.wait()
+                    # The log tells soon who leads instead.
+                    with trio.move_on_after(DEPOSED_PAUSE_MS / 1000):
+                        await self._timetable_changed.wait()
                 await trio.lowlevel.checkpoint()

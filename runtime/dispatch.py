@@ -16,7 +16,7 @@ from protocol.api_keys import API_SPECS, ApiKey, ApiSpec
 from protocol.errors import ErrorCode, MalformedMessage
 from protocol.framing import response_prefix
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from protocol.schema import Message, decode, encode_chunks
+from protocol.schema import decode_prefix, encode_chunks
 from runtime.server import Request, ResponseSlot
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,8 @@ class Dispatcher:
             self._refuse_version(request, slot, spec)
             return
         try:
-            message = decode(spec.request_type(), request.body, request.api_version)
+            # What follows the body is passed over, as Kafka does: librdkafka sends Metadata v13 with two bytes of v10.
+            message, _ = decode_prefix(spec.request_type(), request.body, 0, request.api_version)
         except MalformedMessage as error:
             slot.abort(f"malformed {spec.name} v{request.api_version}: {error}")
             return
