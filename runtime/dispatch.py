@@ -16,7 +16,7 @@ from protocol.api_keys import API_SPECS, ApiKey, ApiSpec
 from protocol.errors import ErrorCode, MalformedMessage
 from protocol.framing import response_prefix
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from protocol.schema import decode_prefix, encode_chunks
+from protocol.schema import Message, decode_prefix, encode_chunks
 from runtime.server import Request, ResponseSlot
 
 log = logging.getLogger(__name__)
