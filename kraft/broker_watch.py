@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import trio
 
-from kraft.metadata.image import BrokerImage
+from kraft.metadata.image import BrokerImage, Endpoint
 from runtime.liveness import process_is_gone
 from runtime.world import World
 
@@ -49,15 +49,26 @@ class BrokerWatch:
         self._broker_on.clear()
 
     def look_at(self, broker: BrokerImage) -> None:
-        """Dial this incarnation's listener, and tell if its process is gone."""
+        """Dial this incarnation's listeners, and tell if its process is gone."""
         self._nursery.start_soon(self._dial, broker)
 
     async def _dial(self, broker: BrokerImage) -> None:
         dialled = []
-        for endpoint in broker.listeners.values():
+        for endpoint in _worth_a_dial(broker):
             if not await process_is_gone(self._world, endpoint.host, endpoint.port, DIAL_PATIENCE_MS):
                 log.info("dialling broker %d tells nothing", broker.id)
                 return
             dialled.append(f"{endpoint.host}:{endpoint.port}")
         if dialled:
             self._process_gone(broker.id, broker.epoch, f"nobody listens on {' and '.join(dialled)} any more")
+
+
+def _worth_a_dial(broker: BrokerImage) -> list[Endpoint]:
+    """Its listeners but for those on loopback, which a container advertises to the machine around it and which are
+    ours when we dial them; only a broker that has no others listens on loopback for us too."""
+    everywhere = [endpoint for endpoint in broker.listeners.values() if not _is_loopback(endpoint.host)]
+    return everywhere or list(broker.listeners.values())
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")

@@ -7,6 +7,7 @@ The tests are one story and run in this order: each leaves six healthy container
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from barnabas.cluster.probe import NoAnswer
-
 from tests.docker.composed import CONTROLLERS, IMAGE, NODES, ComposedCluster, no_docker
 
 pytestmark = [pytest.mark.docker, pytest.mark.feature("OP-01")]
@@ -25,6 +25,8 @@ SESSION_SECONDS = 5.0
 """`broker.session.timeout.ms` in cluster-configs/compose."""
 SLACK_SECONDS = 5.0
 """What a busy machine may add to any gap."""
+
+_TROUBLE = re.compile(r" (?:ERROR|CRITICAL) |Traceback")
 
 Note = Callable[[str], None]
 
@@ -224,13 +226,14 @@ def test_data_outlives_the_containers_and_is_nobody_elses(cluster: ComposedClust
     cluster.compose("stop")
     stopped = time.monotonic() - began
     assert {node: cluster.inspect(node, "{{.State.ExitCode}}") for node in NODES} == dict.fromkeys(NODES, "0")
+    told = cluster.compose("logs", "--no-color")
+    assert [line for line in told.splitlines() if _TROUBLE.search(line)] == [], "nodes log no mistake of their own"
     cluster.compose("down")
     assert cluster.containers() == {}
 
-    elsewhere = ["--volume", f"{cluster.project}_broker-1:/var/lib/barnabas", "--env", "CLUSTER_ID=another"]
-    refused = subprocess.run(
-        ["docker", "run", "--rm", *elsewhere, IMAGE, "broker-1"], capture_output=True, text=True, timeout=60, check=False
-    )
+    volume = f"{cluster.project}_broker-1:/var/lib/barnabas"
+    command = ["docker", "run", "--rm", "--volume", volume, "--env", "CLUSTER_ID=another", IMAGE, "broker-1"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 1
     assert refused.stderr.splitlines() == [f"/var/lib/barnabas/data is of cluster {CLUSTER_ID}, not another"]
 
