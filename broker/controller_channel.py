@@ -47,6 +47,9 @@ class ControllerChannel:
         if leader_id == self._leader_id:
             return
         self._leader_id = leader_id
+        if leader_id is not None and leader_id != self._channel_leader_id:
+            # The old one may have gone without a word; nobody shall wait for its answer.
+            self._close_channel()
         self._leader_changed.set()
         self._leader_changed = trio.Event()
 
@@ -82,9 +85,13 @@ class ControllerChannel:
 
     def _channel_to(self, leader_id: int) -> Channel:
         if self._channel is None or self._channel_leader_id != leader_id:
-            if self._channel is not None:
-                self._channel.close()
+            self._close_channel()
             host, port = self._endpoints[leader_id]
             self._channel = Channel(self._world, self._nursery, host, port, client_id=self._client_id)
             self._channel_leader_id = leader_id
         return self._channel
+
+    def _close_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None

@@ -23,6 +23,8 @@ from runtime.world import World
 
 log = logging.getLogger(__name__)
 
+REGISTRATION_ATTEMPT_MS = 5_000
+"""A controller that has not answered by then may never have heard of it."""
 RETRY_PAUSE_MS = 100
 
 
@@ -110,7 +112,7 @@ class BrokerLifecycle:
                 )
             try:
                 response: BrokerRegistrationResponse = await self.controller.call(
-                    self.registration, timeout_ms=left_ms
+                    self.registration, timeout_ms=min(left_ms, REGISTRATION_ATTEMPT_MS)
                 )
             except KafkaError as error:
                 log.warning("registration failed: %s", error)

@@ -1,0 +1,54 @@
+"""How a broker finds the active controller, and does not wait for one that is gone."""
+
+from __future__ import annotations
+
+import trio
+
+from broker.controller_channel import ControllerChannel
+from protocol.api_keys import ApiKey
+from protocol.messages.api_versions import ApiVersionsResponse
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from runtime.dispatch import Call, Dispatcher
+from runtime.server import Server, ServerLimits
+from runtime.simulated import Universe, make_world, run_simulation
+
+PORT = 9093
+
+
+async def controller(universe: Universe, name: str, nursery: trio.Nursery, *, answers: bool) -> None:
+    world = make_world(name, universe)
+    dispatcher: Dispatcher
+
+    def versions(call: Call) -> None:
+        call.answer(ApiVersionsResponse(api_keys=dispatcher.advertised()))
+
+    def heartbeat(call: Call) -> None:
+        if answers:
+            call.answer(BrokerHeartbeatResponse(is_fenced=False))
+
+    dispatcher = Dispatcher({ApiKey.API_VERSIONS: versions, ApiKey.BROKER_HEARTBEAT: heartbeat})
+    socket = await world.network.listen(name, PORT)
+    nursery.start_soon(Server(world, dispatcher, ServerLimits()).serve, socket, "CONTROLLER")
+
+
+def test_a_call_leaves_a_silent_leader_for_the_next_one() -> None:
+    async def story(universe: Universe) -> float:
+        async with trio.open_nursery() as nursery:
+            await controller(universe, "old", nursery, answers=False)
+            await controller(universe, "new", nursery, answers=True)
+            world = make_world("broker", universe)
+            channel = ControllerChannel(world, nursery, {1: ("old", PORT), 2: ("new", PORT)}, "broker")
+            channel.leader_is(1)
+
+            async def elect() -> None:
+                await trio.sleep(2)
+                channel.leader_is(2)
+
+            nursery.start_soon(elect)
+            response = await channel.call(BrokerHeartbeatRequest(broker_id=1), timeout_ms=60_000)
+            assert response.is_fenced is False
+            took = trio.current_time()
+            nursery.cancel_scope.cancel()
+        return took
+
+    assert 2 <= run_simulation(1, story) < 3
