@@ -4,6 +4,7 @@
 #   make up BASE_PORT=20000 DATA=/tmp/other SET="num.partitions=3 min.insync.replicas=1"
 #   make status | down | clean   clean also removes the data
 #   make demo                    lose a leader and the active controller under load, and no record
+#   make demo SCENARIO=pause     or all-at-once, or rolling
 #   make check | test | compat   style and types | our tests | other people's clients
 #   make docker-test             docker-compose.yml for real; needs a docker daemon
 #   make simulate SEEDS=1-200    whole clusters under faults, one universe for each seed
@@ -13,6 +14,7 @@ BASE_PORT ?=
 SET ?=
 ARGS ?=
 SEEDS ?= 1-50
+SCENARIO ?=
 
 # The first Python that can make a virtual environment.
 PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
@@ -25,7 +27,7 @@ BARNABAS := $(BIN)/barnabas cluster
 .PHONY: up down status clean demo check test compat docker-test simulate help features bench
 
 help:
-	@sed -n '3,9s/^# \{0,1\}//p' Makefile
+	@sed -n '3,10s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -62,7 +64,8 @@ clean: .venv/installed
 	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
 
 demo: .venv/installed
-	@$(BIN)/barnabas demo
+	@$(BIN)/barnabas demo --data $(DATA) $(if $(BASE_PORT),--base-port $(BASE_PORT)) \
+		$(foreach pair,$(SET),--set '$(pair)') $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
 
 check: .venv/installed-dev
 	@$(BIN)/ruff check .

@@ -1,156 +1,155 @@
-"""`barnabas demo`: a cluster loses a leader and its active controller under load, and no acked record.
-
-Everything happens on this machine, in a directory of its own that is removed at the end.
-"""
+"""`barnabas demo`: a cluster loses a leader and its active controller under load, and no acked record."""
 
 from __future__ import annotations
 
-import tempfile
-import time
-from dataclasses import dataclass, field
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from barnabas.cli.options import DEFAULT_DATA, BasePort, Data, Settings, overrides_from
 from barnabas.cli.session import with_cluster
-from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.errors import WrongArgument
 
 if TYPE_CHECKING:
-    from barnabas.client.cluster import Cluster
-    from barnabas.client.producer import Delivery
     from barnabas.cluster.local import LocalCluster
+    from barnabas.demo.play import Audience, Event, Run, Summary
 
-TOPIC = "demo"
-PARTITIONS = 3
-RECORDS_PER_SECOND = 500
-ACT_SECONDS = 4.0
-"""How long the load goes on after each thing that happens."""
+_ROWS_AROUND_EVENTS = 19
+"""Of the view: what is not a list of events."""
 
 
-@dataclass(slots=True)
-class _Load:
-    """What was sent and what was acked, by value."""
-
-    deliveries: list[tuple[bytes, Delivery]] = field(default_factory=list)
-    acked: dict[bytes, None] = field(default_factory=dict)
-    unknown: int = 0
-    """No ack came; the record may be there or not."""
-    last_ack_at: dict[int, float] = field(default_factory=dict)
-    """By partition."""
-    longest_gap: float = 0.0
-
-    def note_ack(self, value: bytes, partition: int) -> None:
-        now = time.monotonic()
-        self.longest_gap = max(self.longest_gap, now - self.last_ack_at.get(partition, now))
-        self.last_ack_at[partition] = now
-        self.acked[value] = None
-
-    def take_gap(self) -> float:
-        """The longest time that any partition went without an ack since the last call, in seconds."""
-        gap, self.longest_gap = self.longest_gap, 0.0
-        return gap
-
-
-def demo(
-    base_port: Annotated[
-        int | None, typer.Option("--base-port", metavar="N", help="As of `cluster up`; free ports unless set.")
+def demo(  # noqa: PLR0913, PLR0917 - options of a command
+    scenario: Annotated[
+        str, typer.Option("--scenario", metavar="NAME", help="kill, pause, all-at-once or rolling.")
+    ] = "kill",
+    data: Data = DEFAULT_DATA,
+    base_port: BasePort = None,
+    settings: Settings = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, help="How long the story takes; the cluster's own time comes on top.")
+    ] = 20.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A summary for programs; the story on standard error.")
+    ] = False,
+    picture_path: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE", help="Also draw the end of it, as an SVG.")
     ] = None,
 ) -> None:
-    """Show a cluster lose its leader and its controller under load, and no acked record."""
-    from barnabas.cluster.local import LocalCluster
-    from barnabas.cluster.ports import free_base_port
+    """Show a cluster lose its leader and its controller under load, and no acked record.
 
-    with tempfile.TemporaryDirectory(prefix="barnabas-demo-") as data:
-        cluster = LocalCluster(data, base_port or free_base_port())
-        try:
-            began = time.monotonic()
-            cluster.up()
-            cluster.wait_ready()
-            typer.echo(f"six nodes are up and take writes after {time.monotonic() - began:.1f} s")
-            load, read_back = with_cluster(cluster.bootstrap_servers, Path(data), lambda client: _play(client, cluster))
-        finally:
-            cluster.down()
-    lost = [value for value in load.acked if value not in read_back]
-    typer.echo(
-        f"{len(load.acked)} records were acked, {load.unknown} have an unknown fate; "
-        f"read back {len(read_back)}; lost {len(lost)}"
-    )
-    if lost:
-        raise ClusterError(f"acked records are gone, the first is {lost[0]!r}")
+    Uses the cluster in --data, or starts one there, and leaves it running.
+    """
+    from barnabas.demo.play import play
+    from barnabas.demo.scenario import SCENARIOS
+    from barnabas.demo.workload import CLIENT
 
-
-async def _play(client: Cluster, cluster: LocalCluster) -> tuple[_Load, dict[bytes, None]]:
-    import trio
-
-    from barnabas.client.admin import Admin
-    from barnabas.client.producer import open_producer
-
-    await Admin(client).create_topic(TOPIC, PARTITIONS, 3)
-    load = _Load()
-    stop = trio.Event()
-    async with open_producer(client) as producer, trio.open_nursery() as nursery:
-
-        async def send() -> None:
-            number = 0
-            while not stop.is_set():
-                value = b"record %d" % number
-                delivery = await producer.send(TOPIC, value, partition=number % PARTITIONS)
-                nursery.start_soon(_await_ack, load, value, delivery)
-                number += 1
-                await trio.sleep(1 / RECORDS_PER_SECOND)
-
-        nursery.start_soon(send)
-        await trio.sleep(ACT_SECONDS / 2)
-        load.take_gap()
-        await trio.to_thread.run_sync(_lose_leader, cluster)
-        await trio.sleep(ACT_SECONDS)
-        typer.echo(f"  longest time that a partition went without an ack: {load.take_gap() * 1000:.0f} ms")
-        await trio.to_thread.run_sync(_lose_controller, cluster)
-        await trio.sleep(ACT_SECONDS)
-        typer.echo(f"  longest time that a partition went without an ack: {load.take_gap() * 1000:.0f} ms")
-        stop.set()
-    return load, await _read_back(client)
-
-
-async def _await_ack(load: _Load, value: bytes, delivery: Delivery) -> None:
-    from barnabas.client.producer import DeliveryFailed
-
+    if scenario not in SCENARIOS:
+        raise WrongArgument(f"--scenario {scenario}: there are {', '.join(SCENARIOS)}")
+    story = SCENARIOS[scenario]
+    cluster = _cluster(data, base_port, settings)
     try:
-        acked = await delivery.ack()
-        load.note_ack(value, acked.partition)
-    except DeliveryFailed:
-        load.unknown += 1
+        with _audience(as_json) as audience:
+            run, summary = with_cluster(
+                cluster.bootstrap_servers,
+                data,
+                lambda client: play(client, cluster, story, seconds, audience),
+                CLIENT,
+            )
+    finally:
+        _make_whole(cluster)
+    _tell_end(summary, cluster, data, as_json)
+    if picture_path is not None:
+        _draw(run, summary, picture_path)
+    if not summary.verdict.clean:
+        raise typer.Exit(1)
 
 
-def _lose_leader(cluster: LocalCluster) -> None:
-    """Kills whoever leads the first partition, and brings the node back."""
-    leader = next(each.leader for each in cluster.status().partitions if each.topic == TOPIC)
-    typer.echo(f"kill -9 broker-{leader}, leader of {TOPIC}-0, while {RECORDS_PER_SECOND} records/s are written")
-    cluster.kill(f"broker-{leader}")
-    time.sleep(ACT_SECONDS)
-    cluster.start(f"broker-{leader}")
+def _cluster(data: Path, base_port: int | None, settings: list[str] | None) -> LocalCluster:
+    """The cluster in `data`, with all nodes running. One that runs is taken as it is."""
+    from barnabas.cluster.local import LocalCluster
+
+    present = LocalCluster(data)
+    if any(node.state in ("running", "paused") for node in present.processes()):
+        if settings or base_port not in (None, present.layout.base_port):
+            raise WrongArgument(f"the cluster in {data} runs already; --set and --base-port are for a new one")
+        changed = _make_whole(present)
+        _note(f"uses the cluster that runs in {data}" + (f"; went on: {', '.join(changed)}" if changed else ""))
+        return present
+    cluster = LocalCluster(data, base_port, overrides_from(settings))
+    cluster.up()
+    _note(f"started six nodes in {data}, which take writes after {cluster.wait_ready():.1f} s")
+    return cluster
 
 
-def _lose_controller(cluster: LocalCluster) -> None:
-    quorum = cluster.status().quorum
-    if quorum is None:
-        raise ClusterError("there is no active controller")
-    typer.echo(f"kill -9 controller-{quorum.leader}, the active one")
-    cluster.kill(f"controller-{quorum.leader}")
+def _make_whole(cluster: LocalCluster) -> list[str]:
+    """Every node runs afterwards, whatever happened; gives the names of those that did not."""
+    states = {node.name: node.state for node in cluster.processes()}
+    paused = [name for name, state in states.items() if state == "paused"]
+    ended = [name for name, state in states.items() if state in ("dead", "stopped")]
+    for name in paused:
+        cluster.resume(name)
+    if ended:
+        cluster.start(*ended)
+    if paused or ended:
+        cluster.wait_ready()
+    return paused + ended
 
 
-async def _read_back(client: Cluster) -> dict[bytes, None]:
-    """The values of all records, up to the ends as they are now."""
-    from barnabas.client.cluster import TopicPartition
-    from barnabas.client.consumer import EARLIEST, LATEST, open_consumer
+@contextmanager
+def _audience(as_json: bool) -> Iterator[Audience]:
+    """A live view on a terminal, else a line for each event."""
+    from rich.console import Console
+    from rich.live import Live
 
-    partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
-    values: dict[bytes, None] = {}
-    async with open_consumer(client) as consumer:
-        ends = await consumer.offsets_at(dict.fromkeys(partitions, LATEST))
-        consumer.assign(await consumer.offsets_at(dict.fromkeys(partitions, EARLIEST)))
-        while any(consumer.position(each) < ends[each] for each in partitions):
-            for record in await consumer.poll(1000):
-                values[record.value or b""] = None
-    return values
+    from barnabas.demo.play import Audience
+    from barnabas.demo.view import draw, line_of
+
+    console = Console()
+    if as_json or not console.is_terminal:
+
+        def hears(event: Event) -> None:
+            print(line_of(event), file=sys.stderr if as_json else sys.stdout, flush=True)
+
+        yield Audience(hears)
+        return
+
+    with Live(console=console, auto_refresh=False) as live:
+
+        def sees(run: Run) -> None:
+            events_count = max(3, console.height - _ROWS_AROUND_EVENTS)
+            live.update(draw(run, console.width, events_count), refresh=True)
+
+        yield Audience(lambda event: None, sees)
+
+
+def _tell_end(summary: Summary, cluster: LocalCluster, data: Path, as_json: bool) -> None:
+    from rich.console import Console
+
+    from barnabas.demo.view import draw_summary
+
+    if as_json:
+        typer.echo(json.dumps(summary.to_json(), indent=2))
+    else:
+        console = Console()
+        console.print()
+        console.print(draw_summary(summary))
+    where = "" if data == DEFAULT_DATA else f" --data {data}"
+    _note(f"the cluster goes on at {cluster.bootstrap_servers}; `barnabas cluster down{where}` stops it")
+
+
+def _draw(run: Run, summary: Summary, path: Path) -> None:
+    from barnabas.demo.view import picture
+
+    command = "make demo" if summary.scenario == "kill" else f"make demo SCENARIO={summary.scenario}"
+    path.write_text(picture(run, summary, command))
+    _note(f"drew {path}")
+
+
+def _note(text: str) -> None:
+    """For whoever reads along, and never between the lines of a summary for programs."""
+    typer.echo(text, err=True)

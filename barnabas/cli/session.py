@@ -10,7 +10,7 @@ from barnabas.cli.options import bootstrap_from
 from barnabas.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
-    from barnabas.client.cluster import Cluster
+    from barnabas.client.cluster import Cluster, ClusterSettings
 
 T = TypeVar("T")
 
@@ -18,7 +18,12 @@ PATIENCE_MS = 15_000
 """How long a cluster that does not answer, or has no leader, is asked again."""
 
 
-def with_cluster(bootstrap: str | None, data: Path, work: Callable[[Cluster], Awaitable[T]]) -> T:
+def with_cluster(
+    bootstrap: str | None,
+    data: Path,
+    work: Callable[[Cluster], Awaitable[T]],
+    settings: ClusterSettings | None = None,
+) -> T:
     """What `work` gives. Raises `ClusterError` if the cluster refuses or does not answer."""
     import trio
 
@@ -29,7 +34,7 @@ def with_cluster(bootstrap: str | None, data: Path, work: Callable[[Cluster], Aw
         from runtime.real import real_world
 
         async with trio.open_nursery() as nursery:
-            cluster = Cluster(real_world(), nursery, addresses, client_id="barnabas-cli")
+            cluster = Cluster(real_world(), nursery, addresses, client_id="barnabas-cli", settings=settings)
             result = await work(cluster)
             cluster.close()
             nursery.cancel_scope.cancel()

@@ -80,16 +80,17 @@ class LocalCluster:
                 for name in self._stop_all(group, timeout_seconds)
             ]
 
-    def start(self, name: str) -> None:
-        """Starts one node as it was configured when the cluster came up."""
-        node = self.layout.node(name)
+    def start(self, *names: str) -> None:
+        """Starts nodes as they were configured when the cluster came up."""
+        nodes = [self.layout.node(name) for name in names]
         with self._only_one():
-            if self._is_alive(node):
-                raise ClusterError(f"{name} runs already")
-            if not self.layout.config_file(node).exists():
-                self.layout.save()
-                self.layout.render_config(node, self._overrides, self._shape)
-            self._launch([node])
+            for node in nodes:
+                if self._is_alive(node):
+                    raise ClusterError(f"{node.name} runs already")
+                if not self.layout.config_file(node).exists():
+                    self.layout.save()
+                    self.layout.render_config(node, self._overrides, self._shape)
+            self._launch(nodes)
 
     def stop(self, name: str, timeout_seconds: float = STOP_SECONDS) -> bool:
         """Asks one node to leave in good order; False if it had to be killed."""
@@ -98,12 +99,14 @@ class LocalCluster:
         with self._only_one():
             return not self._stop_all([node], timeout_seconds)
 
-    def kill(self, name: str) -> None:
-        """Ends one node at once (SIGKILL), and returns when it is gone."""
-        process = self._process(self.layout.node(name))
-        process.send(signal.SIGKILL)
-        if not process.wait_gone(STOP_SECONDS):
-            raise ClusterError(f"{name} (process {process.pid}) does not end")
+    def kill(self, *names: str) -> None:
+        """Ends nodes at once (SIGKILL), all at the same time, and returns when they are gone."""
+        processes = {name: self._process(self.layout.node(name)) for name in names}
+        for process in processes.values():
+            process.send(signal.SIGKILL)
+        for name, process in processes.items():
+            if not process.wait_gone(STOP_SECONDS):
+                raise ClusterError(f"{name} (process {process.pid}) does not end")
 
     def pause(self, name: str) -> None:
         """Freezes one node (SIGSTOP): it answers nothing and notices nothing."""
@@ -117,9 +120,9 @@ class LocalCluster:
         """The nodes' processes; asks no node."""
         return read_processes(self.layout)
 
-    def status(self) -> ClusterStatus:
-        """Processes, quorum and partitions; asks the nodes that run."""
-        return read_status(self.layout)
+    def status(self, topics: Sequence[str] | None = None) -> ClusterStatus:
+        """Processes, quorum and the partitions of `topics` (all if None); asks the nodes that run."""
+        return read_status(self.layout, topics)
 
     def wait_ready(self, timeout_seconds: float = READY_SECONDS) -> float:
         """Waits until writes with acks=all succeed through any broker; gives the seconds it took.

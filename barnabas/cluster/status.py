@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -34,6 +34,8 @@ class QuorumStatus:
     leader: int
     epoch: int
     high_watermark: int
+    voters: dict[int, int] = field(default_factory=dict)
+    """When each controller last had all of the metadata log, in milliseconds since 1970; -1: not yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,14 @@ def read_processes(layout: Layout) -> list[NodeStatus]:
     return statuses
 
 
-def read_status(layout: Layout) -> ClusterStatus:
-    """Asks the nodes that run; never fails because one does not answer."""
+def read_status(layout: Layout, topics: Sequence[str] | None = None) -> ClusterStatus:
+    """Asks the nodes that run, for the partitions of `topics` (all if None); never fails because one does not
+    answer.
+    """
     nodes = read_processes(layout)
     running = {status.name for status in nodes if status.state == State.RUNNING.value}
     quorum = quorum_status(node for node in layout.controllers if node.name in running)
-    brokers, partitions = _partitions([node for node in layout.brokers if node.name in running])
+    brokers, partitions = _partitions([node for node in layout.brokers if node.name in running], topics)
     return ClusterStatus(layout.cluster_id, layout.bootstrap_servers, nodes, quorum, brokers, partitions)
 
 
@@ -108,7 +112,8 @@ def quorum_status(controllers: Iterable[Node]) -> QuorumStatus | None:
         for topic in response.topics:
             for partition in topic.partitions:
                 if not response.error_code and not partition.error_code and partition.high_watermark >= 0:
-                    return QuorumStatus(partition.leader_id, partition.leader_epoch, partition.high_watermark)
+                    voters = {each.replica_id: each.last_caught_up_timestamp for each in partition.current_voters}
+                    return QuorumStatus(partition.leader_id, partition.leader_epoch, partition.high_watermark, voters)
     return None
 
 
@@ -137,12 +142,14 @@ def broker_view(port: int) -> BrokerView:
     return BrokerView(response.cluster_id, frozenset(each.node_id for each in response.brokers), leaderless)
 
 
-def _partitions(brokers: list[Node]) -> tuple[list[int], list[PartitionStatus]]:
-    from protocol.messages.metadata import MetadataRequest, MetadataResponse
+def _partitions(brokers: list[Node], topics: Sequence[str] | None) -> tuple[list[int], list[PartitionStatus]]:
+    from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
+    wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     for broker in brokers:
         try:
-            response = ask(broker.port, MetadataRequest(topics=None), MetadataResponse, _PROBE_SECONDS)
+            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+            response = ask(broker.port, request, MetadataResponse, _PROBE_SECONDS)
         except NoAnswer:
             continue
         leaders = {

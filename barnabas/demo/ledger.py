@@ -1,0 +1,211 @@
+"""Accounts of one run, by partition and value: what was sent, acked and read, and how long no ack came.
+
+A core: it is told what happened and when, and knows no client and no cluster. Records of a partition are numbered in
+the order in which they are sent, and their value says which run, partition and number they are. So each verdict is
+exact: a number that was acked and never read is lost, one that was read twice is duplicated, one that was read after
+a higher one is out of order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+BUCKET_MS = 100
+"""How finely acks are counted over time."""
+
+
+@dataclass(slots=True)
+class Account:
+    """One partition."""
+
+    sent: int = 0
+    """Numbers below it were sent."""
+    acked: dict[int, int] = field(default_factory=dict)
+    """The offset of each number that was acked; -1 if the broker could not tell it any more."""
+    failed: dict[int, None] = field(default_factory=dict)
+    """Numbers that, so the producer says, certainly are not in the log."""
+    unknown: dict[int, None] = field(default_factory=dict)
+    """Numbers that may be in the log or not."""
+    read: dict[int, int] = field(default_factory=dict)
+    """The offset at which each number was read first."""
+    highest_read: int = -1
+    duplicated: int = 0
+    out_of_order: int = 0
+    last_ack_ms: int | None = None
+    acks: list[int] = field(default_factory=list)
+    """How many came in each `BUCKET_MS` of the run."""
+
+    @property
+    def undecided(self) -> int:
+        return self.sent - len(self.acked) - len(self.failed) - len(self.unknown)
+
+    @property
+    def end_of_acked(self) -> int:
+        """The offset behind the last record that was acked."""
+        return max(self.acked.values(), default=-1) + 1
+
+
+@dataclass(slots=True)
+class Window:
+    """A stretch of the run, from one thing that was done to the cluster to the next."""
+
+    name: str
+    began_ms: int
+    ended_ms: int | None = None
+    gap_ms: int = 0
+    """The longest time that a partition went without an ack, of all such times that touch the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How it ended. All but the first five must be zero."""
+
+    sent: int
+    acked: int
+    read: int
+    """Different records that were read."""
+    failed: int
+    unknown: int
+    lost: int
+    """Acked and not read."""
+    duplicated: int
+    """Read again, at whatever offset."""
+    out_of_order: int
+    """Read after a record of the same partition that was sent later."""
+    misplaced: int
+    """Read elsewhere than where it was acked, or although it failed or was never sent."""
+
+    @property
+    def clean(self) -> bool:
+        return not (self.lost or self.duplicated or self.out_of_order or self.misplaced)
+
+
+class Ledger:
+    """What is known of every record of one run."""
+
+    def __init__(self, run: str, partitions_count: int, began_ms: int) -> None:
+        """`run` tells the values of this run from those of others in the same topic; it holds no blank."""
+        self.accounts = [Account() for _ in range(partitions_count)]
+        self.windows: list[Window] = []
+        self.began_ms = began_ms
+        self._run = run.encode()
+        self._aside: dict[bytes, bool] = {}
+        self._others: Counter[bytes] = Counter()
+
+    # What happens
+
+    def send(self, partition: int) -> tuple[int, bytes]:
+        """The number and value of the next record."""
+        account = self.accounts[partition]
+        number, account.sent = account.sent, account.sent + 1
+        return number, b"%s %d %d" % (self._run, partition, number)
+
+    def acked(self, partition: int, number: int, offset: int, now_ms: int) -> None:
+        account = self.accounts[partition]
+        account.acked[number] = offset
+        if account.last_ack_ms is not None:
+            self._note_gap(account.last_ack_ms, now_ms)
+        account.last_ack_ms = now_ms
+        bucket = (now_ms - self.began_ms) // BUCKET_MS
+        account.acks.extend([0] * (bucket + 1 - len(account.acks)))
+        account.acks[bucket] += 1
+
+    def failed(self, partition: int, number: int) -> None:
+        self.accounts[partition].failed[number] = None
+
+    def unknown(self, partition: int, number: int) -> None:
+        self.accounts[partition].unknown[number] = None
+
+    def value_aside(self, name: str) -> bytes:
+        """The value of a record that is written beside the stream, by whatever way."""
+        return b"%s aside %s" % (self._run, name.encode())
+
+    def aside(self, value: bytes, *, acked: bool) -> None:
+        """How a write beside the stream ended. One that was not acked may be there or not."""
+        self._aside[value] = acked
+
+    def read(self, partition: int, offset: int, value: bytes | None) -> None:
+        """A record came from the consumer. Those of other runs do not count."""
+        if value is None or not value.startswith(self._run + b" "):
+            return
+        number = self._number(partition, value)
+        if number is None:
+            self._others[value] += 1
+            return
+        account = self.accounts[partition]
+        if number in account.read:
+            account.duplicated += 1
+            return
+        account.read[number] = offset
+        account.out_of_order += number < account.highest_read
+        account.highest_read = max(number, account.highest_read)
+
+    def begin_window(self, name: str, now_ms: int) -> Window:
+        """Something is about to be done to the cluster; the present window ends."""
+        if self.windows:
+            self._note_silences(now_ms)
+            self.windows[-1].ended_ms = now_ms
+        window = Window(name, now_ms)
+        self.windows.append(window)
+        return window
+
+    def finish(self, now_ms: int) -> None:
+        """Nothing more will be sent: silence from here on is no gap."""
+        if self.windows and self.windows[-1].ended_ms is None:
+            self._note_silences(now_ms)
+            self.windows[-1].ended_ms = now_ms
+
+    # How it stands
+
+    def silence_ms(self, partition: int, now_ms: int) -> int:
+        """How long ago the last ack came."""
+        last_ack_ms = self.accounts[partition].last_ack_ms
+        return now_ms - (self.began_ms if last_ack_ms is None else last_ack_ms)
+
+    def was_read(self, value: bytes) -> bool:
+        """Of a value aside."""
+        return value in self._others
+
+    def verdict(self) -> Verdict:
+        """Of all that was told so far; final when the consumer has read to the end."""
+        accounts = self.accounts
+        aside = self._aside
+        return Verdict(
+            sent=sum(each.sent for each in accounts) + len(aside),
+            acked=sum(len(each.acked) for each in accounts) + sum(aside.values()),
+            read=sum(len(each.read) for each in accounts) + sum(value in aside for value in self._others),
+            failed=sum(len(each.failed) for each in accounts),
+            unknown=sum(len(each.unknown) for each in accounts) + sum(not acked for acked in aside.values()),
+            lost=sum(number not in each.read for each in accounts for number in each.acked)
+            + sum(acked and value not in self._others for value, acked in aside.items()),
+            duplicated=sum(each.duplicated for each in accounts)
+            + sum(count - 1 for value, count in self._others.items() if value in aside),
+            out_of_order=sum(each.out_of_order for each in accounts),
+            misplaced=sum(map(_misplaced, accounts))
+            + sum(count for value, count in self._others.items() if value not in aside),
+        )
+
+    def _number(self, partition: int, value: bytes) -> int | None:
+        """The number of a value that belongs into the partition."""
+        _run, _blank, rest = value.partition(b" ")
+        home, _blank, number = rest.partition(b" ")
+        return int(number) if home == b"%d" % partition and number.isdigit() else None
+
+    def _note_gap(self, from_ms: int, to_ms: int) -> None:
+        for window in self.windows:
+            if to_ms >= window.began_ms and (window.ended_ms is None or from_ms <= window.ended_ms):
+                window.gap_ms = max(window.gap_ms, to_ms - from_ms)
+
+    def _note_silences(self, now_ms: int) -> None:
+        """Gaps that still go on, as far as they go; those that end later count again, in full."""
+        for account in self.accounts:
+            if account.last_ack_ms is not None and account.undecided:
+                self._note_gap(account.last_ack_ms, now_ms)
+
+
+def _misplaced(account: Account) -> int:
+    elsewhere = sum(
+        offset >= 0 and account.read.get(number, offset) != offset for number, offset in account.acked.items()
+    )
+    return elsewhere + sum(number in account.failed or number >= account.sent for number in account.read)

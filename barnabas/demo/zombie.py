@@ -1,0 +1,41 @@
+"""A write that is put before a paused leader, so that it is the first thing it finds when it goes on."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from barnabas.cluster.probe import NoAnswer, ask
+from protocol.errors import ErrorCode, error_code
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol.records.builder import build_batch
+from protocol.records.record import Record
+
+ANSWER_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the broker said to it."""
+
+    acked: bool
+    text: str
+    """The error, by Kafka's name, or what happened to the connection."""
+
+
+def write_to(port: int, topic: str, topic_id: bytes, partition: int, value: bytes) -> Answer:
+    """Sends one record with acks=all to the broker at `port`, whatever it is, and waits for its answer.
+
+    A paused process does not accept, but its machine does for it: the request lies there until it goes on.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    data = PartitionProduceData(index=partition, records=build_batch([Record(0, now_ms, None, value, ())]))
+    topics = [TopicProduceData(name=topic, topic_id=topic_id, partition_data=[data])]
+    request = ProduceRequest(acks=-1, timeout_ms=int(ANSWER_SECONDS * 500), topic_data=topics)
+    try:
+        response = ask(port, request, ProduceResponse, ANSWER_SECONDS)
+    except NoAnswer as error:
+        return Answer(False, f"no answer ({error})")
+    codes = [error_code(each.error_code) for found in response.responses for each in found.partition_responses]
+    refusal = next((code for code in codes if code is not ErrorCode.NONE), None)
+    return Answer(refusal is None and bool(codes), "an ack" if refusal is None else refusal.name)
