@@ -79,7 +79,7 @@ compat: .venv/installed-compat
 	@$(BIN)/pytest tests/compat -m compat $(ARGS)
 
 docker-test: .venv/installed-compat
-	@$(BIN)/pytest tests/docker -m docker -rs $(ARGS)
+	@$(BIN)/pytest tests/docker -m docker $(ARGS)
 
 features: .venv/installed-dev
 	@$(BIN)/python docs/make_features.py

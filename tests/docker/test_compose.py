@@ -34,6 +34,7 @@ Note = Callable[[str], None]
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest, note: Note) -> Iterator[ComposedCluster]:
     if why := no_docker():
+        note(f"skipped: {why}")
         pytest.skip(why)
     pytest.importorskip("confluent_kafka")
     cluster = ComposedCluster(f"barnabas-test-{os.getpid()}", CLUSTER_ID, TIME_LIMIT_SECONDS)
