@@ -4,6 +4,9 @@ A follower or consumer says once which partitions it wants and from where; after
 changed, and gets only partitions that have news. Session and epoch number its requests, so that a lost or
 repeated one is noticed.
 
+A session costs only what happens in it: it looks at partitions that were asked about anew, that `changed`
+named, or that the last look left open, and at no others, however many it has.
+
 Knows neither logs nor sockets: `open` gives a context with the partitions to read, `finish` turns what was
 read into what is sent. One thread.
 """
@@ -11,7 +14,7 @@ read into what is sent. One thread.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
@@ -77,6 +80,7 @@ class _Session:
         "last_used_ms",
         "listed_as_old",
         "listed_value",
+        "moved",
         "partitions",
         "privileged",
         "uses_topic_ids",
@@ -92,6 +96,8 @@ class _Session:
         # In the order in which they are read: one that had data goes to the end, so that none starves
         # (RP-05).
         self.partitions: dict[PartitionKey, _CachedPartition] = {}
+        # Those that have to be looked at, in this order.
+        self.moved: dict[PartitionKey, None] = {}
         # As it stands in the lists of who gives way.
         self.listed_value: _Value | None = None
         self.listed_as_old = False
@@ -108,10 +114,12 @@ class _Session:
                 partitions[key, wanted.partition] = _CachedPartition(key, wanted)
             else:
                 cached.wanted = wanted
+            self.moved[key, wanted.partition] = None
         for topic in request.forgotten_topics_data:
             forgotten = topic.topic_id if self.uses_topic_ids else topic.topic
             for partition in topic.partitions:
                 partitions.pop((forgotten, partition), None)
+                self.moved.pop((forgotten, partition), None)
 
 
 def _wanted(request: FetchRequest, uses_topic_ids: bool) -> Iterator[Wanted]:
@@ -129,12 +137,29 @@ class FetchContext:
     session_id = NO_SESSION
     """What to answer with after `finish`."""
 
-    def __init__(self, wanted: Sequence[Wanted]) -> None:
-        self.wanted = wanted
-        """The partitions to read, in this order."""
+    is_incremental = False
+    """Whether `to_read` may be less than `wanted`, and grow while the request waits."""
 
-    def finish(self, answers: Sequence[Answer], now_ms: int) -> Sequence[Answer]:
-        """What was read in, what has to be sent out. Call once, with an answer for each of `wanted`."""
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
+        self._wanted = wanted
+
+    @property
+    def wanted(self) -> Sequence[Wanted]:
+        """All partitions of the request and its session."""
+        return self._wanted
+
+    @property
+    def to_read(self) -> Sequence[Wanted]:
+        """Those of `wanted` that may have something to tell, in the order in which they are to be read."""
+        return self._wanted
+
+    def finish(
+        self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey] = ()
+    ) -> Sequence[Answer]:
+        """What was read in, what has to be sent out. Call once, with an answer for each of `to_read`.
+
+        `left_open` have to be looked at again with the next request, though nothing changes in them until then.
+        """
         return answers
 
     def has_news(self, answer: Answer) -> bool:
@@ -159,7 +184,9 @@ class _FullContext(FetchContext):
         self._uses_topic_ids = uses_topic_ids
         self._from_follower = from_follower
 
-    def finish(self, answers: Sequence[Answer], now_ms: int) -> Sequence[Answer]:
+    def finish(
+        self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey] = ()
+    ) -> Sequence[Answer]:
         sessions = self._sessions
         partitions: dict[PartitionKey, _CachedPartition] = {}
         for key, wanted in self.wanted:
@@ -171,6 +198,8 @@ class _FullContext(FetchContext):
                 if cached is not None:
                     cached.told(data)
             session.partitions = partitions
+            session.moved = dict.fromkeys(partitions)
+            sessions._watch(session, partitions)
             sessions._touch(session, now_ms)
             self.session_id = session.id
         return answers
@@ -179,28 +208,48 @@ class _FullContext(FetchContext):
 class _IncrementalContext(FetchContext):
     """Reads what the session remembers and sends what is news."""
 
+    is_incremental = True
+
     def __init__(self, session: _Session) -> None:
-        super().__init__([(cached.topic, cached.wanted) for cached in session.partitions.values()])
+        super().__init__(())
         self._session = session
         self._epoch = session.epoch
         self.session_id = session.id
 
-    def finish(self, answers: Sequence[Answer], now_ms: int) -> Sequence[Answer]:
+    @property
+    def wanted(self) -> Sequence[Wanted]:
+        return [(cached.topic, cached.wanted) for cached in self._session.partitions.values()]
+
+    @property
+    def to_read(self) -> Sequence[Wanted]:
+        partitions = self._session.partitions
+        return [(key[0], partitions[key].wanted) for key in self._session.moved if key in partitions]
+
+    def finish(
+        self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey] = ()
+    ) -> Sequence[Answer]:
         session = self._session
         if session.epoch != self._epoch:
             # While this one waited, another request went on with the session: this one is a duplicate.
             self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
             return ()
-        partitions = session.partitions
+        partitions, moved = session.partitions, session.moved
         news = []
         for answer in answers:
-            key = (answer[0], answer[1].partition_index)
+            data = answer[1]
+            key = (answer[0], data.partition_index)
+            moved.pop(key, None)
             cached = partitions.get(key)
-            if cached is None or not cached.is_news(answer[1]):
+            if cached is None:
                 continue
-            cached.told(answer[1])
+            if data.records or data.error_code != 0 or key in left_open:
+                # Until the fetcher asks from further on, it has to get the same again.
+                moved[key] = None
+            if not cached.is_news(data):
+                continue
+            cached.told(data)
             news.append(answer)
-            if answer[1].records:
+            if data.records:
                 del partitions[key]
                 partitions[key] = cached
         return news
@@ -219,6 +268,8 @@ class FetchSessions:
         self._eviction_ms = eviction_ms
         # Least recently used first.
         self._sessions: dict[int, _Session] = {}
+        # Which sessions have a partition, by their id.
+        self._watching: dict[PartitionKey, dict[int, _Session]] = {}
         # Sorted by value: what any newcomer may push out, and what only a follower's may.
         self._evictable_by_all: list[_Value] = []
         self._evictable_by_followers: list[_Value] = []
@@ -240,7 +291,8 @@ class FetchSessions:
             # A full request closes the session it names.
             if session is not None:
                 self._remove(session)
-            wanted = list(_wanted(request, uses_topic_ids))
+            # A partition that is asked for twice is read once, as it was asked for last.
+            wanted = list({(key, it.partition): (key, it) for key, it in _wanted(request, uses_topic_ids)}.values())
             if epoch == FINAL_EPOCH:
                 return FetchContext(wanted)
             return _FullContext(self, wanted, uses_topic_ids, from_follower)
@@ -250,13 +302,47 @@ class FetchSessions:
             return _ErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return _ErrorContext(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.update(request)
+        self._update(session, request)
         if not session.partitions:
             self._remove(session)
             return FetchContext(())
         self._touch(session, now_ms)
         session.epoch = next_epoch(session.epoch)
         return _IncrementalContext(session)
+
+    def changed(self, topic_id: bytes, topic: str, partition: int) -> list[int]:
+        """There is more to read in a partition, or something else to tell of it. Gives the sessions that have it."""
+        interested: list[int] = []
+        for key in ((topic_id, partition), (topic, partition)):
+            watching = self._watching.get(key)
+            if watching is not None:
+                for session in watching.values():
+                    session.moved[key] = None
+                interested += watching
+        return interested
+
+    def _update(self, session: _Session, request: FetchRequest) -> None:
+        session.update(request)
+        self._watch(session, [(key, wanted.partition) for key, wanted in _wanted(request, session.uses_topic_ids)])
+        for topic in request.forgotten_topics_data:
+            forgotten = topic.topic_id if session.uses_topic_ids else topic.topic
+            self._unwatch(session, [(forgotten, partition) for partition in topic.partitions])
+
+    def _watch(self, session: _Session, keys: Iterable[PartitionKey]) -> None:
+        for key in keys:
+            if key in session.partitions:
+                watching = self._watching.get(key)
+                if watching is None:
+                    watching = self._watching[key] = {}
+                watching[session.id] = session
+
+    def _unwatch(self, session: _Session, keys: Iterable[PartitionKey]) -> None:
+        for key in keys:
+            watching = self._watching.get(key)
+            if watching is not None and key not in session.partitions:
+                watching.pop(session.id, None)
+                if not watching:
+                    del self._watching[key]
 
     def _create(self, privileged: bool, uses_topic_ids: bool, size: int, now_ms: int) -> _Session | None:
         """None if every session there is worth more, or if there is nothing to remember."""
@@ -288,6 +374,9 @@ class FetchSessions:
     def _remove(self, session: _Session) -> None:
         del self._sessions[session.id]
         self._unlist(session)
+        keys = list(session.partitions)
+        session.partitions = {}
+        self._unwatch(session, keys)
 
     def _touch(self, session: _Session, now_ms: int) -> None:
         session.last_used_ms = now_ms

@@ -66,12 +66,13 @@ class MetadataCache:
         image = self.image.topics.by_id.get(topic_id)
         return None if image is None else image.name
 
-    def offline_replicas(self, partition: PartitionImage) -> list[int]:
-        """Replicas whose broker is not registered or fenced, or whose log directory is gone."""
+    def offline_replicas(self, partition: PartitionImage, listener_name: str) -> list[int]:
+        """Replicas whose broker is not registered, fenced or not on this listener, or whose log directory is gone."""
         offline = []
         for replica, directory in zip(partition.replicas, partition.directories, strict=False):
             broker = self.image.cluster.brokers.get(replica)
-            if broker is None or broker.fenced or not _directory_is_online(broker, directory):
+            reachable = broker is not None and not broker.fenced and listener_name in broker.listeners
+            if broker is None or not reachable or not _directory_is_online(broker, directory):
                 offline.append(replica)
         return offline
 

@@ -118,7 +118,8 @@ def describe_cluster(
 def describe_configs(described: Described, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Effective configs of topics and of this controller."""
     response = DescribeConfigsResponse()
-    for resource in request.resources:
+    # Asked twice is answered once: an answer is much longer than its question.
+    for resource in {(each.resource_type, each.resource_name): each for each in request.resources}.values():
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
         )
@@ -128,11 +129,9 @@ def describe_configs(described: Described, request: DescribeConfigsRequest) -> D
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
             continue
-        wanted = resource.configuration_keys
+        wanted = frozenset(resource.configuration_keys or ())
         result.configs = [
-            _config_result(entry, request.include_synonyms)
-            for entry in entries
-            if wanted is None or entry.name in wanted
+            _config_result(entry, request.include_synonyms) for entry in entries if not wanted or entry.name in wanted
         ]
     return response
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from broker.apis.metadata import topic_name_is_legal
 from broker.forwarding import forward
 from kraft.metadata.image import (
     BROKER_LOGGER_RESOURCE,
@@ -72,7 +73,8 @@ def layers_of(broker: BrokerServices) -> BrokerLayers:
 def describe_configs(broker: BrokerServices, call: Call) -> None:
     request: DescribeConfigsRequest = call.message
     response = DescribeConfigsResponse()
-    for resource in request.resources:
+    # Asked twice is answered once: an answer is much longer than its question.
+    for resource in {(each.resource_type, each.resource_name): each for each in request.resources}.values():
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
         )
@@ -82,11 +84,9 @@ def describe_configs(broker: BrokerServices, call: Call) -> None:
             result.error_code = error.code
             result.error_message = error.message
         else:
-            wanted = resource.configuration_keys
+            wanted = frozenset(resource.configuration_keys or ())
             result.configs = [
-                _result(entry, request.include_synonyms)
-                for entry in entries
-                if wanted is None or entry.name in wanted
+                _result(entry, request.include_synonyms) for entry in entries if not wanted or entry.name in wanted
             ]
         response.results.append(result)
     call.answer(response)
@@ -96,6 +96,8 @@ def _entries(broker: BrokerServices, resource: DescribeConfigsResource) -> list[
     image = broker.metadata.image
     kind, name = resource.resource_type, resource.resource_name
     if kind == TOPIC_RESOURCE:
+        if not topic_name_is_legal(name):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"no topic can be called {name!r}")
         if name not in image.topics.by_name:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
         return describe_topic_configs(image.configs.get((kind, name), {}), layers_of(broker))
@@ -108,6 +110,8 @@ def _entries(broker: BrokerServices, resource: DescribeConfigsResource) -> list[
         _check_own_id(broker, name)
         return [_logger_entry(logger) for logger in _loggers()]
     if kind in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource has no name")
         source = ConfigSource.CLIENT_METRICS if kind == CLIENT_METRICS_RESOURCE else ConfigSource.GROUP
         return [
             ConfigEntry(key, value, source, False, False, _STRING_TYPE, ())

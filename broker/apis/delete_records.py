@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.apis.lookup import find_leader
+from broker.metadata_cache import INTERNAL_TOPICS
 from broker.purgatory import DelayedOperation
 from broker.replication.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
@@ -31,6 +32,8 @@ def delete_records(broker: BrokerServices, call: Call) -> None:
             result = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
             results.partitions.append(result)
             try:
+                if topic.name in INTERNAL_TOPICS:
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics keep their records")
                 partition = find_leader(broker, topic.name, asked.partition_index)
                 result.low_watermark = partition.delete_records(asked.offset)
             except KafkaError as error:

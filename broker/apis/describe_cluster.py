@@ -73,21 +73,25 @@ def describe_topic_partitions(broker: BrokerServices, call: Call) -> None:
     if request.cursor is not None:
         cursor = request.cursor
         names = [name for name in names if name >= cursor.topic_name]
-        if cursor.partition_index < 0:
-            call.abort("a cursor with a negative partition index")
+        if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
+            response.topics = [_failed_topic(name, ErrorCode.INVALID_REQUEST) for name in sorted(asked)]
+            call.answer(response)
             return
         first_partition = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
     room = max(
-        0, min(request.response_partition_limit, broker.settings.max_request_partition_size_limit)
+        1, min(request.response_partition_limit, broker.settings.max_request_partition_size_limit)
     )
     for name in names:
+        if room == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
         topic = by_name.get(name)
         if topic is None:
-            response.topics.append(_unknown_topic(name))
+            legal = topic_name_is_legal(name)
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
+            response.topics.append(_failed_topic(name, error))
+            first_partition = 0
             continue
-        if room == 0:
-            response.next_cursor = Cursor(topic_name=name, partition_index=first_partition)
-            break
         indexes = [index for index in sorted(topic.partitions) if index >= first_partition]
         response.topics.append(_describe(broker, topic, indexes[:room], call.request.listener_name))
         if len(indexes) > room:
@@ -98,10 +102,9 @@ def describe_topic_partitions(broker: BrokerServices, call: Call) -> None:
     call.answer(response)
 
 
-def _unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
-    legal = topic_name_is_legal(name)
+def _failed_topic(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
-        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION,
+        error_code=error,
         name=name,
         topic_id=ZERO_UUID,
         is_internal=name in INTERNAL_TOPICS,
@@ -123,7 +126,6 @@ def _describe(
         has_leader = partition.leader in nodes
         described.partitions.append(
             DescribeTopicPartitionsResponsePartition(
-                error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=index,
                 leader_id=partition.leader if has_leader else NO_LEADER,
                 leader_epoch=partition.leader_epoch,
@@ -131,7 +133,7 @@ def _describe(
                 isr_nodes=list(partition.isr),
                 eligible_leader_replicas=list(partition.elr),
                 last_known_elr=list(partition.last_known_elr),
-                offline_replicas=broker.metadata.offline_replicas(partition),
+                offline_replicas=broker.metadata.offline_replicas(partition, listener_name),
             )
         )
     return described

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from broker.apis.lookup import known_leader
 from broker.fetch_sessions import (
     TOPIC_IDS_FROM_VERSION,
     Answer,
@@ -58,15 +59,27 @@ def fetch(broker: BrokerServices, call: Call) -> None:
     if context.error != ErrorCode.NONE:
         attempt.answer()
         return
+    if from_follower:
+        broker.partitions.heard_from(replica_id)
     attempt.read()
     if from_follower and broker.deletions.delayed:
-        for key, wanted in context.wanted:
+        for key, wanted in context.to_read:
             broker.deletions.check_and_complete((key, wanted.partition))
-    if request.max_wait_ms <= 0 or attempt.is_satisfied() or not context.wanted:
+    if request.max_wait_ms <= 0 or attempt.is_satisfied():
         attempt.answer()
         return
-    keys = [(key, wanted.partition) for key, wanted in context.wanted]
+    keys = [session_key(context.session_id)]
+    if not context.is_incremental:
+        keys = [(key, wanted.partition) for key, wanted in context.wanted]
+        if not keys:
+            attempt.answer()
+            return
     broker.fetches.try_complete_else_watch(attempt, keys, now_ms + request.max_wait_ms)
+
+
+def session_key(session_id: int) -> PartitionKey:
+    """What the fetch of a session waits under: the session knows the partitions. (No topic has an empty name.)"""
+    return "", session_id
 
 
 class _Fetch(DelayedOperation):
@@ -82,10 +95,12 @@ class _Fetch(DelayedOperation):
         "_failed",
         "_fresh",
         "_kind",
+        "_left_open",
         "_max_bytes",
         "_min_bytes",
         "_partitions",
         "_replica_id",
+        "_urgent",
     )
 
     def __init__(
@@ -104,15 +119,17 @@ class _Fetch(DelayedOperation):
             self._kind = FetchKind.READ_COMMITTED
         else:
             self._kind = FetchKind.READ_UNCOMMITTED
-        self._max_bytes = request.max_bytes if replica_id >= 0 else min(
-            request.max_bytes, broker.settings.fetch_max_bytes
+        self._max_bytes = (
+            request.max_bytes if replica_id >= 0 else min(request.max_bytes, broker.settings.fetch_max_bytes)
         )
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._answers: list[Answer] = []
         self._partitions: list[tuple[Partition, FetchPartition, int, int]] = []
         """What can be waited for: the partition, the question, and where its log began and ended for this reader."""
+        self._left_open: dict[PartitionKey, None] = {}
         self._bytes_read = 0
         self._failed = False
+        self._urgent = False
         self._fresh = False
         """What was read is what there is: nothing ran in between."""
 
@@ -125,7 +142,8 @@ class _Fetch(DelayedOperation):
         self._bytes_read = 0
         self._failed = False
         left = self._max_bytes
-        for key, wanted in self._context.wanted:
+        self._left_open.clear()
+        for key, wanted in self._context.to_read:
             data = self._read_one(key, wanted, left, again)
             if data.records:
                 size = len(data.records)
@@ -139,14 +157,15 @@ class _Fetch(DelayedOperation):
         broker = self._broker
         partition = broker.partitions.find(key, index)
         if partition is None:
-            return self._failure(index, broker.partitions.missing_error(key, index))
+            error = broker.partitions.missing_error(key, index)
+            return self._failure(index, error, known_leader(broker, key, index))
         try:
-            return self._read_log(partition, wanted, left, again)
+            return self._read_log(key, partition, wanted, left, again)
         except KafkaError as failure:
-            return self._failure(index, failure.code, partition)
+            return self._failure(index, failure.code, partition.known_leader())
 
     def _read_log(
-        self, partition: Partition, wanted: FetchPartition, left: int, again: bool
+        self, key: TopicKey, partition: Partition, wanted: FetchPartition, left: int, again: bool
     ) -> PartitionData:
         # The first batch of an answer is sent whole even if it is bigger than was asked for (KIP-74).
         request = ReadRequest(
@@ -160,9 +179,7 @@ class _Fetch(DelayedOperation):
         if self._replica_id < 0 or again:
             found = partition.read(request)
         else:
-            report = FollowerFetch(
-                self._replica_id, self._broker_epoch, wanted.fetch_offset, wanted.log_start_offset
-            )
+            report = FollowerFetch(self._replica_id, self._broker_epoch, wanted.fetch_offset, wanted.log_start_offset)
             found = partition.follower_read(report, request)
         data = PartitionData(
             partition_index=wanted.partition,
@@ -175,9 +192,15 @@ class _Fetch(DelayedOperation):
             self._failed = True
             epoch, end_offset = found.diverging_epoch
             data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-        if self._kind is FetchKind.READ_COMMITTED:
-            data.aborted_transactions = []
-        self._partitions.append((partition, wanted, found.log_start_offset, self._readable(partition)))
+        if self._kind is not FetchKind.READ_COMMITTED:
+            data.aborted_transactions = None
+        readable = self._readable(partition)
+        self._partitions.append((partition, wanted, found.log_start_offset, readable))
+        if (found.records is None and readable > wanted.fetch_offset) or (
+            self._replica_id >= 0 and self._replica_id not in partition.replica.isr
+        ):
+            # No room was left for it; or a follower that has yet to be asked into the ISR, which each fetch may do.
+            self._left_open[key, wanted.partition] = None
         return data
 
     def _readable(self, partition: Partition) -> int:
@@ -187,15 +210,13 @@ class _Fetch(DelayedOperation):
             return log.log_end_offset
         return log.last_stable_offset if self._kind is FetchKind.READ_COMMITTED else log.high_watermark
 
-    def _failure(
-        self, index: int, error: ErrorCode, partition: Partition | None = None
-    ) -> PartitionData:
+    def _failure(self, index: int, error: ErrorCode, leader: tuple[int, int]) -> PartitionData:
+        """`leader`: (id, epoch) of who leads as far as is known."""
         self._failed = True
         data = PartitionData(
             partition_index=index, error_code=error, high_watermark=-1, log_start_offset=-1, records=b""
         )
-        if partition is not None and error in _LEADER_MOVED and self._call.version >= _LEADER_HINTS_FROM_VERSION:
-            leader = partition.known_leader()
+        if error in _LEADER_MOVED and self._call.version >= _LEADER_HINTS_FROM_VERSION:
             data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
         return data
 
@@ -203,23 +224,11 @@ class _Fetch(DelayedOperation):
 
     def is_satisfied(self) -> bool:
         """Enough was read, or there is something else that has to be told at once."""
-        return self._failed or self._bytes_read >= self._min_bytes
+        return self._failed or self._urgent or self._bytes_read >= self._min_bytes
 
     def try_complete(self) -> bool:
         """A partition changed: anything to answer with? Only then are logs read again."""
-        news = False
-        for partition, wanted, log_start_offset, readable in self._partitions:
-            replica = partition.replica
-            if not replica.is_leader or (
-                wanted.current_leader_epoch not in (UNKNOWN_EPOCH, replica.leader_epoch)
-            ):
-                return self.force_complete()
-            if self._replica_id >= 0 and partition.log.log_start_offset != log_start_offset:
-                # Somebody may be waiting for the followers to delete, too.
-                return self.force_complete()
-            if self._readable(partition) != readable:
-                news = True
-                break
+        news = self._session_has_news() if self._context.is_incremental else self._partitions_have_news()
         if not news:
             return False
         self.read(again=True)
@@ -227,6 +236,34 @@ class _Fetch(DelayedOperation):
             return False
         self._fresh = True
         return self.force_complete()
+
+    def _partitions_have_news(self) -> bool:
+        for partition, wanted, log_start_offset, readable in self._partitions:
+            if self._broker.partitions.find(partition.topic_id, partition.index) is not partition:
+                self._urgent = True
+                return True
+            if self._readable(partition) != readable or self._must_hear(partition, wanted, log_start_offset):
+                return True
+        return False
+
+    def _session_has_news(self) -> bool:
+        for key, wanted in self._context.to_read:
+            partition = self._broker.partitions.find(key, wanted.partition)
+            if partition is None or self._readable(partition) > wanted.fetch_offset:
+                return True
+            if self._must_hear(partition, wanted, wanted.log_start_offset):
+                return True
+        return False
+
+    def _must_hear(self, partition: Partition, wanted: FetchPartition, log_start_offset: int) -> bool:
+        """Whether something else than records has to be told at once."""
+        replica = partition.replica
+        if not replica.is_leader or wanted.current_leader_epoch not in (UNKNOWN_EPOCH, replica.leader_epoch):
+            self._urgent = True
+        elif self._replica_id >= 0 and partition.log.log_start_offset > log_start_offset >= 0:
+            # Somebody may be waiting for the followers to delete, too.
+            self._urgent = True
+        return self._urgent
 
     def on_complete(self) -> None:
         if not self._call.slot.connection_closed:
@@ -238,7 +275,7 @@ class _Fetch(DelayedOperation):
 
     def answer(self) -> None:
         broker, call, context = self._broker, self._call, self._context
-        answers: Sequence[Answer] = context.finish(self._answers, broker.world.monotonic.now_ms())
+        answers: Sequence[Answer] = context.finish(self._answers, broker.world.monotonic.now_ms(), self._left_open)
         response = FetchResponse(error_code=context.error, session_id=context.session_id)
         with_ids = call.version >= TOPIC_IDS_FROM_VERSION
         for key, partitions in by_topic(answers).items():
@@ -264,8 +301,3 @@ def leader_endpoints(broker: BrokerServices, call: Call, answers: Sequence[Answe
         if node is not None:
             endpoints.append(NodeEndpoint(node_id=leader_id, host=node.host, port=node.port, rack=node.rack))
     return endpoints
-
-
-def watch_keys(topic_id: bytes, topic: str, index: int) -> tuple[PartitionKey, PartitionKey]:
-    """Fetches of a partition wait under its topic's id or its name, as their version had it."""
-    return (topic_id, index), (topic, index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.apis.lookup import find_leader
@@ -36,6 +37,7 @@ FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST
 """The version of ListOffsets that brought each meaning of a negative timestamp."""
 
 FIRST_VERSION_WITH_EPOCH = 4
+FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 
 CONSUMER = -1
 READ_COMMITTED = 1
@@ -52,20 +54,27 @@ def list_offsets(broker: BrokerServices, call: Call) -> None:
     for topic in request.topics:
         answers = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(answers)
-        indexes = [asked.partition_index for asked in topic.partitions]
+        occurrences = Counter([asked.partition_index for asked in topic.partitions])
         for asked in topic.partitions:
             answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
             answers.partitions.append(answer)
             try:
-                if indexes.count(asked.partition_index) > 1:
+                if occurrences[asked.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 partition = find_leader(broker, topic.name, asked.partition_index, asked.current_leader_epoch)
                 answer.timestamp, answer.offset, leader_epoch = _look_up(partition, request, asked, call)
                 if call.version >= FIRST_VERSION_WITH_EPOCH:
                     answer.leader_epoch = leader_epoch
             except KafkaError as error:
-                answer.error_code = error.code
+                answer.error_code = _known_to(call.version, error.code)
     call.answer(response)
+
+
+def _known_to(version: int, code: ErrorCode) -> ErrorCode:
+    """Clients of early versions take LEADER_NOT_AVAILABLE as a reason to ask again (KIP-207)."""
+    if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return code
 
 
 def _look_up(
@@ -79,21 +88,25 @@ def _look_up(
     if from_consumer:
         committed = request.isolation_level == READ_COMMITTED
         end_offset = log.last_stable_offset if committed else log.high_watermark
-        if timestamp not in (EARLIEST, EARLIEST_LOCAL) and not partition.replica.high_watermark_is_current:
-            # A new leader may yet raise its high watermark over what the old one served (KIP-207).
-            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-    if timestamp == LATEST:
-        return (-1, end_offset, partition.leader_epoch)
-    if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
-        epoch = log.epochs.epoch_for_offset(start)
-        return (-1, start, epoch)
-    if timestamp == LATEST_TIERED:
+        return (-1, start, log.epochs.epoch_for_offset(start))
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOT_FOUND
-    found = log.offset_for_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    if found is None or found.offset >= end_offset:
-        return NOT_FOUND
-    return found
+    # A new leader may yet raise its high watermark over what the old one served; what lies below is sure (KIP-207).
+    is_sure = not from_consumer or partition.replica.high_watermark_is_current
+    if timestamp == LATEST and is_sure:
+        return (-1, end_offset, partition.leader_epoch)
+    found = None
+    if timestamp == MAX_TIMESTAMP:
+        found = log.offset_for_max_timestamp()
+    elif timestamp >= 0:
+        found = log.offset_for_timestamp(timestamp)
+    if found is not None and found.offset < end_offset:
+        return found
+    if not is_sure:
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+    return NOT_FOUND
 
 
 def offset_for_leader_epoch(broker: BrokerServices, call: Call) -> None:

@@ -33,6 +33,8 @@ CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12
 
 TOPIC_IDS_FROM_VERSION = 12
 
+FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
+
 _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -48,7 +50,7 @@ def metadata(broker: BrokerServices, call: Call) -> None:
         return
     listener_name = call.request.listener_name
     nodes = broker.metadata.alive_nodes(listener_name)
-    topics = list(_asked_topics(broker, request, call.version, nodes))
+    topics = list(_asked_topics(broker, request, call.version, nodes, listener_name))
     if request.include_topic_authorized_operations:
         for topic in topics:
             topic.topic_authorized_operations = TOPIC_OPERATIONS
@@ -83,16 +85,17 @@ def _controller_for_clients(broker: BrokerServices, nodes: dict[int, Node]) -> i
 
 
 def _asked_topics(
-    broker: BrokerServices, request: MetadataRequest, version: int, nodes: dict[int, Node]
+    broker: BrokerServices, request: MetadataRequest, version: int, nodes: dict[int, Node], listener_name: str
 ) -> Iterator[MetadataResponseTopic]:
     topics = broker.metadata.image.topics
     # Version 0 has no null array: there an empty one asks for all.
     if request.topics is None or (version == 0 and not request.topics):
         for name in sorted(topics.by_name):
-            yield _describe(broker, topics.by_name[name], version, nodes)
+            yield _describe(broker, topics.by_name[name], version, nodes, listener_name)
         return
     to_create: list[str] = []
-    for asked in request.topics:
+    # Asked twice is answered once: an answer is much longer than its question.
+    for asked in {(topic.topic_id, topic.name): topic for topic in request.topics}.values():
         if asked.name is None or asked.topic_id != ZERO_UUID:
             image = topics.by_id.get(asked.topic_id)
             if image is None:
@@ -108,7 +111,7 @@ def _asked_topics(
                     to_create.append(asked.name)
                 yield _failed(error, asked.name, ZERO_UUID)
                 continue
-        yield _describe(broker, image, version, nodes)
+        yield _describe(broker, image, version, nodes, listener_name)
     broker.auto_topics.create(to_create)
 
 
@@ -119,40 +122,41 @@ def _failed(error: ErrorCode, name: str | None, topic_id: bytes) -> MetadataResp
 
 
 def _describe(
-    broker: BrokerServices, topic: TopicImage, version: int, nodes: dict[int, Node]
+    broker: BrokerServices, topic: TopicImage, version: int, nodes: dict[int, Node], listener_name: str
 ) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
-            _describe_partition(broker, index, topic.partitions[index], version, nodes)
-            for index in sorted(topic.partitions)
-        ],
+    described = MetadataResponseTopic(
+        name=topic.name, topic_id=topic.id, is_internal=topic.name in INTERNAL_TOPICS
     )
+    for index in sorted(topic.partitions):
+        partition = _describe_partition(broker, topic.partitions[index], version, nodes)
+        partition.partition_index = index
+        partition.offline_replicas = broker.metadata.offline_replicas(topic.partitions[index], listener_name)
+        described.partitions.append(partition)
+    return described
 
 
 def _describe_partition(
-    broker: BrokerServices, index: int, partition: PartitionImage, version: int, nodes: dict[int, Node]
+    broker: BrokerServices, partition: PartitionImage, version: int, nodes: dict[int, Node]
 ) -> MetadataResponsePartition:
     leader_id = partition.leader
     error = ErrorCode.NONE
     if leader_id not in nodes:
-        leader_id = NO_LEADER
         error = ErrorCode.LEADER_NOT_AVAILABLE
+        if broker.metadata.is_alive(leader_id) and version >= FIRST_VERSION_WITH_LISTENER_NOT_FOUND:
+            error = ErrorCode.LISTENER_NOT_FOUND
+        leader_id = NO_LEADER
     replicas, isr = list(partition.replicas), list(partition.isr)
     if version == 0:
         # Clients of the first version cannot bear ids of brokers that are not in the list.
         replicas = [replica for replica in replicas if replica in nodes]
         isr = [replica for replica in isr if replica in nodes]
-        if error == ErrorCode.NONE and len(replicas) < len(partition.replicas):
+        missing = len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr)
+        if error == ErrorCode.NONE and missing:
             error = ErrorCode.REPLICA_NOT_AVAILABLE
     return MetadataResponsePartition(
         error_code=error,
-        partition_index=index,
         leader_id=leader_id,
         leader_epoch=partition.leader_epoch,
         replica_nodes=replicas,
         isr_nodes=isr,
-        offline_replicas=broker.metadata.offline_replicas(partition),
     )

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from broker.admission import admit
+from broker.apis.lookup import known_leader
 from broker.purgatory import WaitingAck
 from broker.replication.partition import Partition
 from broker.timing_wheel import TimerEntry
@@ -79,7 +80,8 @@ class _Produce:
         broker = self._broker
         partition = broker.partitions.find(key, data.index)
         if partition is None:
-            self._failed(answer, broker.partitions.missing_error(key, data.index))
+            missing = broker.partitions.missing_error(key, data.index)
+            self._failed(answer, missing, None, known_leader(broker, key, data.index))
             return
         try:
             if self._acks not in (ALL_IN_SYNC, 1, NO_ANSWER):
@@ -94,15 +96,23 @@ class _Produce:
                 self._call.version,
                 self._wall_ms,
             )
+            if batches[0][1].is_transactional:
+                self._refuse_transactional()
             result = partition.append(buffer, batches, self._acks)
         except KafkaError as refusal:
-            self._failed(answer, refusal.code, refusal.message, partition)
+            self._failed(answer, refusal.code, refusal.message, partition.known_leader())
             return
         answer.base_offset = result.first_offset
         answer.log_append_time_ms = result.log_append_time_ms
         answer.log_start_offset = partition.log.log_start_offset
         if self._acks == ALL_IN_SYNC:
             self._wait_for_replicas(partition, result.last_offset + 1, answer)
+
+    def _refuse_transactional(self) -> None:
+        """Nobody could end a transaction that has no coordinator, and readers would wait at its start for ever."""
+        if self._call.message.transactional_id is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the request names no transactional id")
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the partition is in no ongoing transaction")
 
     def _wait_for_replicas(
         self, partition: Partition, required_offset: int, answer: PartitionProduceResponse
@@ -111,7 +121,7 @@ class _Produce:
 
         def acknowledged(error: ErrorCode | None) -> None:
             if error is not None:
-                self._failed(answer, error, None, partition)
+                self._failed(answer, error, None, partition.known_leader())
             self._one_done()
 
         ack = partition.when_replicated(required_offset, acknowledged)
@@ -123,15 +133,16 @@ class _Produce:
         answer: PartitionProduceResponse,
         error: ErrorCode,
         message: str | None = None,
-        partition: Partition | None = None,
+        leader: tuple[int, int] | None = None,
     ) -> None:
+        """`leader`: (id, epoch) of who leads as far as is known."""
         answer.error_code = error
         answer.error_message = message
         answer.base_offset = -1
         answer.log_append_time_ms = -1
         answer.log_start_offset = -1
-        if partition is not None and error in _LEADER_MOVED and self._call.version >= LEADER_HINTS_FROM_VERSION:
-            leader_id, leader_epoch = partition.known_leader()
+        if leader is not None and error in _LEADER_MOVED and self._call.version >= LEADER_HINTS_FROM_VERSION:
+            leader_id, leader_epoch = leader
             answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
             node = self._broker.metadata.node(leader_id, self._call.request.listener_name)
             if node is not None and all(known.node_id != leader_id for known in self._response.node_endpoints):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from runtime.dispatch import Call
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ async def _init_producer_id(broker: BrokerServices, call: Call) -> None:
         if request.transactional_id is not None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE if request.transactional_id else ErrorCode.INVALID_REQUEST
             raise KafkaError(code, "transactions are not served yet")
+        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch go together")
         # An idempotent producer has no state to keep: whatever id and epoch it had, it begins anew (KIP-360).
         response.producer_id = await broker.producer_ids.next_id(broker.lifecycle.broker_epoch)
         response.producer_epoch = 0
