@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from runtime.simulated.chance import Stream
+from runtime.simulated.virtual_time import pass_time
 
 T = TypeVar("T")
 
@@ -68,15 +69,13 @@ class SimulatedProcess:
         As with a thread, the caller's own cancellation does not undo work that was begun.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        with trio.CancelScope(shield=True):
-            await self._blocking_pause()
-            try:
-                result = work()
-            finally:
-                # A thread's result, or its error, arrives later than its effects.
-                if self.alive:
-                    await self._blocking_pause()
-        return result
+        await self._blocking_pause()
+        try:
+            return work()
+        finally:
+            # A thread's result, or its error, arrives later than its effects.
+            if self.alive:
+                await self._blocking_pause()
 
     def check_alive(self) -> None:
         """Raises OSError (EBADF) once the process ended: to it the disk is gone."""
@@ -112,6 +111,6 @@ class SimulatedProcess:
     async def _blocking_pause(self) -> None:
         least_ms, mean_ms = self.blocking_ms
         drawn_ms = least_ms + (self.chance.expovariate(1.0 / mean_ms) if mean_ms > 0 else 0.0)
-        await trio.sleep(drawn_ms / 2000.0)
+        await pass_time(drawn_ms / 2000.0)
         if not self.alive:
             raise NodeKilled(f"{self.name} during blocking work")

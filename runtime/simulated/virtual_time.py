@@ -12,6 +12,7 @@ from itertools import count
 from math import inf
 from typing import Any
 
+import trio
 from trio.abc import Clock
 
 
@@ -51,3 +52,15 @@ class VirtualTime(Clock):
         elif self.on_stuck is not None:
             self.on_stuck()
         return 0.0
+
+
+async def pass_time(seconds: float) -> None:
+    """Sleep, whatever is cancelled meanwhile. Half as dear as `trio.sleep` in a shielded scope."""
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, VirtualTime)
+    clock.call_at(clock.now + seconds, trio.lowlevel.reschedule, trio.lowlevel.current_task())
+    await trio.lowlevel.wait_task_rescheduled(_not_yet)
+
+
+def _not_yet(_: object) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.FAILED

@@ -88,9 +88,10 @@ def draw_plan(chance: Stream) -> Plan:
         "controller.quorum.election.timeout.ms": str(chance.choice((500, 1000))),
         "controller.quorum.fetch.timeout.ms": str(chance.choice((1000, 2000))),
         "controller.quorum.request.timeout.ms": str(chance.choice((1000, 2000))),
-        "metadata.log.max.record.bytes.between.snapshots": str(chance.choice((1_000, 4_000, 100_000))),
+        "metadata.log.max.record.bytes.between.snapshots": str(chance.choice((3_000, 10_000, 1_000_000))),
         "metadata.max.idle.interval.ms": str(chance.choice((500, 3_000, 10_000))),
         "metadata.log.segment.bytes": "8388608",
+        "initial.broker.registration.timeout.ms": "1000000",
         "auto.create.topics.enable": "false",
         "leader.imbalance.check.interval.seconds": str(chance.choice((5, 300))),
     }

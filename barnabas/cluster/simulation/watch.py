@@ -30,6 +30,7 @@ class Watch:
         self._universe = universe
         self._findings = findings
         self._names = {node.node.id: name for name, node in cluster.nodes.items()}
+        self._steps: dict[int, tuple[object, ...]] = {}
         self.quorum = QuorumPromises(findings, self._content, self._metadata_changed)
         self.partitions = PartitionPromises(findings, self._content, lambda: self.quorum.image)
 
@@ -52,22 +53,25 @@ class Watch:
     # ---- Observer
 
     def replica_stepped(self, replica: MetadataReplica, ready: Ready) -> None:
-        core = replica.core
+        core, log = replica.core, replica.log.partition_log
         voted = getattr(core.role, "voted", None)
-        self.quorum.stepped(
-            ReplicaView(
-                node_id=core.local_id,
-                is_voter=core.is_voter,
-                is_leader=core.is_leader,
-                epoch=core.epoch,
-                leader_id=core.leader_id,
-                voted_id=None if voted is None else voted.id,
-                high_watermark=core.high_watermark,
-                synced_end_offset=core.synced_end_offset,
-                log=replica.log.partition_log,
-            ),
-            ready.truncate_to,
+        seen = (
+            core.local_id,
+            core.is_voter,
+            core.is_leader,
+            core.epoch,
+            core.leader_id,
+            None if voted is None else voted.id,
+            core.high_watermark,
+            core.synced_end_offset,
+            log,
         )
+        # Most steps change nothing that a promise is about.
+        state = (*seen, log.log_end_offset)
+        if ready.truncate_to is None and self._steps.get(core.local_id) == state:
+            return
+        self._steps[core.local_id] = state
+        self.quorum.stepped(ReplicaView(*seen), ready.truncate_to)
 
     def metadata_applied(self, loader: MetadataLoader, image: MetadataImage) -> None:
         if loader is not self.quorum.loader:
