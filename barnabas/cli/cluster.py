@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from barnabas.cli.options import DEFAULT_DATA, BasePort, Data, Settings, overrides_from
+from barnabas.cli.options import DEFAULT_DATA, BasePort, Data, Settings, overrides_from, program
 
 if TYPE_CHECKING:
     from barnabas.cluster.local import LocalCluster
@@ -134,13 +133,12 @@ def logs(
 
 def _what_to_try(data: Path) -> str:
     """First steps with a cluster that is up, as they can be typed here."""
-    program = os.path.relpath(sys.argv[0]) if os.sep in sys.argv[0] else "barnabas"
     where = "" if data == DEFAULT_DATA else f" --data {data}"
     steps = (
-        f"{program} topics create events --partitions 3{where}",
-        f"echo hello | {program} produce events{where}",
-        f"{program} consume events --from-beginning --max-messages 1{where}",
-        f"{program} cluster kill broker-1{where}; {program} cluster status{where}",
+        f"{program()} topics create events --partitions 3{where}",
+        f"echo hello | {program()} produce events{where}",
+        f"{program()} consume events --from-beginning --max-messages 1{where}",
+        f"{program()} cluster kill broker-1{where}; {program()} cluster status{where}",
     )
     return "\n".join(["try:", *(f"  {step}" for step in steps), f"logs are in {data / 'logs'}"])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from barnabas.cli.options import DEFAULT_DATA, BasePort, Data, Settings, overrides_from
+from barnabas.cli.options import DEFAULT_DATA, BasePort, Data, Settings, overrides_from, program
 from barnabas.cli.session import with_cluster
 from barnabas.cluster.errors import WrongArgument
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from barnabas.cluster.local import LocalCluster
     from barnabas.demo.play import Audience, Event, Run, Summary
 
-_ROWS_AROUND_EVENTS = 19
+_ROWS_AROUND_EVENTS = 18
 """Of the view: what is not a list of events."""
 
 
@@ -139,7 +139,7 @@ def _tell_end(summary: Summary, cluster: LocalCluster, data: Path, as_json: bool
         console.print()
         console.print(draw_summary(summary))
     where = "" if data == DEFAULT_DATA else f" --data {data}"
-    _note(f"the cluster goes on at {cluster.bootstrap_servers}; `barnabas cluster down{where}` stops it")
+    _note(f"the cluster goes on at {cluster.bootstrap_servers}; {program()} cluster down{where} stops it")
 
 
 def _draw(run: Run, summary: Summary, path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -34,6 +36,11 @@ Bootstrap = Annotated[
         help="Brokers to begin with; the cluster in --data unless set.",
     ),
 ]
+
+
+def program() -> str:
+    """This command, as it can be typed here."""
+    return os.path.relpath(sys.argv[0]) if os.sep in sys.argv[0] else "barnabas"
 
 
 def overrides_from(texts: Sequence[str] | None) -> Mapping[str, str]:

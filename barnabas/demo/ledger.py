@@ -54,7 +54,8 @@ class Window:
     began_ms: int
     ended_ms: int | None = None
     gap_ms: int = 0
-    """The longest time that a partition went without an ack, of all such times that touch the window."""
+    """The longest time that a partition went without an ack: one that was going on when the window began counts in
+    full, one that goes on when it ends up to there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +145,17 @@ class Ledger:
     def begin_window(self, name: str, now_ms: int) -> Window:
         """Something is about to be done to the cluster; the present window ends."""
         if self.windows:
-            self._note_silences(now_ms)
             self.windows[-1].ended_ms = now_ms
         window = Window(name, now_ms)
         self.windows.append(window)
         return window
 
     def finish(self, now_ms: int) -> None:
-        """Nothing more will be sent: silence from here on is no gap."""
+        """Nothing more will be sent: silence from here on is no gap, unless something still waits."""
+        for account in self.accounts:
+            if account.last_ack_ms is not None and account.undecided:
+                self._note_gap(account.last_ack_ms, now_ms)
         if self.windows and self.windows[-1].ended_ms is None:
-            self._note_silences(now_ms)
             self.windows[-1].ended_ms = now_ms
 
     # How it stands
@@ -193,15 +195,12 @@ class Ledger:
         return int(number) if home == b"%d" % partition and number.isdigit() else None
 
     def _note_gap(self, from_ms: int, to_ms: int) -> None:
+        """In full for what was done meanwhile, which may be its cause; for what was done before, only until then."""
         for window in self.windows:
-            if to_ms >= window.began_ms and (window.ended_ms is None or from_ms <= window.ended_ms):
-                window.gap_ms = max(window.gap_ms, to_ms - from_ms)
-
-    def _note_silences(self, now_ms: int) -> None:
-        """Gaps that still go on, as far as they go; those that end later count again, in full."""
-        for account in self.accounts:
-            if account.last_ack_ms is not None and account.undecided:
-                self._note_gap(account.last_ack_ms, now_ms)
+            ended_ms = to_ms if window.ended_ms is None else window.ended_ms
+            if from_ms <= ended_ms and to_ms >= window.began_ms:
+                until_ms = to_ms if from_ms <= window.began_ms else min(to_ms, ended_ms)
+                window.gap_ms = max(window.gap_ms, until_ms - from_ms)
 
 
 def _misplaced(account: Account) -> int:

@@ -85,7 +85,7 @@ class Audience:
     """Called a few times a second."""
 
 
-SHOW_SECONDS = 0.1
+SHOW_SECONDS = 0.2
 
 
 async def play(
@@ -121,6 +121,8 @@ async def play(
             nursery.start_soon(_show, run, audience.sees)
         await _perform(client, scenario, stage)
         nursery.cancel_scope.cancel()
+    if audience.sees is not None:
+        audience.sees(run)
     verdict = ledger.verdict()
     took_seconds = (client.now_ms() - began_ms) / 1000
     return run, Summary(
@@ -133,7 +135,7 @@ async def _perform(client: Cluster, scenario: Scenario, stage: Stage) -> None:
     async with trio.open_nursery() as load:
         await load.start(run_load, client, Load(TOPIC, RECORDS_PER_SECOND), stage.ledger, stop)
         stage.tell(f"{RECORDS_PER_SECOND} records/s are written with acks=all, and read")
-        stage.ledger.begin_window("nothing yet", stage.now_ms())
+        stage.ledger.begin_window("before anything was done", stage.now_ms())
         await stage.beats(1)
         await scenario.play(stage)
         await stage.beats(1)

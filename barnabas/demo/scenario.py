@@ -85,7 +85,7 @@ async def pause(stage: Stage) -> None:
     node = stage.cluster.layout.node(leader)
     name = f"{stage.topic}-0"
     await stage.act(f"SIGSTOP {leader}, leader of {name}", partial(stage.cluster.pause, leader))
-    stage.tell("its connections stay open: nobody can tell it from a slow one until its session ends")
+    stage.tell("nobody can tell it from a slow one until its session ends")
     await stage.watch.until(
         f"another broker leads {name} and {leader} is out of every ISR",
         lambda status: all(each.leader not in (-1, node.id) and node.id not in each.isr for each in status.partitions),
@@ -96,8 +96,7 @@ async def pause(stage: Stage) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_write_to_zombie, stage, leader, value)
         await stage.act(
-            f"SIGCONT {leader}: it wakes in epoch {partition.epoch}, the cluster is in "
-            f"{stage.watch.status.partitions[0].epoch}",
+            f"SIGCONT {leader}, in epoch {partition.epoch} of {stage.watch.status.partitions[0].epoch}",
             partial(stage.cluster.resume, leader),
         )
     await stage.whole()
@@ -107,7 +106,7 @@ async def _write_to_zombie(stage: Stage, name: str, value: bytes) -> None:
     port = stage.cluster.layout.node(name).port
     answer = await trio.to_thread.run_sync(write_to, port, stage.topic, stage.topic_id, 0, value)
     stage.ledger.aside(value, acked=answer.acked)
-    stage.tell(f"{name} answers a write that lay before it since its sleep: {answer.text}")
+    stage.tell(f"{name} answers the write that it found: {answer.text}")
     stage.findings["zombie"] = {"broker": name, "answer": answer.text, "acked": answer.acked}
 
 

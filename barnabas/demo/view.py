@@ -26,7 +26,9 @@ def draw(run: Run, columns: int, events_count: int | None = None) -> RenderableT
     events = run.events if events_count is None else run.events[-events_count:]
     return Group(
         _heading(run),
-        Columns([_nodes(status), _partitions(run)], padding=(0, 3)),
+        Columns([_nodes(status, "broker"), _nodes(status, "controller")], padding=(0, 4)),
+        Text(),
+        _partitions(run),
         Text(),
         _acks(run, columns - _LABEL_COLUMNS - 1),
         Text(),
@@ -86,17 +88,17 @@ def _counted(accounts: list[Account]) -> tuple[list[dict[int, int]], list[dict[i
     return [each.acked for each in accounts], [each.read for each in accounts]
 
 
-def _nodes(status: ClusterStatus) -> Table:
-    table = Table("node", "", "", box=None, pad_edge=False, header_style="dim")
+def _nodes(status: ClusterStatus, role: str) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
     active = f"controller-{status.quorum.leader}" if status.quorum else ""
     for node in status.nodes:
-        role = ""
-        if node.role == "broker":
+        if node.role == role:
             led = [str(each.partition) for each in status.partitions if f"broker-{each.leader}" == node.name]
-            role = f"leads {','.join(led)}" if led and node.state != "dead" else ""
-        elif node.name == active and status.quorum:
-            role = f"active, epoch {status.quorum.epoch}"
-        table.add_row(node.name, Text(node.state, _STATES.get(node.state, "")), Text(role, "cyan"))
+            duty = f"leads {','.join(led)}" if led else ""
+            if node.name == active and status.quorum:
+                duty = f"active, epoch {status.quorum.epoch}"
+            up = node.state in ("running", "paused")
+            table.add_row(node.name, Text(node.state, _STATES.get(node.state, "")), Text(duty if up else "", "cyan"))
     return table
 
 
@@ -139,7 +141,9 @@ def _silence(silence_ms: int, account: Account) -> Text:
 
 def _acks(run: Run, columns: int) -> RenderableType:
     """Acks over the whole run, a row for each partition, and below them what was done when."""
-    buckets = max(1, run.now_ms() // BUCKET_MS)
+    ended_ms = run.ledger.windows[-1].ended_ms if run.ledger.windows else None
+    took_ms = run.now_ms() if ended_ms is None else ended_ms - run.ledger.began_ms
+    buckets = max(1, took_ms // BUCKET_MS)
     per_column = -(-buckets // max(1, columns))
     expected = RECORDS_PER_SECOND / len(run.ledger.accounts) * per_column * BUCKET_MS / 1000
     table = Table.grid(padding=(0, 1, 0, 0))
@@ -147,8 +151,10 @@ def _acks(run: Run, columns: int) -> RenderableType:
     table.add_column(no_wrap=True)
     for index, account in enumerate(run.ledger.accounts):
         bars = Text()
+        started = next((index for index, count in enumerate(account.acks) if count), buckets)
         for first in range(0, buckets - per_column + 1, per_column):
-            bars.append(*_bar(sum(account.acks[first : first + per_column]) / expected))
+            share = sum(account.acks[first : first + per_column]) / expected
+            bars.append(*(_bar(share) if first + per_column > started else (" ", "")))
         table.add_row(Text(f"acks {index}", "dim"), bars)
     marks = [" "] * (columns + 1)
     for number, event in enumerate((each for each in run.events if each.fault), 1):

@@ -101,7 +101,7 @@ def is_whole(status: ClusterStatus) -> bool:
 
 
 def _in_sync(partitions: list[PartitionStatus]) -> str:
-    texts = {_name(each): ",".join(map(str, sorted(each.isr))) for each in partitions}
+    texts = {_name(each): ",".join(map(str, sorted(each.isr))) or "nobody" for each in partitions}
     if len(set(texts.values())) == 1:
         return f"{next(iter(texts.values()))} everywhere"
     return "; ".join(f"{name} {isr}" for name, isr in texts.items())

@@ -16,7 +16,8 @@ REQUEST_TIMEOUT_MS = 2_000
 CLIENT = ClusterSettings(request_timeout_ms=REQUEST_TIMEOUT_MS, retry_backoff_ms=20, retry_backoff_max_ms=200)
 """Less patient than Kafka's defaults, so that gaps show how long the cluster takes, and not how long a client sleeps.
 A paused broker keeps its connections open and answers nothing: only this timeout tells."""
-PRODUCER = ProducerSettings(request_timeout_ms=REQUEST_TIMEOUT_MS)
+PRODUCER = ProducerSettings(request_timeout_ms=REQUEST_TIMEOUT_MS, linger_ms=20)
+"""Batches of a few records: the demo shares the machine with six nodes."""
 
 READ_TO_THE_END_SECONDS = 30.0
 """How long the consumer looks for the last records before what is missing counts as lost."""
