@@ -123,6 +123,15 @@ def libs() -> Path:
     return libs
 
 
+@pytest.fixture(scope="session")
+def shared_java(
+    shared_cluster: RunningCluster, libs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Java:
+    java = Java(libs, shared_cluster.bootstrap_servers)
+    return java.with_archive(tmp_path_factory.mktemp("java") / "classes.jsa")
+
+
 @pytest.fixture
-def java(cluster: RunningCluster, libs: Path) -> Java:
-    return Java(libs, cluster.bootstrap_servers)
+def java(cluster: RunningCluster, shared_java: Java) -> Java:
+    """Kafka's tools against the shared cluster."""
+    return shared_java

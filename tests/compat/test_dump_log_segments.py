@@ -25,8 +25,8 @@ from tests.storage.rig import NOW_MS, append, batch, producer_batch
 pytestmark = [pytest.mark.compat, pytest.mark.client("java")]
 
 
-def dump(libs: Path, *files: Path, options: tuple[str, ...] = ()) -> str:
-    return Java(libs, "").run("dump-log", *options, "--files", ",".join(map(str, files))).out
+def dump(java: Java, *files: Path, options: tuple[str, ...] = ()) -> str:
+    return java.run("dump-log", *options, "--files", ",".join(map(str, files))).out
 
 
 def write_log(directory: Path) -> PartitionLog:
@@ -57,13 +57,13 @@ def write_log(directory: Path) -> PartitionLog:
 
 
 @pytest.mark.feature("ST-20", "ST-06", "ST-07", "ST-12")
-def test_kafka_finds_our_files_sound(libs: Path, tmp_path: Path) -> None:
+def test_kafka_finds_our_files_sound(java: Java, tmp_path: Path) -> None:
     directory = tmp_path / "orders-0"
     log = write_log(directory)
     logs = sorted(directory.glob("*.log"))
     assert len(logs) > 1
 
-    told = dump(libs, *logs, options=("--deep-iteration", "--print-data-log"))
+    told = dump(java, *logs, options=("--deep-iteration", "--print-data-log"))
     assert re.findall(r"(?i)mismatch|corrupt|invalid|isvalid: false|found .*bytes", told) == []
     offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", told, re.MULTILINE)]
     assert offsets == list(range(log.log_end_offset))
@@ -71,13 +71,13 @@ def test_kafka_finds_our_files_sound(libs: Path, tmp_path: Path) -> None:
     assert "endTxnMarker: COMMIT coordinatorEpoch: 4" in told
 
     indexes = sorted(directory.glob("*.index"))
-    told = dump(libs, *indexes, options=("--index-sanity-check",))
+    told = dump(java, *indexes, options=("--index-sanity-check",))
     assert told.count("passed sanity check.") == len(indexes)
-    told = dump(libs, *indexes, *sorted(directory.glob("*.timeindex")))
+    told = dump(java, *indexes, *sorted(directory.glob("*.timeindex")))
     assert re.findall(r"(?i)mismatch|not found|out of order|wrong|corrupt", told) == []
     assert told.count("offset: ") > 50
 
-    told = dump(libs, *sorted(directory.glob("*.snapshot")))
+    told = dump(java, *sorted(directory.glob("*.snapshot")))
     assert re.search(r"producerId: 77 producerEpoch: 2 .*lastSequence: 9", told)
     assert re.search(r"producerId: 79 producerEpoch: 0 .*currentTxnFirstOffset: (Optional(Long)?\[)?\d+", told)
 
@@ -86,7 +86,7 @@ _COMPLAINTS = r"(?i)mismatch|corrupt|invalid|isvalid: false|not found|out of ord
 
 
 @pytest.mark.feature("ST-20", "ST-06", "ST-07", "KR-02", "TO-03")
-def test_kafka_finds_the_files_of_a_running_cluster_sound(libs: Path, cluster: RunningCluster) -> None:
+def test_kafka_finds_the_files_of_a_running_cluster_sound(java: Java, cluster: RunningCluster) -> None:
     topic = cluster.create_topic("dumped", configs={"segment.bytes": "1048576"})
     writer = Confluent(cluster.bootstrap_servers)
     chance = Random(1)
@@ -95,16 +95,16 @@ def test_kafka_finds_the_files_of_a_running_cluster_sound(libs: Path, cluster: R
     directory = cluster.partition_directory("broker-1", topic, 0)
     logs = sorted(directory.glob("*.log"))
     assert len(logs) > 1
-    told = dump(libs, *logs, options=("--deep-iteration",))
+    told = dump(java, *logs, options=("--deep-iteration",))
     assert re.findall(_COMPLAINTS, told) == []
     offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", told, re.MULTILINE)]
     assert offsets == list(range(300 * len(CODECS)))
-    told = dump(libs, *sorted(directory.glob("*.index")), *sorted(directory.glob("*.timeindex")))
+    told = dump(java, *sorted(directory.glob("*.index")), *sorted(directory.glob("*.timeindex")))
     assert re.findall(_COMPLAINTS, told) == []
 
     controller = cluster.layout.node(cluster.active_controller())
     metadata = sorted((cluster.layout.log_directory(controller) / "__cluster_metadata-0").glob("*.log"))
-    told = dump(libs, *metadata, options=("--cluster-metadata-decoder",))
+    told = dump(java, *metadata, options=("--cluster-metadata-decoder",))
     assert re.findall(_COMPLAINTS, told) == []
     assert "LeaderChange: " in told
     assert told.count('"type":"REGISTER_BROKER_RECORD"') == 3
@@ -112,15 +112,14 @@ def test_kafka_finds_the_files_of_a_running_cluster_sound(libs: Path, cluster: R
 
 
 @pytest.mark.feature("ST-20", "TO-01", "TO-03")
-def test_we_read_what_kafkas_own_tool_has_formatted(libs: Path, tmp_path: Path) -> None:
+def test_we_read_what_kafkas_own_tool_has_formatted(java: Java, tmp_path: Path) -> None:
     config = tmp_path / "node.properties"
     config.write_text(
         f"process.roles=controller\nnode.id=7\nlisteners=CONTROLLER://127.0.0.1:9093\nlog.dirs={tmp_path}/data\n"
         "controller.listener.names=CONTROLLER\ncontroller.quorum.voters=7@127.0.0.1:9093\n"
     )
-    tool = Java(libs, "")
-    cluster_id = tool.run("storage", "random-uuid").out.strip()
-    tool.run("storage", "format", "-t", cluster_id, "-c", str(config))
+    cluster_id = java.run("storage", "random-uuid").out.strip()
+    java.run("storage", "format", "-t", cluster_id, "-c", str(config))
     world = real_world()
     directories = LogDirectories.open(world.disk, [str(tmp_path / "data")], 7, world.chance)
     try:

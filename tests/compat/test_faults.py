@@ -83,13 +83,13 @@ class Rounds:
             case "stop":
                 assert self._cluster.stop(target), f"{target} did not leave in good order"
         self._wait_until_moved(role, target, written.partition)
-        self._wait_for_acks([written], f"after {kind} of {target} ({role})")
+        self.wait_for_acks([written], f"after {kind} of {target} ({role})")
         if kind == "pause":
             self._cluster.resume(target)
         else:
             self._cluster.start(target)
         self._cluster.wait_for(f"all is as before the {kind} of {target}", self._is_whole, RECOVERY_SECONDS)
-        self._wait_for_acks(self._writers, f"when {target} was back")
+        self.wait_for_acks(self._writers, f"when {target} was back")
         gap = max(writer.longest_gap(began) for writer in at_stake)
         self.played.append(Round(kind, role, target, gap, time.monotonic() - began))
         print(self.played[-1], flush=True)
@@ -101,7 +101,7 @@ class Rounds:
             self._cluster.kill(node.name)
         self._cluster.up()
         self._cluster.wait_for("all is as before all were killed", self._is_whole, RECOVERY_SECONDS)
-        self._wait_for_acks(self._writers, "when all were back")
+        self.wait_for_acks(self._writers, "when all were back")
         gap = max(writer.longest_gap(began) for writer in self._writers)
         self.played.append(Round("kill", "everything", "all six", gap, time.monotonic() - began))
         print(self.played[-1], flush=True)
@@ -133,7 +133,8 @@ class Rounds:
         moved = controller_moved if role == "controller" else broker_is_out
         self._cluster.wait_for(f"others do what {target} did ({role})", moved, RECOVERY_SECONDS)
 
-    def _wait_for_acks(self, writers: list[Writer], when: str) -> None:
+    def wait_for_acks(self, writers: list[Writer], when: str) -> None:
+        """Until records sent from now on are safe."""
         since = time.monotonic()
         for writer in writers:
             what = f"{writer.client} writes {when}; it has failed with {writer.failures[-1:]}"
@@ -199,6 +200,8 @@ def test_no_acked_record_is_lost_while_nodes_fail(
     try:
         for thread in (*writers, follower):
             thread.start()
+        # To get its id is the one thing that kafka-python does not try twice.
+        rounds.wait_for_acks(writers, "at first")
         for kind, role in schedule:
             rounds.play(kind, role)
     finally:
