@@ -13,6 +13,7 @@ from functools import partial
 
 import trio
 
+from broker.apis.fetch import session_key
 from broker.controller_channel import ControllerChannel
 from broker.directory_assignments import DirectoryAssignments
 from broker.dispatch import make_dispatcher
@@ -276,6 +277,8 @@ class _BrokerNode:
 
     def _partition_changed(self, partition: Partition) -> None:
         fetches, deletions = self.services.fetches, self.services.deletions
+        for session_id in self.services.sessions.changed(partition.topic_id, partition.topic, partition.index):
+            fetches.check_and_complete(session_key(session_id))
         if fetches.delayed:
             fetches.check_and_complete((partition.topic_id, partition.index))
             fetches.check_and_complete((partition.topic, partition.index))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.replication.partition import Partition, PartitionHost
-from broker.replication.replica import Replica, ReplicaSettings
+from broker.replication.replica import NEVER_MS, Replica, ReplicaSettings
 from kraft.metadata.delta import MetadataDelta, TopicDelta
 from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, BrokerImage, MetadataImage, PartitionImage
 from protocol.errors import ErrorCode, KafkaError
@@ -76,6 +76,7 @@ class Partitions:
         """What was applied last."""
         self._by_id: dict[PartitionKey, Partition] = {}
         self._by_name: dict[tuple[str, int], Partition] = {}
+        self._heard_ms: dict[int, int] = {}
         # No log, because its disk failed before there was one.
         self._without_log: dict[PartitionKey, None] = {}
 
@@ -177,6 +178,7 @@ class Partitions:
             self._replica_settings(config),
             partition_log.log_end_offset,
             partition_log.high_watermark,
+            last_heard_ms=self._last_heard_ms,
             # The log may have seen a later epoch than an old state of the metadata: that one is history.
             leader_epoch=partition_log.latest_epoch,
         )
@@ -224,6 +226,13 @@ class Partitions:
             config.min_insync_replicas,
             self.image.features.elr_enabled,
         )
+
+    def heard_from(self, broker_id: int) -> None:
+        """A follower fetches."""
+        self._heard_ms[broker_id] = self._host.monotonic.now_ms()
+
+    def _last_heard_ms(self, broker_id: int) -> int:
+        return self._heard_ms.get(broker_id, NEVER_MS)
 
     def _broker(self, broker_id: int) -> BrokerImage | None:
         return self.image.cluster.brokers.get(broker_id)

@@ -180,6 +180,9 @@ class Replica:
     leader_epoch: int = UNKNOWN_EPOCH
     partition_epoch: int = UNKNOWN_EPOCH
     replicas: tuple[int, ...] = ()
+    last_heard_ms: Callable[[int], int] | None = None
+    """When a broker fetched anything from here for the last time. A fetch need not name partitions in which
+    nothing happened, so their followers are judged by it (KIP-227)."""
 
     # -- what may be done here
 
@@ -354,6 +357,12 @@ class Replica:
 
     def appended(self, log_end_offset: int, now_ms: int) -> Effects:
         """Our own log has grown."""
+        role = self.role
+        if isinstance(role, Leading) and self.last_heard_ms is not None:
+            # Who had everything and had nothing to say since, had everything when its broker was last heard.
+            for node_id, progress in role.followers.items():
+                if progress.log_end_offset == self.log_end_offset:
+                    progress.last_caught_up_ms = max(progress.last_caught_up_ms, self.last_heard_ms(node_id))
         self.log_end_offset = log_end_offset
         return self._advance(now_ms)
 

@@ -104,6 +104,47 @@ def test_a_session_says_only_what_is_new_on_either_side() -> None:
     assert moved.finish(told, 0) == [told[1]]
 
 
+def to_read(context: FetchContext) -> list[tuple[object, int]]:
+    return [(topic, wanted.partition) for topic, wanted in context.to_read]
+
+
+def test_a_session_looks_only_where_something_happened() -> None:
+    """However many partitions a follower has, a fetch costs what changed in them."""
+    broker = Broker()
+    sessions = broker.sessions
+    session_id = broker.start(3, from_follower=True)
+
+    first = broker.open(request((session_id, 1)))
+    assert to_read(first) == [(LOGS, 0), (LOGS, 1), (LOGS, 2)], "nothing is known to be settled yet"
+    first.finish(answers(first), 0)
+
+    quiet = broker.open(request((session_id, 2)))
+    assert to_read(quiet) == []
+    assert sessions.changed(LOGS, "logs", 1) == [session_id]
+    assert to_read(quiet) == [(LOGS, 1)], "also while the request waits"
+    told = [(LOGS, PartitionData(partition_index=1, high_watermark=100, log_start_offset=0, records=b"r"))]
+    assert quiet.finish(told, 0) == told
+
+    same_again = broker.open(request((session_id, 3)))
+    assert to_read(same_again) == [(LOGS, 1)], "what was sent is not known to have arrived"
+    same_again.finish(answers(same_again)[1:2], 0, left_open={(LOGS, 1): None})
+    left_open = broker.open(request((session_id, 4)))
+    assert to_read(left_open) == [(LOGS, 1)], "the reader was not done with it"
+    left_open.finish(answers(left_open)[1:2], 0)
+
+    asked_anew = broker.open(request((session_id, 5), {(LOGS, 2): 8}, forgotten=((LOGS, 0),)))
+    assert to_read(asked_anew) == [(LOGS, 2)]
+    assert sessions.changed(LOGS, "logs", 0) == [], "nobody has it any more"
+    assert sessions.changed(CLICKS, "clicks", 0) == []
+
+
+def test_a_closed_session_is_told_of_nothing() -> None:
+    broker = Broker()
+    session_id = broker.start(2)
+    broker.open(request((session_id, FINAL_EPOCH)))
+    assert broker.sessions.changed(LOGS, "logs", 1) == []
+
+
 def test_added_forgotten_and_replaced_partitions() -> None:
     broker = Broker()
     session_id = broker.start(2)
