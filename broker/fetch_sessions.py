@@ -235,6 +235,7 @@ class _IncrementalContext(FetchContext):
             return ()
         partitions, moved = session.partitions, session.moved
         news = []
+        served: list[PartitionKey] = []
         for answer in answers:
             data = answer[1]
             key = (answer[0], data.partition_index)
@@ -242,8 +243,10 @@ class _IncrementalContext(FetchContext):
             cached = partitions.get(key)
             if cached is None:
                 continue
-            if data.records or data.error_code != 0 or key in left_open:
-                # Until the fetcher asks from further on, it has to get the same again.
+            # Until the fetcher asks from further on, it has to get the same again.
+            if data.records:
+                served.append(key)
+            elif data.error_code != 0 or key in left_open:
                 moved[key] = None
             if not cached.is_news(data):
                 continue
@@ -252,6 +255,8 @@ class _IncrementalContext(FetchContext):
             if data.records:
                 del partitions[key]
                 partitions[key] = cached
+        # Who had nothing this time comes before who had something, or a large partition would starve the others.
+        moved.update(dict.fromkeys(served))
         return news
 
     def has_news(self, answer: Answer) -> bool:

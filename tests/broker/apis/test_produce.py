@@ -181,7 +181,7 @@ async def test_batches_that_are_not_taken(rig: Rig) -> None:
     assert late.error_code == 0
     assert abs(late.log_append_time_ms - rig.universe.host("broker-1").wall_clock.now_ms()) < 5000
     stored = read_header(bytes((await rig.fetch("stamped")).records or b""))
-    assert stored.attributes & 8 and stored.max_timestamp == late.log_append_time_ms
+    assert stored.is_log_append_time and stored.max_timestamp == late.log_append_time_ms
     assert (await rig.produce("t")).log_append_time_ms == -1
 
 
