@@ -178,6 +178,7 @@ class LogDirectories:
             try:
                 _make_durably(directory.disk, directory.path)
                 directory.lock()
+                directory.note_last_stop()
                 directory.properties = read_meta_properties(directory.disk, directory.path, self.chance)
             except OSError as error:
                 self._fail(directory, error)

@@ -131,6 +131,7 @@ class LogDirectory:
         self.was_clean = False
         """Whether the last owner stopped cleanly; known after `begin`."""
         self.previous_broker_epoch = NO_BROKER_EPOCH
+        """The last owner's, if it stopped cleanly; known after `note_last_stop`."""
         self.recovery_points: dict[tuple[str, int], int] = {}
         self.log_start_offsets: dict[tuple[str, int], int] = {}
         self.high_watermarks: dict[tuple[str, int], int] = {}
@@ -157,6 +158,14 @@ class LogDirectory:
             self._unlock()
             self._unlock = None
 
+    def note_last_stop(self) -> None:
+        """In which epoch the last owner stopped cleanly: a broker tells it when it registers, before it may look at
+        its logs. The marker stays until `begin`; should we crash before, its epoch is an old one. Raises OSError.
+        """
+        marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"
+        if self.disk.exists(marker):
+            self.previous_broker_epoch = parse_clean_shutdown(self.disk.read_bytes(marker))
+
     def begin(self) -> None:
         """Take note of how the last owner left it, and take the marker away: from now on a stop is a crash.
 
@@ -167,7 +176,6 @@ class LogDirectory:
         self.log_start_offsets = self._offsets(LOG_START_OFFSET_CHECKPOINT)
         self.high_watermarks = self._offsets(REPLICATION_OFFSET_CHECKPOINT)
         if self.disk.exists(marker):
-            self.previous_broker_epoch = parse_clean_shutdown(self.disk.read_bytes(marker))
             self.disk.remove(marker)
             self.disk.sync_directory(self.path)
             self.was_clean = True

@@ -148,6 +148,18 @@ def test_a_clean_stop_is_remembered_and_a_crash_is_not_taken_for_one() -> None:
     assert third.logs["orders", 0].log_end_offset == 65
 
 
+@pytest.mark.feature("ST-10")
+def test_the_last_clean_stop_is_known_before_anything_is_loaded() -> None:
+    rig = Rig()
+    start(rig, ["/logs/a"]).close(99)
+    rig.power_cut()
+    opened = LogDirectories.open(rig.disk, ["/logs/a"], 1, random.Random(rig.seed))
+    assert opened.previous_broker_epoch == 99, "a broker says so when it registers, which is before it loads"
+    assert rig.disk.exists("/logs/a/.kafka_cleanshutdown"), "nothing was touched yet"
+    opened.load_work(config_of, NOW_MS)
+    assert not rig.disk.exists("/logs/a/.kafka_cleanshutdown")
+
+
 def test_a_marker_without_an_epoch_is_a_marker_all_the_same() -> None:
     rig = Rig()
     start(rig, ["/logs/a"]).close(5)
