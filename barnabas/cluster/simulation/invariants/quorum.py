@@ -45,6 +45,7 @@ class _Known:
 
     view: ReplicaView
     reader: LogReader
+    committed_reader: LogReader
     seen_end: int = 0
     """The log below was compared with what others wrote."""
     committed: int = 0
@@ -96,13 +97,14 @@ class QuorumPromises:
         node_id = view.node_id
         known = self._nodes.get(node_id)
         if known is None or known.view.log is not view.log:
-            known = self._nodes[node_id] = _Known(view, LogReader(view.log, lambda path: self._content(node_id, path)))
+            known = self._nodes[node_id] = _Known(view, self._reader(view), self._reader(view))
         before, known.view = known.view, view
         self._check_election(view)
         if cut_to is not None:
             self._findings.count("raft truncations")
             known.seen_end = min(known.seen_end, cut_to)
             known.reader.forget()
+            known.committed_reader.forget()
             self._findings.check(
                 cut_to >= known.committed, lambda: f"node {node_id} cuts at {cut_to}, committed are {known.committed}"
             )
@@ -118,6 +120,9 @@ class QuorumPromises:
             self._findings.report(f"{node} sees another cluster than the metadata log up to {image.offset} tells")
 
     # ---- inside
+
+    def _reader(self, view: ReplicaView) -> LogReader:
+        return LogReader(view.log, lambda path: self._content(view.node_id, path))
 
     def _check_election(self, view: ReplicaView) -> None:
         findings, node_id, epoch = self._findings, view.node_id, view.epoch
@@ -174,7 +179,7 @@ class QuorumPromises:
         start = max(committed, view.log.log_start_offset)
         end = start
         grew = high_watermark > self.ghost.end_offset
-        for batch in known.reader.batches(start, high_watermark):
+        for batch in known.committed_reader.batches(start, high_watermark):
             self._compare(view.node_id, batch)
             end = batch.next_offset
         known.committed = high_watermark
