@@ -166,7 +166,8 @@ def run_program(program: Program, log_file: str | None = None) -> int:
 async def _run_until_signal(program: Program, started_at: float) -> None:
     stop, serving = trio.Event(), trio.Event()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_listen_for_signals, stop, serving, nursery.cancel_scope)
+        # Before anything of the node runs: a signal that comes earlier would end the process without a word.
+        await nursery.start(_listen_for_signals, stop, serving, nursery.cancel_scope)
         async with trio.open_nursery() as node:
             await node.start(program.run, stop)
             serving.set()
@@ -175,12 +176,19 @@ async def _run_until_signal(program: Program, started_at: float) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def _listen_for_signals(stop: trio.Event, serving: trio.Event, everything: trio.CancelScope) -> None:
+async def _listen_for_signals(
+    stop: trio.Event,
+    serving: trio.Event,
+    everything: trio.CancelScope,
+    *,
+    task_status: trio.TaskStatus[None],
+) -> None:
     """The first signal asks the node to leave in good order, the second ends it at once.
 
     A node that does not serve yet has nothing to hand over and may wait for others: it ends at the first.
     """
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
         async for number in signals:
             name = signal.Signals(number).name
             if stop.is_set():
