@@ -24,6 +24,7 @@ def draw(run: Run, columns: int, events_count: int | None = None) -> RenderableT
     """The whole picture; only the last `events_count` events."""
     status = run.watch.status
     events = run.events if events_count is None else run.events[-events_count:]
+    faults = [event for event in run.events if event.fault]
     return Group(
         _heading(run),
         Columns([_nodes(status, "broker"), _nodes(status, "controller")], padding=(0, 4)),
@@ -32,7 +33,7 @@ def draw(run: Run, columns: int, events_count: int | None = None) -> RenderableT
         Text(),
         _acks(run, columns - _LABEL_COLUMNS - 1),
         Text(),
-        *(_line(event) for event in events),
+        *(_line(event, faults) for event in events),
     )
 
 
@@ -77,10 +78,11 @@ def _heading(run: Run) -> RenderableType:
     accounts = run.ledger.accounts
     acked, read = (sum(len(counted) for counted in each) for each in _counted(accounts))
     waiting = sum(account.undecided for account in accounts)
+    gap_ms = run.ledger.windows[-1].gap_ms if run.ledger.windows else 0
     return Text.assemble(
         (f"{run.scenario.name} ", "bold"),
         (f"{run.now_ms() / 1000:.1f} s", "bold cyan"),
-        f"   acked {acked}   read {read}   waiting {waiting}\n",
+        f"   acked {acked}   read {read}   waiting {waiting}   last gap {gap_ms} ms\n",
     )
 
 
@@ -122,8 +124,6 @@ def _partitions(run: Run) -> Table:
             str(len(account.read)),
             _silence(run.ledger.silence_ms(each.partition, now_ms), account),
         )
-    gap_ms = run.ledger.windows[-1].gap_ms if run.ledger.windows else 0
-    table.add_row("", "", "", "", "", "", Text("last gap", "dim"), f"{gap_ms}")
     return table
 
 
@@ -157,9 +157,9 @@ def _acks(run: Run, columns: int) -> RenderableType:
             bars.append(*(_bar(share) if first + per_column > started else (" ", "")))
         table.add_row(Text(f"acks {index}", "dim"), bars)
     marks = [" "] * (columns + 1)
-    for number, event in enumerate((each for each in run.events if each.fault), 1):
-        marks[min(columns, event.at_ms // (BUCKET_MS * per_column))] = str(number % 10)
-    table.add_row(Text("done", "dim"), Text("".join(marks).rstrip(), "bold yellow"))
+    for index, event in enumerate(each for each in run.events if each.fault):
+        marks[min(columns, event.at_ms // (BUCKET_MS * per_column))] = _mark(index)
+    table.add_row("", Text("".join(marks).rstrip(), "bold yellow"))
     return table
 
 
@@ -171,10 +171,19 @@ def _bar(share: float) -> tuple[str, str]:
     return _BARS[level], "green" if share > 0.5 else "yellow"
 
 
-def _line(event: Event) -> Text:
+def _line(event: Event, faults: list[Event]) -> Text:
+    number = _mark(faults.index(event)) if event.fault else " "
     return Text.assemble(
-        (f"{event.at_ms / 1000:6.1f} s  ", "dim"), (event.text, "bold yellow" if event.fault else ""), no_wrap=True
-    )  # fmt: skip
+        (f"{event.at_ms / 1000:6.1f} s  ", "dim"),
+        (f"{number} {event.text}", "bold yellow" if event.fault else ""),
+        no_wrap=True,
+        overflow="ellipsis",
+    )
+
+
+def _mark(index: int) -> str:
+    """Ties what was done to the moment below the acks."""
+    return str((index + 1) % 10)
 
 
 def _faults(summary: Summary) -> list[tuple[str, int]]:
@@ -188,7 +197,7 @@ def _fault(name: str, count: int) -> tuple[tuple[str, str], tuple[str, str]]:
 
 
 _SVG = """\
-<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<svg class="rich-terminal" xml:space="preserve" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
 .{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; \
 font-size: {char_height}px; line-height: {line_height}px; }}
