@@ -19,6 +19,7 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 _SHAPE_OFFSETS = (0, 1, 2, 100, 101, 102)
 """Where the nodes' ports lie above the base port."""
@@ -67,6 +68,12 @@ class RunningCluster(LocalCluster):
 
     def partitions(self, topic: str) -> list[PartitionStatus]:
         return [each for each in self.status().partitions if each.topic == topic]
+
+    def topics_everywhere(self) -> list[str]:
+        """The topics that any broker tells of, sorted."""
+        request = MetadataRequest(topics=None)
+        answers = [ask(broker.port, request, MetadataResponse) for broker in self.layout.brokers]
+        return sorted({topic.name or "" for answer in answers for topic in answer.topics})
 
     def leader_of(self, topic: str, partition: int) -> str:
         """The name of the broker that leads it."""

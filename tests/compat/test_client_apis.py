@@ -335,3 +335,61 @@ def test_every_kind_of_ack(acks: str, cluster: RunningCluster) -> None:
     cluster.wait_for("all is there", lambda: cluster.partitions(topic)[0].high_watermark == 300)
     values = [seen.value for seen in Confluent(cluster.bootstrap_servers).consume(topic, 300)]
     assert values == [str(number) for number in range(100)] * 3
+
+
+@pytest.mark.client("confluent-kafka", "aiokafka")
+@pytest.mark.feature("MB-08", "ST-19", "PR-01", "RE-14")
+def test_writers_and_readers_live_through_a_topic_that_is_made_anew(cluster: RunningCluster) -> None:
+    """Same name, another topic: nothing of the old one shows, and clients that knew it go on by themselves."""
+    from aiokafka import AIOKafkaProducer
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    config = {"bootstrap.servers": cluster.bootstrap_servers}
+    admin = AdminClient(config)
+    topic = "made-anew"
+    lasting = Producer(config | {"topic.metadata.refresh.interval.ms": 500})
+
+    def make() -> None:
+        # The deletion is committed when it is answered, but each broker hears of it a little later.
+        cluster.wait_for("the old one is gone", lambda: topic not in cluster.topics_everywhere())
+        admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(TIMEOUT_SECONDS)
+        cluster.wait_for("it is led", lambda: len(cluster.partitions(topic)) == 1 and not cluster.not_ready())
+
+    async def write_to_both() -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers, enable_idempotence=True, metadata_max_age_ms=500
+        )
+        async with producer:
+            for life in ("first", "second"):
+                await asyncio.to_thread(make)
+                for number in range(20):
+                    lasting.produce(topic, f"{life} {number}", "confluent", 0)
+                assert await asyncio.to_thread(lasting.flush, TIMEOUT_SECONDS) == 0
+                for number in range(20):
+                    await producer.send_and_wait(topic, f"{life} {number}".encode(), b"aiokafka", 0)
+                seen = await asyncio.to_thread(Confluent(cluster.bootstrap_servers).consume, topic, 40)
+                assert [record.value for record in seen] == [f"{life} {number}" for number in range(20)] * 2
+                if life == "first":
+                    admin.delete_topics([topic])[topic].result(TIMEOUT_SECONDS)
+
+    asyncio.run(asyncio.wait_for(write_to_both(), 3 * TIMEOUT_SECONDS))
+
+
+@pytest.mark.client("confluent-kafka", "kafka-python")
+@pytest.mark.feature("CL-01")
+def test_a_group_member_waits_in_vain_and_does_no_harm(cluster: RunningCluster) -> None:
+    """There are no coordinators: who looks for one is told to ask again, and everything else goes on."""
+    from confluent_kafka import Consumer
+
+    topic = cluster.create_topic("grouped")
+    member = Consumer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "hopeful", "auto.offset.reset": "earliest"}
+    )
+    member.subscribe([topic])
+    try:
+        KafkaPython(cluster.bootstrap_servers).produce(topic, [Sent("k", str(number)) for number in range(50)])
+        assert member.poll(1.0) is None
+        assert len(poll(cluster, topic, 50)) == 50
+    finally:
+        member.close()
