@@ -45,9 +45,7 @@ def check(records: list[Sent], log: list[tuple[int, bytes | None]]) -> list[str]
         ),
     ],
 )
-def test_what_must_not_be_is_found(
-    records: list[Sent], log: list[tuple[int, bytes | None]], promise: str
-) -> None:
+def test_what_must_not_be_is_found(records: list[Sent], log: list[tuple[int, bytes | None]], promise: str) -> None:
     broken = check(records, log)
     assert len(broken) == 1 and promise in broken[0]
 
