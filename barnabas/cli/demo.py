@@ -61,7 +61,8 @@ def demo(  # noqa: PLR0913, PLR0917 - options of a command
                 CLIENT,
             )
     finally:
-        _make_whole(cluster)
+        if changed := _make_whole(cluster):
+            _note(f"broken off; {', '.join(changed)} had to be put back")
     _tell_end(summary, cluster, data, as_json)
     if picture_path is not None:
         _draw(run, summary, picture_path)

@@ -24,7 +24,9 @@ def with_cluster(
     work: Callable[[Cluster], Awaitable[T]],
     settings: ClusterSettings | None = None,
 ) -> T:
-    """What `work` gives. Raises `ClusterError` if the cluster refuses or does not answer."""
+    """What `work` gives. Raises `ClusterError` if the cluster refuses or does not answer, and KeyboardInterrupt alone,
+    whichever task it came upon.
+    """
     import trio
 
     addresses = bootstrap_from(bootstrap, data)
@@ -46,6 +48,8 @@ def with_cluster(
     try:
         return trio.run(session)
     except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt) is not None:
+            raise KeyboardInterrupt from None
         refusals = group.split((ClusterError, KafkaError, NoBrokerAvailable))[0]
         if refusals is None:
             raise

@@ -10,7 +10,7 @@ from typing import Any
 import trio
 
 from barnabas.client.admin import Admin
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.cluster.local import LocalCluster
 from barnabas.demo.ledger import Ledger, Verdict, Window
 from barnabas.demo.scenario import PATIENCE_SECONDS, Scenario, Stage
@@ -116,6 +116,9 @@ async def play(
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(watch.run)
+        await watch.until("every replica is in sync", is_whole, PATIENCE_SECONDS)
+        # After earlier faults one broker may lead everything; each partition goes back to its first replica.
+        await Admin(client).elect_leaders([TopicPartition(TOPIC, index) for index in range(PARTITIONS_COUNT)])
         await watch.until("every replica is in sync", is_whole, PATIENCE_SECONDS)
         if audience.sees is not None:
             nursery.start_soon(_show, run, audience.sees)

@@ -104,7 +104,9 @@ async def pause(stage: Stage) -> None:
 
 async def _write_to_zombie(stage: Stage, name: str, value: bytes) -> None:
     port = stage.cluster.layout.node(name).port
-    answer = await trio.to_thread.run_sync(write_to, port, stage.topic, stage.topic_id, 0, value)
+    answer = await trio.to_thread.run_sync(
+        write_to, port, stage.topic, stage.topic_id, 0, value, abandon_on_cancel=True
+    )
     stage.ledger.aside(value, acked=answer.acked)
     stage.tell(f"{name} answers the write that it found: {answer.text}")
     stage.findings["zombie"] = {"broker": name, "answer": answer.text, "acked": answer.acked}
