@@ -41,8 +41,17 @@ FIXED = {
 }
 
 
+MOST_ELEMENTS = 1 << 18
+"""Elements of arrays, and tagged fields, of all levels together that a message may have unless it is a response. An
+element of two bytes on the wire takes a hundred in memory; nobody has so many partitions to speak of at once."""
+
+
 def cut_short() -> NoReturn:
     raise MalformedMessage("a length reaches beyond the end of the message")
+
+
+def too_many() -> NoReturn:
+    raise MalformedMessage(f"more than {MOST_ELEMENTS} elements in one message")
 
 
 def null_not_allowed(name: str) -> NoReturn:
@@ -92,9 +101,7 @@ def read_varint(b: Any, p: int) -> tuple[int, int]:
 
 
 def read_unknown_tags(b: Any, p: int, e: int, count: int) -> tuple[dict[int, bytes], int]:
-    """The tagged fields of a struct that knows none. `count` is the first byte of their number."""
-    if count > 127:
-        count, p = long_varint(b, p, count)
+    """The `count` tagged fields of a struct that knows none."""
     unknown: dict[int, bytes] = {}
     last = -1
     for _ in range(count):
@@ -236,6 +243,17 @@ def holds_records(cls: type[Struct], version: int) -> bool:
 class ReaderSource(Source):
     """Writes the reader."""
 
+    counted = False
+    """Whether the elements of this message are limited. Responses come from whom we asked, and may be about a whole
+    cluster."""
+
+    def count(self, how_many: str) -> None:
+        """So many elements are about to be read."""
+        if self.counted:
+            self.line(f"elements += {how_many}")
+            self.line(f"if elements > {MOST_ELEMENTS}:")
+            self.line(f"    {self.helper(too_many)}()")
+
     def take(self, code: str, size: int, target: str) -> None:
         """Put a fixed-size value on the run."""
         self.run.append((code, size, target))
@@ -260,6 +278,9 @@ class ReaderSource(Source):
             self.line("if type(b) is not memoryview:")
             self.line("    b = memoryview(b)")
         self.line("e = len(b)")
+        self.counted = not cls.__name__.endswith("Response")
+        if self.counted:
+            self.line("elements = 0")
         target = self.name("o")
         self.struct(cls, target)
         self.flush()
@@ -297,6 +318,7 @@ class ReaderSource(Source):
         self.deeper()
         known = [spec for spec in cls.FIELDS if self.carries(spec) and self.is_tagged(spec)]
         if not known:
+            self.tags_count()
             helper = self.helper(read_unknown_tags)
             self.line(f"{target}.unknown_tagged_fields, p = {helper}(b, p, e, t)")
             self.shallower()
@@ -315,8 +337,7 @@ class ReaderSource(Source):
             self.line("else:")
             self.deeper()
         last, end = self.name("last"), self.name("end")
-        self.line("if t > 127:")
-        self.line(f"    t, p = {self.helper(long_varint)}(b, p, t)")
+        self.tags_count()
         self.line(f"{last} = -1")
         self.line("for _ in range(t):")
         self.deeper()
@@ -344,6 +365,12 @@ class ReaderSource(Source):
         self.shallower()
         if any(spec.type.name in FIXED for spec in known):
             self.shallower()
+
+    def tags_count(self) -> None:
+        """The rest of the number of tagged fields, whose first byte is in `t`."""
+        self.line("if t > 127:")
+        self.line(f"    t, p = {self.helper(long_varint)}(b, p, t)")
+        self.count("t")
 
     def value(self, wire_type: WireType[Any], target: str, *, nullable: bool, compact: bool) -> None:
         """Read one value into `target`."""
@@ -442,6 +469,7 @@ class ReaderSource(Source):
         smallest = max(1, self.smallest_size(element, compact))
         self.line(f"if n * {smallest} > e - p:" if smallest > 1 else "if n > e - p:")
         self.line(f"    {self.helper(cut_short)}()")
+        self.count("n")
         if element.name == "uuid":
             self.line(f"{target} = [bytes(b[q : q + 16]) for q in range(p, p + 16 * n, 16)]")
             self.line("p += 16 * n")

@@ -11,11 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.check import differences, message_types, read_vectors
+from protocol.codec import MOST_ELEMENTS
 from protocol.errors import MalformedMessage
+from protocol.messages.describe_producers import DescribeProducersRequest
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.group_log import StreamsGroupMemberMetadataValue
 from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.metadata import MetadataRequest
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+)
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from protocol.schema import BOOL, INT32, UUID, Message, Struct, array, decode, encode, field
@@ -200,3 +207,58 @@ def test_a_version_that_no_class_has_is_refused() -> None:
         decode(ProduceRequest, b"", 14)
     with pytest.raises(MalformedMessage, match="not -1"):
         decode(StreamsGroupMemberMetadataValue, b"", -1)
+
+
+def varint(value: int) -> bytes:
+    """Unsigned."""
+    data = bytearray()
+    while value > 127:
+        data.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*data, value])
+
+
+FLOOD = 3_000_000
+HOSTILE = {
+    "names of no letters": (MetadataRequest, 1, FLOOD.to_bytes(4, "big") + bytes(2 * FLOOD)),
+    "structs in structs": (
+        FetchRequest,
+        4,
+        bytes(17) + (1000).to_bytes(4, "big") + (bytes(2) + (1000).to_bytes(4, "big") + bytes(16_000)) * 1000,
+    ),
+    "numbers": (
+        DescribeProducersRequest,
+        0,
+        b"\x02\x01" + varint(FLOOD + 1) + bytes(4 * FLOOD) + b"\0\0",
+    ),
+    "tagged fields": (
+        MetadataRequest,
+        12,
+        b"\x01\0\0" + varint(FLOOD) + b"".join(varint(tag) + b"\0" for tag in range(FLOOD)),
+    ),
+}
+
+
+@pytest.mark.feature("PF-01", "RP-11")
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_frame_full_of_tiny_elements_takes_no_more_memory_than_it_has_bytes(what: str) -> None:
+    kind, version, body = HOSTILE[what]
+    decode(MetadataRequest, b"\0\0\0\0", 1)  # compiled before it is measured
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedMessage, match="elements"):
+            decode(kind, memoryview(body), version)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < MOST_ELEMENTS * 400, f"{peak} bytes for {len(body)}"
+
+
+def test_a_response_may_be_about_a_whole_cluster() -> None:
+    names = [MetadataRequestTopic(name="t")] * MOST_ELEMENTS
+    assert len(decode(MetadataRequest, encode(MetadataRequest(topics=names), 4), 4).topics or []) == MOST_ELEMENTS
+    with pytest.raises(MalformedMessage):
+        decode(MetadataRequest, encode(MetadataRequest(topics=[*names, names[0]]), 4), 4)
+    brokers = [MetadataResponseBroker(host="h", rack=None)] * (MOST_ELEMENTS + 1)
+    response = MetadataResponse(brokers=brokers)
+    assert len(decode(MetadataResponse, encode(response, 4), 4).brokers) == MOST_ELEMENTS + 1
