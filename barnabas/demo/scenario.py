@@ -62,9 +62,9 @@ class Stage:
             quorum = status.quorum
             return is_whole(status) and quorum is not None and all(at > since_ms for at in quorum.voters.values())
 
-        began = trio.current_time()
         await self.watch.until("every node runs and every replica is in sync", holds, PATIENCE_SECONDS)
-        self.tell(f"all nodes run and every replica is in sync, after {trio.current_time() - began:.1f} s")
+        took_ms = self.now_ms() - self.ledger.windows[-1].began_ms
+        self.tell(f"all nodes run and every replica is in sync, {took_ms / 1000:.1f} s later")
 
 
 async def kill(stage: Stage) -> None:
