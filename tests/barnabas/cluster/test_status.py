@@ -50,7 +50,11 @@ def watermark_answer(request: list_offsets.ListOffsetsRequest) -> list_offsets.L
 
 def quorum_answer(error: ErrorCode, high_watermark: int) -> describe_quorum.DescribeQuorumResponse:
     partition = describe_quorum.ResponsePartitionData(
-        error_code=error, leader_id=101, leader_epoch=9, high_watermark=high_watermark
+        error_code=error,
+        leader_id=101,
+        leader_epoch=9,
+        high_watermark=high_watermark,
+        current_voters=[describe_quorum.ReplicaState(replica_id=101, last_caught_up_timestamp=1_700)],
     )
     topic = describe_quorum.ResponseTopicData(topic_name="__cluster_metadata", partitions=[partition])
     return describe_quorum.DescribeQuorumResponse(topics=[topic])
@@ -63,8 +67,9 @@ class AnsweringCluster:
         self.known = [1, 2]
         self.leaders = {1: 2, 0: 1, 2: -1}
         self.high_watermark = 55
+        self.asked_for: list[str] | None = None
         brokers: dict[ApiKey, Any] = {
-            ApiKey.METADATA: lambda request: metadata_answer(self.known, self.leaders),
+            ApiKey.METADATA: self._metadata,
             ApiKey.LIST_OFFSETS: watermark_answer,
         }
         follower = {ApiKey.DESCRIBE_QUORUM: lambda request: quorum_answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)}
@@ -85,6 +90,10 @@ class AnsweringCluster:
         for node in nodes:
             ourselves.write(self.layout.pid_file(node))
 
+    def _metadata(self, request: metadata.MetadataRequest) -> metadata.MetadataResponse:
+        self.asked_for = None if request.topics is None else [topic.name or "" for topic in request.topics]
+        return metadata_answer(self.known, self.leaders)
+
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[AnsweringCluster]:
@@ -95,13 +104,20 @@ def cluster(tmp_path: Path) -> Iterator[AnsweringCluster]:
 def test_quorum_brokers_and_partitions(cluster: AnsweringCluster) -> None:
     status = read_status(cluster.layout)
     assert {node.state for node in status.nodes} == {"running"}
-    assert status.quorum == QuorumStatus(101, 9, 55)
+    assert status.quorum == QuorumStatus(101, 9, 55, {101: 1_700})
     assert status.brokers == [1, 2]
     assert status.partitions == [
         PartitionStatus("events", 0, 1, 4, [1, 2], [1], 70),
         PartitionStatus("events", 1, 2, 4, [1, 2], [2], 70),
         PartitionStatus("events", 2, -1, 4, [1, 2], [-1], None),
     ]
+
+
+def test_only_the_topics_of_interest_are_asked_for(cluster: AnsweringCluster) -> None:
+    read_status(cluster.layout, ["events"])
+    assert cluster.asked_for == ["events"]
+    read_status(cluster.layout)
+    assert cluster.asked_for is None
 
 
 def test_nodes_that_do_not_run_are_not_asked(cluster: AnsweringCluster) -> None:
