@@ -55,10 +55,11 @@ jars() {
         echo "compat: fetching Kafka's jars"
         rm -rf "$target"
         mkdir -p "$target"
-        if mvn -q -B -Dstyle.color=never -f tests/compat/java-tools/pom.xml dependency:copy-dependencies \
-            -DoutputDirectory="$PWD/$target" -DincludeScope=runtime; then
+        if mvn -q -B -f tests/compat/java-tools/pom.xml dependency:copy-dependencies \
+            -DoutputDirectory="$PWD/$target" -DincludeScope=runtime >.cache/compat/maven.log 2>&1; then
             touch "$target/complete"
         else
+            tail -5 .cache/compat/maven.log >&2
             lacks java failed "Maven could not fetch Kafka's jars"
         fi
     fi
