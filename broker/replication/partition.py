@@ -309,7 +309,15 @@ class Partition:
     def partition_changed(self, image: PartitionImage) -> None:
         """A newer state of this partition."""
         now_ms = self._host.monotonic.now_ms()
-        self._carry_out(self.replica.partition_changed(image, self.log.log_end_offset, now_ms))
+        before = self.replica.partition_epoch
+        self._moved_on(before, self.replica.partition_changed(image, self.log.log_end_offset, now_ms))
+
+    def _moved_on(self, partition_epoch_before: int, effects: Effects) -> None:
+        """Carry out; and let everybody look who waits, for there may be another ISR. Who has left it, having all
+        there is, would otherwise fetch for ever without being asked in again."""
+        self._carry_out(effects)
+        if not effects and self.replica.partition_epoch != partition_epoch_before:
+            self._host.changed(self)
 
     def settings_changed(self, settings: ReplicaSettings) -> None:
         if settings != self.replica.settings:
@@ -323,7 +331,8 @@ class Partition:
     def isr_change_answered(self, proposal: IsrChangeWanted, answer: CommittedIsr | ErrorCode) -> None:
         """The controller's answer to a proposal that went through `PartitionHost.propose_isr`."""
         now_ms = self._host.monotonic.now_ms()
-        self._carry_out(self.replica.isr_change_answered(proposal, answer, now_ms))
+        before = self.replica.partition_epoch
+        self._moved_on(before, self.replica.isr_change_answered(proposal, answer, now_ms))
 
     def go_offline(self) -> None:
         """The disk under this log failed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -391,3 +392,20 @@ class TestIsrChanges:
             leader.learn()
             await trio.sleep(2)
             assert len(cluster.asked) == 1
+
+
+@pytest.mark.feature("RE-05")
+async def test_another_isr_in_the_same_epoch_makes_everybody_look(
+    new_cluster: NewCluster, autojump_clock: Clock
+) -> None:
+    """A follower that has all there is fetches without being read for, until somebody says that things changed."""
+    async with new_cluster() as cluster:
+        leader = cluster.brokers[1]
+        _, answers = leader.produce("hello")
+        await until(lambda: answers == [None])
+        await trio.sleep(1)
+        state = leader.image.topics.by_id[TOPIC_ID].partitions[0]
+        told = leader.changed
+        leader.partition.partition_changed(replace(state, isr=(1, 2), partition_epoch=state.partition_epoch + 1))
+        assert leader.partition.replica.isr == {1, 2}
+        assert told.is_set()
