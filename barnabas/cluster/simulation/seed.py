@@ -171,7 +171,7 @@ class _Story:
         try:
             took = await self.cluster.wait_until(what_is_missing, seconds)  # type: ignore[arg-type]
         except ClusterError as error:
-            self.findings.report(f"{promise}: {error}")
+            self.findings.report(f"{promise}: {error}; {self._views()}")
             return False
         self.universe.trace(f"{promise} after {took:.3f} s")
         return True
@@ -190,8 +190,18 @@ class _Story:
         for topic in self.watch.quorum.image.topics.by_name.values():
             for index, partition in topic.partitions.items():
                 if partition.leader == NO_LEADER or set(partition.isr) != set(partition.replicas):
-                    return f"{topic.name}-{index} is {partition}"
+                    return f"{topic.name}-{index} has leader {partition.leader}, ISR {partition.isr} of {partition.replicas}"
         return ""
+
+    def _views(self) -> str:
+        """Every replica that is not led by the book, as its broker sees it."""
+        views = []
+        for node in self.cluster.brokers:
+            for partition in node.broker.partitions if node.broker is not None else ():
+                image = self.watch.quorum.image.topics.partition(partition.topic, partition.index)
+                if image is None or len(image.isr) < len(image.replicas):
+                    views.append(f"broker {node.node.id}: {partition}, {partition.follower.describe()}")
+        return "; ".join(views)
 
     def _not_equal(self) -> str:
         """Every replica's log ends where the high watermark is, on all of them."""
