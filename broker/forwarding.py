@@ -7,10 +7,12 @@ comes back as the bytes that the client gets.
 from __future__ import annotations
 
 import ipaddress
+import logging
 from typing import TYPE_CHECKING
 
+from kraft.controller.refusals import has_refusal, refusal_of
 from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import KafkaError
+from protocol.errors import ErrorCode, KafkaError
 from protocol.headers import RequestHeader
 from protocol.messages.envelope import EnvelopeRequest
 from protocol.messages.principal_data import DefaultPrincipalData
@@ -20,7 +22,13 @@ from runtime.dispatch import Call
 if TYPE_CHECKING:
     from broker.services import BrokerServices
 
+log = logging.getLogger(__name__)
+
 FORWARD_TIMEOUT_MS = 60_000
+
+ENVELOPE_BYTES = 1024
+"""More than an envelope has besides the request in it. What does not fit would be refused by the controller by closing
+the connection, which looks as if it were worth another try."""
 
 ANONYMOUS = (0).to_bytes(2, "big") + encode(DefaultPrincipalData(type="User", name="ANONYMOUS"), 0)
 """The principal of a listener without authentication, with its int16 version in front."""
@@ -41,6 +49,9 @@ async def _forward(broker: BrokerServices, call: Call) -> None:
         client_id=request.client_id,
     )
     header_bytes = encode(header, spec.request_header_version(request.api_version))
+    if len(header_bytes) + len(request.body) > broker.settings.socket_request_max_bytes - ENVELOPE_BYTES:
+        call.abort(f"{spec.name} is too large to be forwarded: {len(request.body)} bytes")
+        return
     envelope = EnvelopeRequest(
         request_data=header_bytes + bytes(request.body),
         request_principal=ANONYMOUS,
@@ -49,12 +60,21 @@ async def _forward(broker: BrokerServices, call: Call) -> None:
     try:
         response = await broker.controller.call(envelope, timeout_ms=FORWARD_TIMEOUT_MS)
     except KafkaError as error:
-        call.abort(f"{spec.name} could not be forwarded: {error}")
+        _refuse(call, error.code, f"{spec.name} could not be forwarded: {error}")
         return
     if response.error_code or response.response_data is None:
         call.abort(f"the controller refused the envelope of {spec.name} with error {response.error_code}")
         return
     call.answer_bytes(bytes(response.response_data))
+
+
+def _refuse(call: Call, code: ErrorCode, reason: str) -> None:
+    """Answer with an error where the API has a place for it."""
+    if has_refusal(call.message):
+        log.info("%s", reason)
+        call.answer(refusal_of(call.message, call.version, code, reason))
+    else:
+        call.abort(reason)
 
 
 def address_bytes(host: str) -> bytes:

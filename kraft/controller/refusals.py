@@ -35,6 +35,11 @@ from protocol.schema import Message
 Refusal = Callable[[Any, int, ErrorCode, str | None], Message]
 
 
+def has_refusal(request: Message) -> bool:
+    """Whether the answer to such a request has a place for an error."""
+    return type(request) in _REFUSALS
+
+
 def refusal_of(request: Message, version: int, code: ErrorCode, message: str | None) -> Message:
     """The answer to `request` that says nothing was done, and why."""
     return _REFUSALS[type(request)](request, version, code, message)

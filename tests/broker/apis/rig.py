@@ -18,6 +18,7 @@ import trio
 from barnabas.cluster.simulated import BROKER_PORT, CONTROLLER_PORT, SimulatedCluster
 from broker.replication.partition import Partition
 from broker.services import BrokerServices
+from kraft.metadata.image import PartitionImage
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.errors import ErrorCode
 from protocol.headers import RequestHeader
@@ -124,12 +125,16 @@ class Rig:
         assert found is not None, f"{topic}-{index} is not on broker {node}"
         return found
 
+    def placed(self, node: int, topic: str, index: int = 0) -> PartitionImage:
+        """A partition as that broker's metadata has it."""
+        placed = self.broker(node).metadata.partition(topic, index)
+        assert placed is not None
+        return placed
+
     def leader(self, topic: str, index: int = 0) -> int:
         """By the metadata of the first broker that is up."""
-        up = next(node.broker for node in self.cluster.brokers if node.broker is not None)
-        placed = up.metadata.partition(topic, index)
-        assert placed is not None
-        return placed.leader
+        up = next(node.node.id for node in self.cluster.brokers if node.broker is not None)
+        return self.placed(up, topic, index).leader
 
     async def until(self, holds: Callable[[], object], seconds: float = 60) -> None:
         with trio.fail_after(seconds):

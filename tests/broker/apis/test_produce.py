@@ -8,6 +8,7 @@ import trio
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.records.batch import BATCH_HEADER_BYTES, read_header
 from protocol.records.builder import build_batch
 from protocol.records.record import Record
@@ -68,16 +69,22 @@ async def test_too_few_in_sync_replicas(rig: Rig) -> None:
     rig.universe.wires.heal()
 
 
-@pytest.mark.feature("RE-09")
-@on_cluster(brokers=3, replica__lag__time__max__ms="3000", min__insync__replicas="1")
-async def test_an_isr_that_shrinks_under_a_waiting_request(rig: Rig) -> None:
-    """Appended, but acknowledged by fewer than the topic wants by now: error 20, not success."""
+@pytest.mark.feature("RE-09", "MB-15")
+@pytest.mark.parametrize("elr", [True, False])
+@on_cluster(brokers=3, replica__lag__time__max__ms="3000")
+async def test_an_isr_that_shrinks_under_a_waiting_request(rig: Rig, elr: bool) -> None:
+    """Appended, but fewer have it than the topic wants: error 20, not success. With eligible leader replicas it does
+    not count as committed at all (KIP-966)."""
+    if not elr:
+        change = FeatureUpdateKey(feature="eligible.leader.replicas.version", max_version_level=0, upgrade_type=2)
+        assert (await rig.ask(1, UpdateFeaturesRequest(feature_updates=[change]))).error_code == 0
     await rig.create("t", replicas=[1, 2, 3], min_insync_replicas="2")
     assert (await rig.produce("t")).error_code == 0
     for name in ("broker-2", "broker-3"):
         rig.universe.wires.cut_between([name], ["broker-1", "controller-101"])
     answer = await rig.produce("t", timeout_ms=30_000)
-    assert answer.error_code in (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)
+    expected = ErrorCode.REQUEST_TIMED_OUT if elr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert answer.error_code == expected
     assert answer.base_offset == -1
     assert rig.partition(1, "t").log.log_end_offset == 2
     rig.universe.wires.heal()
