@@ -177,9 +177,16 @@ class Nemesis:
         return True
 
     def _lives_on(self, broker_id: int) -> bool:
-        """It runs, and no fault is about to end it."""
+        """It runs, no fault is about to end it, and the metadata knows it as it is: one that was killed and has not
+        registered since is going to be taken for one that lost something."""
         node = self.cluster.node_of(broker_id)
-        return node.running and node.node.name not in self._busy
+        registered = self.watch.quorum.image.cluster.brokers.get(broker_id)
+        return (
+            node.broker is not None
+            and node.node.name not in self._busy
+            and registered is not None
+            and registered.epoch == node.broker.lifecycle.broker_epoch
+        )
 
     def _length(self) -> float:
         return 0.2 + self._chance.expovariate(1.0 / self.plan.fault_length_seconds)
