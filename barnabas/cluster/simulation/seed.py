@@ -190,7 +190,8 @@ class _Story:
         for topic in self.watch.quorum.image.topics.by_name.values():
             for index, partition in topic.partitions.items():
                 if partition.leader == NO_LEADER or set(partition.isr) != set(partition.replicas):
-                    return f"{topic.name}-{index} has leader {partition.leader}, ISR {partition.isr} of {partition.replicas}"
+                    members = f"ISR {partition.isr} of {partition.replicas}"
+                    return f"{topic.name}-{index} has leader {partition.leader}, {members}"
         return ""
 
     def _views(self) -> str:
