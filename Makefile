@@ -70,6 +70,7 @@ demo: .venv/installed
 check: .venv/installed-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/pytest tests/house
 
 test: .venv/installed-dev
 	@$(BIN)/pytest -n auto -m "not compat and not docker and not slow" $(ARGS)
