@@ -73,7 +73,7 @@ check: .venv/installed-dev
 	@$(BIN)/pytest tests/house
 
 test: .venv/installed-dev
-	@$(BIN)/pytest -n auto -m "not compat and not docker and not slow" $(ARGS)
+	@$(BIN)/pytest -n auto --dist worksteal -m "not compat and not docker and not slow" $(ARGS)
 
 compat: .venv/installed-compat
 	@tests/compat/install.sh
