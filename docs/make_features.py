@@ -1,7 +1,8 @@
 """Writes docs/features.md from docs/features.tsv and from the results that test runs left in .cache/features.
 
-A row works only if a test marked with it ran and passed, and none that is marked with it failed. Newer results of
-a test replace older ones. Usage: `python docs/make_features.py`.
+A row works only if a test marked with it ran and passed, and none that is marked with it failed; docs/partly.tsv says
+what is missing of rows whose tests do not show all of them. Newer results of a test replace older ones.
+Usage: `python docs/make_features.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ def collect() -> dict[str, dict[str, str]]:
     return outcomes
 
 
-def state(tests: dict[str, str]) -> str:
+def missing_parts() -> dict[str, str]:
+    """Row id to what is missing of it, where its tests do not show all of it."""
+    lines = (DOCS / "partly.tsv").read_text().splitlines()[1:]
+    return dict(line.split("\t") for line in lines)
+
+
+def state(tests: dict[str, str], missing: str | None) -> str:
+    if missing is not None and "failed" not in tests.values():
+        return f"partly: {missing}"
     if not tests:
         return "not yet"
     if "failed" in tests.values():
@@ -42,6 +51,7 @@ def short_names(tests: dict[str, str]) -> str:
 
 def main() -> None:
     outcomes = collect()
+    missing = missing_parts()
     lines = [
         "# What works",
         "",
@@ -61,12 +71,13 @@ def main() -> None:
             group = row_group
         tests = outcomes.get(row, {})
         total += 1
-        works += state(tests) == "works"
-        lines.append(f"| {row} | {name} | {state(tests)} | {short_names(tests)} |")
+        told = state(tests, missing.get(row))
+        works += told == "works"
+        lines.append(f"| {row} | {name} | {told} | {short_names(tests)} |")
     unknown = sorted(set(outcomes) - known)
     if unknown:
         raise SystemExit(f"tests are marked with rows that docs/features.tsv does not have: {', '.join(unknown)}")
-    lines.insert(4, f"{works} of {total} rows work.")
+    lines.insert(4, f"{works} of {total} rows work; others partly.")
     (DOCS / "features.md").write_text("\n".join(lines) + "\n")
     print(f"docs/features.md: {works} of {total} rows work")
 

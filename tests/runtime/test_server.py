@@ -434,7 +434,7 @@ def test_a_failing_handler_costs_its_connection_only(play, caplog) -> None:
     assert "a mistake of ours" in caplog.text
 
 
-@pytest.mark.feature("RP-11")
+@pytest.mark.feature("RP-01", "RP-11")
 def test_too_many_unanswered_requests_stop_the_reading(play) -> None:
     async def act(scene: Scene) -> None:
         desk.__init__()

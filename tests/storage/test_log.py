@@ -421,6 +421,7 @@ def test_an_empty_log_knows_no_times() -> None:
     assert log.offset_for_max_timestamp() is None
 
 
+@pytest.mark.feature("OP-06")
 def test_a_full_disk_refuses_the_append_and_leaves_the_log_as_it_was() -> None:
     rig = Rig()
     log = rig.open(small_segments(segment_bytes=1 << 20))
@@ -440,6 +441,7 @@ def test_a_full_disk_refuses_the_append_and_leaves_the_log_as_it_was() -> None:
     assert all_offsets(rig.open(small_segments(), clean_shutdown=True)) == list(range(11))
 
 
+@pytest.mark.feature("OP-06")
 def test_a_disk_that_is_full_at_a_roll_leaves_the_log_as_it_was() -> None:
     rig = Rig()
     config = small_segments(segment_bytes=3 * len(batch()))
