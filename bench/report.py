@@ -31,7 +31,8 @@ def main() -> None:
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     machine = (
         f"{date.today()}, {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}; "
-        f"load average at the end {load}."
+        f"load average at the end {load}. Kafka's JVMs had {os.environ.get('WARMUP', '60')} s of load before the loads"
+        " that count; they go on to become faster until about 100 s."
     )
     sys.stdout.write(HEAD.format(machine=machine) + table)
 

@@ -12,7 +12,7 @@ ONLY=${ONLY:-'^(produce\.|consume\.librdkafka|e2e\.librdkafka|smallreq\.|metadat
 mkdir -p "$OUT"; rm -f "$OUT"/*.jsonl
 NODE="$(pwd)/bench/node.sh $DATA"
 CLUSTER="$(pwd)/.venv/bin/barnabas cluster"
-export STEPS REPEAT DURATION QUIET_WAIT=${QUIET_WAIT:-5}
+export STEPS REPEAT DURATION WARMUP QUIET_WAIT=${QUIET_WAIT:-5}
 BENCH_ARGS="--only $ONLY --warmup $WARMUP" "$PEER/run_all.sh" "$OUT/kafka.jsonl"
 LABEL=barnabas BOOTSTRAP="127.0.0.1:$PORT,127.0.0.1:$((PORT + 1)),127.0.0.1:$((PORT + 2))" \
   FORMAT="rm -rf $DATA" START="$CLUSTER up --data $DATA --base-port $PORT" STOP="$CLUSTER down --data $DATA" \
