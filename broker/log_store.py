@@ -101,6 +101,12 @@ class LogStore:
         if work is not None:
             self._note(await self._world.run_blocking(work))
 
+    def failed(self, topic: str, index: int, error: OSError) -> None:
+        """The disk under this log failed in the background: its whole directory goes offline."""
+        directory = self.directories.directory_of(topic, index)
+        if directory is not None:
+            self._note([DirectoryFailure(directory, error)])
+
     def _note(self, failures: list[DirectoryFailure]) -> None:
         self.directories.note_failures(failures)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from protocol.errors import KafkaError
 from storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -88,10 +89,16 @@ async def _flush(broker: BrokerServices) -> None:
         due = log.flush_is_due(broker.world.wall_clock.now_ms())
         if not due and not log.wants_flush:
             continue
-        work = log.flush_work(rolled_only=not due)
-        if work is not None:
-            await broker.world.run_blocking(work)
-            log.flushed(work.offset)
+        try:
+            work = log.flush_work(rolled_only=not due)
+            if work is not None:
+                await broker.world.run_blocking(work)
+                log.flushed(work.offset)
+        except KafkaError:
+            # The disk failed while the work was prepared: the log has told its directory.
+            continue
+        except OSError as error:
+            broker.store.failed(partition.topic, partition.index, error)
 
 
 async def _delete_files(broker: BrokerServices) -> None:
