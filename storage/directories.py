@@ -15,6 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from protocol.errors import KafkaError
+from runtime.uuids import random_uuid
 from runtime.world import Chance, Disk
 from settings.topic import TopicConfig
 from storage.checkpoints import (
@@ -29,7 +30,6 @@ from storage.log_directory import (
     LogDirectoryError,
     MetaProperties,
     format_directory,
-    random_directory_id,
     read_meta_properties,
 )
 from storage.names import (
@@ -193,7 +193,7 @@ class LogDirectories:
             raise LogDirectoryError(f"{self.directories[0].path} was never formatted: it names no cluster")
         for directory in self.online:
             if directory.properties is None:
-                properties = MetaProperties(cluster_id, node_id, random_directory_id(self.chance))
+                properties = MetaProperties(cluster_id, node_id, random_uuid(self.chance))
                 try:
                     format_directory(directory.disk, directory.path, properties)
                     directory.properties = properties

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from protocol.primitives import uuid_from_string, uuid_to_string
+from runtime.uuids import random_uuid
 from runtime.world import Chance, Disk
 from settings.errors import SettingsError
 from settings.properties import parse_properties
@@ -36,9 +37,6 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 
 _META_VERSION = "1"
 _CLEAN_SHUTDOWN_VERSION = 0
-_FIRST_FREE_ID = 100
-"""Directory ids below this number have meanings of their own (unassigned, lost, migrating)."""
-
 NO_BROKER_EPOCH = -1
 
 
@@ -81,17 +79,6 @@ class MetaProperties:
             raise LogDirectoryError(f"{name}: {error}") from None
 
 
-def random_directory_id(chance: Chance) -> bytes:
-    """A version 4 uuid that is none of the reserved ones."""
-    while True:
-        raw = bytearray(chance.randbytes(16))
-        raw[6] = raw[6] & 0x0F | 0x40
-        raw[8] = raw[8] & 0x3F | 0x80
-        text = uuid_to_string(bytes(raw))
-        if int.from_bytes(raw, "big") >= _FIRST_FREE_ID and not text.startswith("-"):
-            return bytes(raw)
-
-
 def format_directory(disk: Disk, path: str, properties: MetaProperties) -> None:
     """Make `path` a log dir of that node; an identity that is there already is replaced."""
     disk.make_directories(path)
@@ -103,7 +90,7 @@ def read_meta_properties(disk: Disk, path: str, chance: Chance) -> MetaPropertie
     name = f"{path}/{META_PROPERTIES_FILE}"
     if not disk.exists(name):
         return None
-    return MetaProperties.parse(disk.read_bytes(name), name, random_directory_id(chance))
+    return MetaProperties.parse(disk.read_bytes(name), name, random_uuid(chance))
 
 
 class LogDirectory:
