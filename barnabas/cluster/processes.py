@@ -110,11 +110,15 @@ def state_of(pid_file: Path) -> State:
 
 
 def _read_stat(pid: int) -> tuple[str, int] | None:
-    """(state letter, start time in ticks)"""
+    """(state letter, start time in ticks); a process counts as running until its last thread has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name, in brackets, may hold blanks and brackets; what follows the last one does not.
     fields = text.rpartition(")")[2].split()
-    return fields[0], int(fields[19])
+    state, threads = fields[0], int(fields[17])
+    if state == "Z" and threads > 1:
+        # Only the first thread has ended: the others still hold the process's files, its listening port too.
+        state = "R"
+    return state, int(fields[19])

@@ -58,3 +58,26 @@ def test_a_cut_pid_file_names_nobody(tmp_path: Path, text: str) -> None:
     assert ProcessId.read(tmp_path / "node.pid") is None
     assert state_of(tmp_path / "node.pid") is State.STOPPED
     assert state_of(tmp_path / "nobody.pid") is State.STOPPED
+
+
+def test_a_process_is_gone_when_its_last_thread_is_gone(tmp_path: Path) -> None:
+    """The first thread of a killed process may end before the others, which still hold its listening port."""
+    code = (
+        "import ctypes, sys, threading\n"
+        "threading.Thread(target=sys.stdin.read).start()\n"
+        "print('ready', flush=True)\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+        process = ProcessId.of(child.pid)
+        assert process is not None
+        process.write(tmp_path / "node.pid")
+        while "Z" not in Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2]:
+            os.sched_yield()
+        assert process.alive
+        assert state_of(tmp_path / "node.pid") is State.RUNNING
+        assert not process.wait_gone(0.01)
+        child.kill()
+        assert process.wait_gone(10)
+        assert state_of(tmp_path / "node.pid") is State.DEAD
