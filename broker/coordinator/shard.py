@@ -1,0 +1,369 @@
+"""Shell: one partition of an internal topic that is led here, and the machine over it.
+
+Loads the log into the machine, runs its commands, writes what they decide, and lets answers leave when it is
+replicated. A command's records are appended in the turn in which it decided, so the machine never stands on something
+that might still be refused. Knows neither groups nor transactions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable
+from enum import Enum
+from typing import Generic, TypeVar
+
+import trio
+
+from broker.coordinator.outcome import CoordinatorRecord, Machine, Now, Operation, Outcome, ProducerStamp, Reply
+from broker.purgatory import WaitingAck
+from broker.replication.partition import Partition
+from broker.timing_wheel import TimerEntry, TimingWheel
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.records.batch import CorruptBatch, read_header
+from protocol.records.builder import build_batch
+from protocol.records.control import EndTxn, build_end_txn_batch, read_end_txn
+from protocol.records.coordinator import RecordType, decode_key, decode_versioned, encode_key, encode_versioned
+from protocol.records.record import Record, decode_records
+from runtime.world import World
+
+log = logging.getLogger(__name__)
+
+MachineT = TypeVar("MachineT", bound=Machine)
+Settled = Callable[[ErrorCode | None], None]
+
+RETRY_MS = 500
+"""After which a timer runs again whose records could not be written."""
+
+LOAD_STRETCH_BYTES = 256 * 1024
+"""How much is replayed before others get their turn."""
+
+_UNAVAILABLE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH})
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE})
+
+
+def coordinator_error(code: ErrorCode) -> ErrorCode:
+    """What clients of a coordinator are told when its partition answers `code`."""
+    if code in _UNAVAILABLE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in _MOVED:
+        return ErrorCode.NOT_COORDINATOR
+    return ErrorCode.UNKNOWN_SERVER_ERROR if code in _TOO_LARGE else code
+
+
+class ShardState(Enum):
+    """From the moment the partition is led here."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    """Its log could not be read. Another replica may do better."""
+    GONE = "gone"
+    """Led elsewhere: nothing may use it any more."""
+
+
+class ShardTimers:
+    """The timers of one machine; see `broker.coordinator.outcome.Timers`."""
+
+    def __init__(self, wheel: TimingWheel) -> None:
+        self._wheel = wheel
+        self._entries: dict[Hashable, TimerEntry] = {}
+        self._deadlines: dict[Hashable, int] = {}
+        self.shard: Shard[Machine] | None = None
+
+    def schedule(self, key: Hashable, deadline_ms: int, operation: Operation) -> None:
+        self.cancel(key)
+
+        def fire() -> None:
+            del self._entries[key], self._deadlines[key]
+            if self.shard is not None:
+                self.shard.run_timer(key, operation)
+
+        self._deadlines[key] = deadline_ms
+        self._entries[key] = self._wheel.add(deadline_ms, fire)
+
+    def cancel(self, key: Hashable) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            del self._deadlines[key]
+            entry.cancel()
+
+    def deadline_ms(self, key: Hashable) -> int | None:
+        return self._deadlines.get(key)
+
+    def cancel_all(self) -> None:
+        for entry in self._entries.values():
+            entry.cancel()
+        self._entries.clear()
+        self._deadlines.clear()
+
+
+class Shard(Generic[MachineT]):
+    """One partition's machine while it is led here. `epoch` is the leader epoch."""
+
+    def __init__(  # noqa: PLR0913 - made in one place
+        self,
+        world: World,
+        partition: Partition,
+        machine: MachineT,
+        timers: ShardTimers,
+        types: dict[int, RecordType],
+        *,
+        commit_timeout_ms: int,
+        compression: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.machine = machine
+        self.state = ShardState.LOADING
+        self.epoch = partition.leader_epoch
+        self._world = world
+        self._timers = timers
+        self._types = types
+        self._wheel = timers._wheel
+        self._commit_timeout_ms = commit_timeout_ms
+        self._compression = compression
+        self._waiting: dict[Reply, tuple[WaitingAck[ErrorCode], TimerEntry]] = {}
+        timers.shard = self  # type: ignore[assignment]  # a machine is one of `Machine`'s
+
+    def __repr__(self) -> str:
+        return f"{self.partition.topic}-{self.partition.index} epoch {self.epoch} {self.state.value}"
+
+    def now(self) -> Now:
+        return Now(self._world.monotonic.now_ms(), self._world.wall_clock.now_ms())
+
+    # -- loading
+
+    async def load(self) -> None:
+        """Replay the log into the machine; afterwards the shard is active, has failed, or is gone."""
+        began_ms = self._world.monotonic.now_ms()
+        partition_log = self.partition.log
+        offset = partition_log.log_start_offset
+        try:
+            # Others may append transaction markers meanwhile: on to what is the end then.
+            while self.state is ShardState.LOADING and offset < partition_log.log_end_offset:
+                offset = self._load_stretch(offset)
+                await trio.lowlevel.checkpoint()
+        except (KafkaError, CorruptBatch, MalformedMessage) as error:
+            if self.state is ShardState.LOADING:
+                log.error("%r cannot be loaded: %s", self, error)
+                self.state = ShardState.FAILED
+            return
+        if self.state is not ShardState.LOADING:
+            return
+        self.state = ShardState.ACTIVE
+        took_ms = self._world.monotonic.now_ms() - began_ms
+        log.info("%r: loaded %d offsets in %d ms", self, offset - partition_log.log_start_offset, took_ms)
+        self._world.fault_point("coordinator.loaded")
+        self.run(self.machine.loaded, None)
+
+    def _load_stretch(self, offset: int) -> int:
+        """Replay some batches from `offset` on; gives where to go on."""
+        end_offset = self.partition.log.log_end_offset
+        size_bytes = 0
+        for batch in self.partition.log.batches(offset):
+            offset = self._replay_batch(batch)
+            size_bytes += len(batch)
+            if size_bytes >= LOAD_STRETCH_BYTES:
+                return offset
+        # Nothing more is there, whatever compaction has left of the last batches.
+        return max(offset, end_offset)
+
+    def _replay_batch(self, batch: bytes) -> int:
+        header = read_header(batch, 0)
+        if header.is_control:
+            marker = read_end_txn(batch, 0)
+            if marker is not None:
+                stamp = ProducerStamp(header.producer_id, header.producer_epoch)
+                self.machine.replay_marker(stamp, marker.committed)
+            return header.next_offset
+        stamp_or_none = ProducerStamp(header.producer_id, header.producer_epoch) if header.is_transactional else None
+        for record in decode_records(batch):
+            self._replay_record(record, stamp_or_none)
+        return header.next_offset
+
+    def _replay_record(self, record: Record, producer: ProducerStamp | None) -> None:
+        key = None if record.key is None else decode_key(self._types, record.key)
+        if key is None:
+            log.warning("%r: the record at offset %d is of an unknown type and passed over", self, record.offset)
+            return
+        value = None
+        if record.value is not None:
+            value, _ = decode_versioned(self._types[key.API_KEY].value, record.value)
+        self.machine.replay(key, value, producer)
+
+    # -- commands
+
+    def check_active(self) -> None:
+        """Raises KafkaError unless commands can be taken."""
+        if self.state is ShardState.LOADING:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if self.state is not ShardState.ACTIVE:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    def run(self, operation: Operation, reply: Reply | None) -> None:
+        """Run a command. `reply` is refused with whatever KafkaError it raises."""
+        try:
+            self.check_active()
+            outcome = operation(self.now())
+        except KafkaError as error:
+            if reply is None:
+                log.warning("%r: %s: %s", self, getattr(operation, "__name__", operation), error)
+            else:
+                self._refuse_when_committed(reply, error.code)
+            return
+        self._carry_out(outcome)
+
+    def run_timer(self, key: Hashable, operation: Operation) -> None:
+        """A timer is due."""
+        if self.state is not ShardState.ACTIVE:
+            return
+        outcome = operation(self.now())
+        if outcome.failed is None:
+            outcome.failed = lambda error: self._try_again(key, operation, error)
+        self._carry_out(outcome)
+
+    def _try_again(self, key: Hashable, operation: Operation, error: KafkaError) -> Outcome:
+        log.info("%r: what timer %s decided cannot be written: %s", self, key, error)
+        if self._timers.deadline_ms(key) is None:
+            self._timers.schedule(key, self._world.monotonic.now_ms() + RETRY_MS, operation)
+        return Outcome()
+
+    def _carry_out(self, outcome: Outcome) -> None:
+        if outcome.records:
+            try:
+                self._append(outcome.records, outcome.producer)
+            except KafkaError as error:
+                self._append_failed(outcome, error)
+                return
+            self._world.fault_point("coordinator.appended")
+            if outcome.replay:
+                for record in outcome.records:
+                    self.machine.replay(record.key, record.value, outcome.producer)
+        required_offset = self.partition.log.log_end_offset
+        if outcome.committed is not None:
+            self._call_when_committed(outcome.committed, required_offset)
+        for reply, response in outcome.answers:
+            self._answer_when_committed(reply, response, required_offset)
+
+    def _append(self, records: list[CoordinatorRecord], producer: ProducerStamp | None) -> None:
+        now_ms = self._world.wall_clock.now_ms()
+        encoded = [
+            Record(
+                0,
+                now_ms,
+                encode_key(record.key),
+                None if record.value is None else encode_versioned(record.value, record.version),
+            )
+            for record in records
+        ]
+        if producer is None:
+            batch = build_batch(encoded, compression=self._compression)
+        else:
+            batch = build_batch(
+                encoded,
+                compression=self._compression,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                transactional=True,
+            )
+        self._append_batch(batch)
+
+    def _append_batch(self, batch: bytes) -> None:
+        buffer = bytearray(batch)
+        self.partition.append(buffer, [(0, read_header(buffer, 0))], acks=-1)
+
+    def _append_failed(self, outcome: Outcome, error: KafkaError) -> None:
+        if outcome.failed is not None:
+            instead = outcome.failed(KafkaError(coordinator_error(error.code), error.message))
+            assert not instead.records, "what is done in place of a failed write must not write"
+            self._carry_out(instead)
+            return
+        log.info("%r cannot write: %s", self, error)
+        for reply, _ in outcome.answers:
+            reply.refuse(coordinator_error(error.code))
+
+    def end_transaction(self, producer: ProducerStamp, marker: EndTxn, reply: Reply, response: object) -> None:
+        """Write a transaction marker and tell the machine; `response` leaves when it is replicated."""
+        try:
+            self.check_active()
+            self._append_batch(
+                build_end_txn_batch(
+                    marker, producer.producer_id, producer.producer_epoch, self._world.wall_clock.now_ms()
+                )
+            )
+        except KafkaError as error:
+            reply.refuse(error.code)
+            return
+        self.machine.replay_marker(producer, marker.committed)
+        self._answer_when_committed(reply, response, self.partition.log.log_end_offset)
+
+    # -- answers
+
+    def _call_when_committed(self, committed: Callable[[], None], required_offset: int) -> None:
+        def settled(error: ErrorCode | None) -> None:
+            # The ISR may be too small for an acknowledgement; what lies below the high watermark is committed.
+            if error in (None, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND) and self.state is ShardState.ACTIVE:
+                committed()
+
+        self.partition.when_replicated(required_offset, settled)
+
+    def _answer_when_committed(self, reply: Reply, response: object, required_offset: int) -> None:
+        def settled(error: ErrorCode | None) -> None:
+            waiting = self._waiting.pop(reply, None)
+            if waiting is not None:
+                waiting[1].cancel()
+            if error is None:
+                reply.answer(response)
+            else:
+                reply.refuse(coordinator_error(error))
+
+        self._wait(reply, required_offset, settled)
+
+    def _refuse_when_committed(self, reply: Reply, code: ErrorCode) -> None:
+        """Even an error tells of the state that led to it."""
+        if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+            reply.refuse(code)
+            return
+
+        def settled(error: ErrorCode | None) -> None:
+            waiting = self._waiting.pop(reply, None)
+            if waiting is not None:
+                waiting[1].cancel()
+            reply.refuse(code if error is None else coordinator_error(error))
+
+        self._wait(reply, self.partition.log.log_end_offset, settled)
+
+    def _wait(self, reply: Reply, required_offset: int, settled: Settled) -> None:
+        if self.partition.log.high_watermark >= required_offset and self.partition.is_leader:
+            settled(None)
+            return
+        ack = self.partition.when_replicated(required_offset, settled)
+        if ack is None:
+            return
+
+        def expired() -> None:
+            ack.cancel()
+            settled(ErrorCode.REQUEST_TIMED_OUT)
+
+        deadline_ms = self._world.monotonic.now_ms() + self._commit_timeout_ms
+        self._waiting[reply] = (ack, self._wheel.add(deadline_ms, expired))
+
+    # -- the end
+
+    def give_up(self) -> None:
+        """The partition is led elsewhere, or gone."""
+        if self.state is ShardState.GONE:
+            return
+        self.state = ShardState.GONE
+        self._timers.shard = None
+        self._timers.cancel_all()
+        for reply in self.machine.give_up():
+            reply.refuse(ErrorCode.NOT_COORDINATOR)
+        # Those who wait for the high watermark are told by the partition itself.
