@@ -1,4 +1,6 @@
-"""Topics that are made because somebody asked for them (auto.create.topics.enable, MB-09)."""
+"""Topics that are made because somebody asked for them (auto.create.topics.enable, MB-09), and those that
+coordinators need.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker.forwarding import ANONYMOUS, address_bytes
+from broker.internal_topics import internal_topic
 from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import KafkaError
-from protocol.headers import RequestHeader
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.envelope import EnvelopeRequest
-from protocol.schema import encode
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.headers import RequestHeader, ResponseHeader
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from protocol.schema import decode, decode_prefix, encode
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
@@ -31,8 +34,14 @@ class AutoTopics:
 
     def create(self, names: Sequence[str]) -> None:
         """Begin to create the topics; returns at once. The client's next Metadata request finds them."""
-        if not self._broker.settings.auto_create_topics_enable:
-            return
+        if self._broker.settings.auto_create_topics_enable:
+            self._begin(names)
+
+    def create_internal(self, name: str) -> None:
+        """Begin to create a coordinator's topic, whatever auto.create.topics.enable says; returns at once."""
+        self._begin([name])
+
+    def _begin(self, names: Sequence[str]) -> None:
         fresh = [name for name in dict.fromkeys(names) if name not in self._under_way]
         if not fresh:
             return
@@ -42,19 +51,7 @@ class AutoTopics:
     async def _create(self, names: list[str]) -> None:
         spec = API_SPECS[ApiKey.CREATE_TOPICS]
         version = spec.max_version
-        # -1 takes num.partitions and default.replication.factor (KIP-464): this broker's own settings decide.
-        settings = self._broker.settings
-        request = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=name,
-                    num_partitions=settings.num_partitions,
-                    replication_factor=settings.default_replication_factor,
-                )
-                for name in names
-            ],
-            timeout_ms=CREATE_TIMEOUT_MS,
-        )
+        request = CreateTopicsRequest(topics=[self._topic(name) for name in names], timeout_ms=CREATE_TIMEOUT_MS)
         header = RequestHeader(
             request_api_key=ApiKey.CREATE_TOPICS, request_api_version=version, client_id="auto-create"
         )
@@ -63,9 +60,30 @@ class AutoTopics:
             request_data=data, request_principal=ANONYMOUS, client_host_address=address_bytes("127.0.0.1")
         )
         try:
-            await self._broker.controller.call(envelope, timeout_ms=CREATE_TIMEOUT_MS)
-        except KafkaError as error:
+            answer: EnvelopeResponse = await self._broker.controller.call(envelope, timeout_ms=CREATE_TIMEOUT_MS)
+            _tell_failures(answer, version)
+        except (KafkaError, MalformedMessage) as error:
             log.warning("topics %s could not be created: %s", ", ".join(names), error)
         finally:
             for name in names:
                 self._under_way.pop(name, None)
+
+    def _topic(self, name: str) -> CreatableTopic:
+        settings = self._broker.settings
+        return internal_topic(name, settings) or CreatableTopic(
+            name=name,
+            num_partitions=settings.num_partitions,
+            replication_factor=settings.default_replication_factor,
+        )
+
+
+def _tell_failures(answer: EnvelopeResponse, version: int) -> None:
+    """Nobody waits for these topics, so the log is the one place that says why there is none."""
+    if answer.error_code or answer.response_data is None:
+        raise KafkaError(ErrorCode(answer.error_code))
+    header_version = API_SPECS[ApiKey.CREATE_TOPICS].response_header_version(version)
+    data = memoryview(answer.response_data)
+    _, position = decode_prefix(ResponseHeader, data, 0, header_version)
+    for topic in decode(CreateTopicsResponse, data[position:], version).topics:
+        if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            log.warning("topic %s could not be created: %s", topic.name, topic.error_message)

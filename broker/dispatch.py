@@ -13,11 +13,12 @@ from broker.apis.delete_records import delete_records
 from broker.apis.describe_cluster import describe_cluster, describe_topic_partitions
 from broker.apis.describe_producers import describe_producers
 from broker.apis.fetch import fetch
+from broker.apis.find_coordinator import find_coordinator
 from broker.apis.list_offsets import list_offsets, offset_for_leader_epoch
 from broker.apis.log_dirs import describe_log_dirs
 from broker.apis.metadata import metadata
 from broker.apis.produce import produce
-from broker.apis.producer_ids import find_coordinator, init_producer_id
+from broker.apis.producer_ids import init_producer_id
 from broker.forwarding import forward
 from protocol.api_keys import ApiKey
 from runtime.dispatch import Call, Dispatcher, Handler

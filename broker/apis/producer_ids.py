@@ -1,15 +1,10 @@
-"""InitProducerId (22) for idempotent producers, and FindCoordinator (10) while there are no coordinators yet.
-
-A transactional id, and any look-up of a coordinator, is answered COORDINATOR_NOT_AVAILABLE: clients wait and ask
-again, and learn nothing wrong.
-"""
+"""InitProducerId (22) for idempotent producers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from runtime.dispatch import Call
@@ -37,22 +32,3 @@ async def _init_producer_id(broker: BrokerServices, call: Call) -> None:
     except KafkaError as error:
         response.error_code = error.code
     call.answer(response)
-
-
-def find_coordinator(broker: BrokerServices, call: Call) -> None:
-    request: FindCoordinatorRequest = call.message
-    error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    message = "there are no coordinators in this cluster yet"
-    if call.version < 4:
-        call.answer(
-            FindCoordinatorResponse(error_code=error, error_message=message, node_id=-1, host="", port=-1)
-        )
-        return
-    call.answer(
-        FindCoordinatorResponse(
-            coordinators=[
-                Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message)
-                for key in request.coordinator_keys
-            ]
-        )
-    )

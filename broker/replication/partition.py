@@ -105,6 +105,8 @@ class PartitionHost:
     replica_fetch_backoff_ms: int = 1_000
     fault_point: Callable[[str], None] = no_fault
     """`World.fault_point`."""
+    leadership_changed: Callable[[Partition], None] = lambda partition: None
+    """It is led here now, or in a new epoch, or not any more."""
 
 
 class Partition:
@@ -338,12 +340,15 @@ class Partition:
         """The disk under this log failed."""
         self._carry_out(self.replica.go_offline())
         self.follower.stop()
+        self._host.leadership_changed(self)
         self._host.changed(self)
 
     def leave(self) -> None:
         """The partition is deleted or moves to other brokers: whoever waits is told to look for them."""
         self.follower.stop()
         self._host.follow(self, NO_LEADER)
+        self.replica.leave()
+        self._host.leadership_changed(self)
         self._acks.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # -- following
@@ -430,7 +435,9 @@ class Partition:
                 self.log.epochs.assign(effect.leader_epoch, effect.start_offset)
                 self._host.fault_point("replica.leadership.taken")
                 log.info("%s: leading from offset %d", self, effect.start_offset)
+                self._host.leadership_changed(self)
             elif isinstance(effect, LeadershipLost):
+                self._host.leadership_changed(self)
                 self._acks.fail_all(effect.error)
             elif isinstance(effect, Follow):
                 if effect.leader_id == NO_LEADER:

@@ -353,6 +353,10 @@ class Replica:
             return (LeadershipLost(ErrorCode.KAFKA_STORAGE_ERROR),)
         return (Follow(NO_LEADER, self.leader_epoch),) if isinstance(role, Following) else ()
 
+    def leave(self) -> None:
+        """The partition is deleted, or lives on other brokers: nothing is written or read here any more."""
+        self.role = Following(NO_LEADER)
+
     # -- leading
 
     def appended(self, log_end_offset: int, now_ms: int) -> Effects:

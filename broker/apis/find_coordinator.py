@@ -1,0 +1,70 @@
+"""FindCoordinator (10): which broker is responsible for a group or a transactional id.
+
+It is the leader of the partition that the key hashes to. The topic is made when somebody asks for the first time;
+until it has a leader the answer is COORDINATOR_NOT_AVAILABLE, and clients ask again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.coordinator.coordinator import partition_for
+from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from broker.metadata_cache import Node
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from runtime.dispatch import Call
+
+if TYPE_CHECKING:
+    from broker.services import BrokerServices
+
+BATCHED_FROM_VERSION = 4
+
+_TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
+"""Key type to the topic of its coordinators."""
+
+
+def find_coordinator(broker: BrokerServices, call: Call) -> None:
+    request: FindCoordinatorRequest = call.message
+    listener_name = call.request.listener_name
+    if call.version >= BATCHED_FROM_VERSION:
+        found = [_answer(broker, listener_name, request.key_type, key) for key in request.coordinator_keys]
+        call.answer(FindCoordinatorResponse(coordinators=found))
+        return
+    one = _answer(broker, listener_name, request.key_type, request.key)
+    call.answer(
+        FindCoordinatorResponse(
+            error_code=one.error_code,
+            error_message=one.error_message,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
+        )
+    )
+
+
+def _answer(broker: BrokerServices, listener_name: str, key_type: int, key: str) -> Coordinator:
+    try:
+        node = _coordinator(broker, listener_name, key_type, key)
+    except KafkaError as error:
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
+        )
+    return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port)
+
+
+def _coordinator(broker: BrokerServices, listener_name: str, key_type: int, key: str) -> Node:
+    """Raises KafkaError."""
+    topic = _TOPICS.get(key_type)
+    if topic is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of key type {key_type}")
+    image = broker.metadata.image.topics.by_name.get(topic)
+    if image is None:
+        broker.auto_topics.create_internal(topic)
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} is being created")
+    placed = image.partitions.get(partition_for(key, len(image.partitions)))
+    leader = -1 if placed is None else placed.leader
+    node = broker.metadata.alive_nodes(listener_name).get(leader)
+    if node is None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator's partition has no leader now")
+    return node

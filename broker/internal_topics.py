@@ -1,0 +1,47 @@
+"""The topics that coordinators keep their state in: made on first use, with Kafka's settings."""
+
+from __future__ import annotations
+
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+from settings.broker import BrokerSettings
+
+GROUP_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
+SHARE_TOPIC = "__share_group_state"
+
+
+def internal_topic(name: str, settings: BrokerSettings) -> CreatableTopic | None:
+    """How to make the internal topic `name`; None if none of ours is called so."""
+    if name == GROUP_TOPIC:
+        return _compacted(
+            name,
+            settings.offsets_topic_num_partitions,
+            settings.offsets_topic_replication_factor,
+            {"compression.type": "producer", "segment.bytes": str(settings.offsets_topic_segment_bytes)},
+        )
+    if name == TRANSACTION_TOPIC:
+        return _compacted(
+            name,
+            settings.transaction_state_log_num_partitions,
+            settings.transaction_state_log_replication_factor,
+            {
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(settings.transaction_state_log_min_isr),
+                "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+                # Open transactions would be forgotten.
+                "unclean.leader.election.enable": "false",
+            },
+        )
+    return None
+
+
+def _compacted(name: str, partitions: int, replication_factor: int, configs: dict[str, str]) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        configs=[
+            CreatableTopicConfig(name=key, value=value)
+            for key, value in sorted({"cleanup.policy": "compact", **configs}.items())
+        ],
+    )
