@@ -156,6 +156,7 @@ class _BrokerNode:
                 changed=self._partition_changed,
                 replica_fetch_backoff_ms=settings.replica_fetch_backoff_ms,
                 fault_point=world.fault_point,
+                leadership_changed=self._leadership_changed,
             ),
             self._topic_config,
             lambda: self._lifecycle.broker_epoch,
@@ -271,6 +272,8 @@ class _BrokerNode:
             for line in passed_over:
                 log.warning("a dynamic config is passed over: %s", line)
         self.services.partitions.apply_delta(delta)
+        for coordinator in self.services.coordinators:
+            coordinator.metadata_changed(delta)
         if delta.changed_brokers:
             self._fetchers.metadata_changed()
         self._assignments.look()
@@ -284,6 +287,10 @@ class _BrokerNode:
             fetches.check_and_complete((partition.topic, partition.index))
         if deletions.delayed:
             deletions.check_and_complete((partition.topic_id, partition.index))
+
+    def _leadership_changed(self, partition: Partition) -> None:
+        for coordinator in self.services.coordinators:
+            coordinator.leadership_changed(partition)
 
     async def _snapshot(self, image: MetadataImage) -> None:
         records = image_to_records(image)

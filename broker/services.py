@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import trio
 
 from broker.auto_topics import AutoTopics
 from broker.controller_channel import ControllerChannel
+from broker.coordinator.coordinator import Coordinator
 from broker.fetch_sessions import FetchSessions, PartitionKey
 from broker.lifecycle import BrokerLifecycle
 from broker.log_store import LogStore
@@ -49,6 +51,8 @@ class BrokerServices:
     """DeleteRecords that wait for the followers."""
     sessions: FetchSessions
     producer_ids: ProducerIds
+    coordinators: list[Coordinator[Any]] = field(default_factory=list)
+    """Everybody who wants to hear which partitions are led here."""
     auto_topics: AutoTopics = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,0 +1,214 @@
+"""The coordinators' ground: a machine that only counts, over a topic of its own, on a cluster that loses nodes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from broker.coordinator.coordinator import CoordinatedTopic, Coordinator, java_hash, partition_for
+from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
+from broker.coordinator.shard import ShardState, ShardTimers
+from broker.replication.partition import Partition
+from kraft.metadata.delta import MetadataDelta
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import group_log
+from protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
+from protocol.records.control import EndTxn
+from protocol.schema import Message
+from tests.broker.apis.rig import Rig, on_cluster
+
+TOPIC = "counts"
+
+
+class Counter:
+    """How often each name was counted; a transaction's counts come with its marker."""
+
+    def __init__(self, timers: ShardTimers) -> None:
+        self.timers = timers
+        self.counts: dict[str, int] = {}
+        self.pending: dict[int, list[str]] = {}
+        self.waiting: list[Reply] = []
+        self.changes = 0
+
+    def count(self, name: str, reply: Reply, producer: ProducerStamp | None, now: Now) -> Outcome:
+        if name == "refused":
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        record = CoordinatorRecord(
+            OffsetCommitKey(group=name, topic="t", partition=0),
+            OffsetCommitValue(offset=now.wall_ms, metadata="", commit_timestamp=now.wall_ms),
+            3,
+        )
+        return Outcome([record], [(reply, self.counts.get(name, 0) + 1)], producer)
+
+    def look(self, name: str, reply: Reply, _now: Now) -> Outcome:
+        return Outcome(answers=[(reply, self.counts.get(name, 0))])
+
+    def wait(self, reply: Reply, _now: Now) -> Outcome:
+        self.waiting.append(reply)
+        return Outcome()
+
+    def count_later(self, name: str, reply: Reply, delay_ms: int, now: Now) -> Outcome:
+        self.timers.schedule(name, now.monotonic_ms + delay_ms, partial(self.count, name, reply, None))
+        return Outcome()
+
+    def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None) -> None:
+        assert isinstance(key, OffsetCommitKey) and isinstance(value, OffsetCommitValue)
+        if producer is None:
+            self.counts[key.group] = self.counts.get(key.group, 0) + 1
+        else:
+            self.pending.setdefault(producer.producer_id, []).append(key.group)
+
+    def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
+        for name in self.pending.pop(producer.producer_id, []):
+            if committed:
+                self.counts[name] = self.counts.get(name, 0) + 1
+
+    def loaded(self, now: Now) -> Outcome:
+        return Outcome()
+
+    def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
+        self.changes += 1
+        return Outcome()
+
+    def give_up(self) -> list[Reply]:
+        return self.waiting
+
+
+class Answers:
+    """What came back, by a name for each request."""
+
+    def __init__(self) -> None:
+        self.got: dict[str, Any] = {}
+
+    def has(self, name: str) -> bool:
+        return name in self.got
+
+    def reply(self, name: str) -> Reply:
+        def keep(answer: Any) -> None:
+            assert name not in self.got, f"{name} was answered twice"
+            self.got[name] = answer
+
+        return Reply(keep, keep)
+
+
+def coordinate(rig: Rig, node: int, commit_timeout_ms: int = 5_000) -> Coordinator[Counter]:
+    broker = rig.broker(node)
+
+    def make_machine(_partition: Partition, timers: ShardTimers) -> Counter:
+        return Counter(timers)
+
+    coordinator = Coordinator(
+        CoordinatedTopic(TOPIC, group_log, lambda: commit_timeout_ms),
+        broker.world,
+        broker.nursery,
+        broker.wheel,
+        lambda: broker.metadata.image,
+        make_machine,
+    )
+    broker.coordinators.append(coordinator)
+    return coordinator
+
+
+@pytest.mark.feature("CG-02", "TX-01")
+@pytest.mark.parametrize(
+    ("text", "value", "partition"),
+    [("", 0, 0), ("a", 97, 47), ("hello", 99162322, 22), ("polygenelubricants", -(2**31), 0), ("日本", 835047, 47)],
+)
+def test_keys_hash_as_in_java(text: str, value: int, partition: int) -> None:
+    assert java_hash(text) == value
+    assert partition_for(text, 50) == partition
+
+
+@pytest.mark.feature("CG-12")
+@on_cluster(brokers=3)
+async def test_what_was_answered_is_known_to_the_next_coordinator(rig: Rig) -> None:
+    coordinators = {node: coordinate(rig, node) for node in (1, 2, 3)}
+    await rig.create(TOPIC, partitions=1, replicas=3)
+    await rig.until(lambda: rig.leader(TOPIC) > 0)
+    leader = rig.leader(TOPIC)
+    await rig.until(lambda: coordinators[leader].shards)
+    await rig.until(lambda: coordinators[leader].shards[0].state is ShardState.ACTIVE)
+    answers = Answers()
+    shard = coordinators[leader].shard("anything")
+    for number in range(3):
+        name = f"count {number}"
+        reply = answers.reply(name)
+        shard.run(partial(shard.machine.count, "a", reply, None), reply)
+        assert name not in answers.got, "nothing is replicated yet"
+        await rig.until(partial(answers.has, name))
+    reply = answers.reply("refused")
+    shard.run(partial(shard.machine.count, "refused", reply, None), reply)
+    waits = answers.reply("waits")
+    shard.run(partial(shard.machine.wait, waits), waits)
+    later = answers.reply("later")
+    shard.run(partial(shard.machine.count_later, "a", later, 500), later)
+    await rig.until(lambda: "later" in answers.got)
+    assert answers.got == {
+        "count 0": 1, "count 1": 2, "count 2": 3, "refused": ErrorCode.UNKNOWN_MEMBER_ID, "later": 4
+    }  # fmt: skip
+
+    # A transaction stays open over the change of the coordinator, and ends at the next one.
+    stamp = ProducerStamp(7, 0)
+    reply = answers.reply("in a transaction")
+    shard.run(partial(shard.machine.count, "a", reply, stamp), reply)
+    await rig.until(lambda: "in a transaction" in answers.got)
+    assert shard.machine.counts == {"a": 4}
+
+    rig.cluster.kill(rig.name(leader))
+    await rig.until(lambda: rig.leader(TOPIC) not in (leader, -1))
+    successor = coordinators[rig.leader(TOPIC)]
+    await rig.until(lambda: successor.shards and successor.shards[0].state is ShardState.ACTIVE)
+    shard = successor.shard("anything")
+    assert shard.machine.counts == {"a": 4}
+    assert shard.machine.pending == {7: ["a"]}
+    ended = answers.reply("ended")
+    shard.end_transaction(stamp, EndTxn(True, 0), ended, "done")
+    reply = answers.reply("look")
+    shard.run(partial(shard.machine.look, "a", reply), reply)
+    await rig.until(lambda: "look" in answers.got)
+    assert (answers.got["ended"], answers.got["look"]) == ("done", 5)
+
+
+@pytest.mark.feature("CG-12")
+@on_cluster(brokers=3)
+async def test_who_waits_is_told_when_the_partition_moves(rig: Rig) -> None:
+    coordinators = {node: coordinate(rig, node) for node in (1, 2, 3)}
+    await rig.create(TOPIC, partitions=1, replicas=3)
+    await rig.until(lambda: rig.leader(TOPIC) > 0 and coordinators[rig.leader(TOPIC)].shards)
+    leader = rig.leader(TOPIC)
+    shard = coordinators[leader].shards[0]
+    await rig.until(lambda: shard.state is ShardState.ACTIVE)
+    answers = Answers()
+    waits = answers.reply("waits")
+    shard.run(partial(shard.machine.wait, waits), waits)
+    await rig.cluster.stop(rig.name(leader))
+    await rig.until(lambda: rig.leader(TOPIC) not in (leader, -1))
+    await rig.until(lambda: shard.state is ShardState.GONE)
+    assert answers.got == {"waits": ErrorCode.NOT_COORDINATOR}
+    late = answers.reply("late")
+    shard.run(partial(shard.machine.look, "a", late), late)
+    assert answers.got["late"] == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.feature("CG-03")
+@on_cluster(brokers=3, min__insync__replicas="2")
+async def test_an_answer_waits_for_the_replicas_and_not_for_ever(rig: Rig) -> None:
+    coordinators = {node: coordinate(rig, node, commit_timeout_ms=700) for node in (1, 2, 3)}
+    await rig.create(TOPIC, partitions=1, replicas=3)
+    await rig.until(lambda: rig.leader(TOPIC) > 0 and coordinators[rig.leader(TOPIC)].shards)
+    leader = rig.leader(TOPIC)
+    shard = coordinators[leader].shards[0]
+    await rig.until(lambda: shard.state is ShardState.ACTIVE)
+    for node in sorted({1, 2, 3} - {leader}):
+        rig.universe.wires.cut_between([rig.name(node)], [rig.name(leader)])
+    answers = Answers()
+    written = answers.reply("written")
+    shard.run(partial(shard.machine.count, "a", written, None), written)
+    read = answers.reply("read")
+    shard.run(partial(shard.machine.look, "a", read), read)
+    await rig.until(lambda: len(answers.got) == 2)
+    # What was not replicated is told to nobody, not even to a reader.
+    assert answers.got == {"written": 15, "read": 15}
+    assert answers.got["read"] == ErrorCode.COORDINATOR_NOT_AVAILABLE
