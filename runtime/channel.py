@@ -163,14 +163,17 @@ class Channel:
     def connected(self) -> bool:
         return self._link is not None and not self._link.closed
 
-    async def call(self, request: Message, *, timeout_ms: float, version: int | None = None) -> Any:
+    async def call(
+        self, request: Message, *, timeout_ms: float, version: int | None = None, at_most: int | None = None
+    ) -> Any:
         """Send `request`, in the highest version both sides speak or in `version`, and give the response.
 
+        `at_most` is the highest version to choose, for a caller to whom a later one would mean something else.
         Byte fields of the response that are records are views into its frame, which nobody else uses.
         Raises NotSent, UnsupportedVersion, ConnectionFailed or CallTimedOut.
         """
         spec = API_SPECS[ApiKey(request.API_KEY)]
-        chosen, frame = await self._exchange(spec, request, version, timeout_ms)
+        chosen, frame = await self._exchange(spec, request, version, timeout_ms, at_most)
         try:
             return decode(spec.response_type(), _body(frame, spec, chosen), chosen)
         except MalformedMessage as error:
@@ -198,7 +201,12 @@ class Channel:
         self._drop_link("the channel was closed")
 
     async def _exchange(
-        self, spec: ApiSpec, request: Message | Sequence[Chunk], version: int | None, timeout_ms: float
+        self,
+        spec: ApiSpec,
+        request: Message | Sequence[Chunk],
+        version: int | None,
+        timeout_ms: float,
+        at_most: int | None = None,
     ) -> tuple[int, bytearray]:
         """(version, frame of the response)"""
         link: _Link | None = None
@@ -207,7 +215,7 @@ class Channel:
             link = self._link
             if link is None or link.closed:
                 link = await self._open()
-            version = self._choose(link, spec, version)
+            version = self._choose(link, spec, version, at_most)
             waiter = self._post(link, spec, version, request)
             return version, await self._wait(waiter)
         if link is None or waiter is None:
@@ -277,10 +285,12 @@ class Channel:
             link.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
             return
 
-    def _choose(self, link: _Link, spec: ApiSpec, version: int | None) -> int:
+    def _choose(self, link: _Link, spec: ApiSpec, version: int | None, at_most: int | None) -> int:
         lowest, highest = link.versions.get(spec.key, (0, -1))
         if version is None:
             wanted_from, wanted_to = spec.min_version, spec.max_version
+            if at_most is not None:
+                wanted_to = min(wanted_to, at_most)
         else:
             wanted_from = wanted_to = version
         chosen = min(highest, wanted_to)

@@ -136,7 +136,7 @@ class Cluster:
         self._names: dict[bytes, str] = {}
         self._nursery = nursery
         self._client_id = client_id
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[tuple[int, str], Channel] = {}
         self._bootstrap = [Channel(world, nursery, host, port, client_id=client_id) for host, port in bootstrap]
         self._refreshing = trio.Lock()
         self._refreshes = 0
@@ -259,20 +259,23 @@ class Cluster:
 
     # Calls
 
-    async def call(self, node_id: int, request: Message, timeout_ms: int = 0) -> Any:
+    async def call(
+        self, node_id: int, request: Message, timeout_ms: int = 0, *, at_most: int | None = None, line: str = ""
+    ) -> Any:
         """Call one broker; raises as `Channel.call`, NotSent also if the broker is unknown.
 
-        `timeout_ms` 0 means request.timeout.ms.
+        `timeout_ms` 0 means request.timeout.ms; `at_most` is the highest version that may be spoken. Each `line` is a
+        connection of its own: a broker answers in order, so what may wait there for long must not share one.
         """
         node = self.nodes.get(node_id)
         if node is None:
             raise NotSent(f"broker {node_id} is unknown")
-        channel = self._channel(node)
+        channel = self._channel(node, line)
         timeout_ms = timeout_ms or self.settings.request_timeout_ms
         if not channel.connected:
             setup_ms = min(timeout_ms, self.settings.socket_connection_setup_timeout_ms)
             await channel.connect(timeout_ms=setup_ms)
-        return await channel.call(request, timeout_ms=timeout_ms)
+        return await channel.call(request, timeout_ms=timeout_ms, at_most=at_most)
 
     async def call_any(self, request: Message, timeout_ms: int = 0) -> Any:
         """Call whichever broker can be reached. NoBrokerAvailable if none can; ChannelError if one was
@@ -307,19 +310,18 @@ class Cluster:
         yield from [channel for channel in channels if not channel.connected]
         yield from self._bootstrap
 
-    def _channel(self, node: Node) -> Channel:
-        channel = self._channels.get(node.node_id)
+    def _channel(self, node: Node, line: str = "") -> Channel:
+        channel = self._channels.get((node.node_id, line))
         if channel is None:
             channel = Channel(self.world, self._nursery, node.host, node.port, client_id=self._client_id)
-            self._channels[node.node_id] = channel
+            self._channels[node.node_id, line] = channel
         return channel
 
     def _learn_node(self, node: Node) -> None:
         known = self.nodes.get(node.node_id)
         if known is not None and (known.host, known.port) != (node.host, node.port):
-            channel = self._channels.pop(node.node_id, None)
-            if channel is not None:
-                channel.close()
+            for key in [key for key in self._channels if key[0] == node.node_id]:
+                self._channels.pop(key).close()
         self.nodes[node.node_id] = node
 
     def close(self) -> None:

@@ -1,0 +1,88 @@
+"""The broker that coordinates one group or one transactional id: found when needed, forgotten when proven wrong.
+
+Knows who coordinates, not what: which answers say that it is somebody else is the same for all APIs
+(`STALE_COORDINATOR`), where an answer has its code differs, so callers say when to `forget`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import trio
+
+from barnabas.client.cluster import Cluster, NoBrokerAvailable, Node
+from protocol.errors import ErrorCode, KafkaError, error_code
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.schema import Message
+from runtime.channel import ChannelError, NotSent
+
+STALE_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+"""Answers after which the coordinator has to be looked up again."""
+
+
+class CoordinatorType(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class CoordinatorLink:
+    """The way to the coordinator of one key, over a connection of its own. May be used by many tasks at once."""
+
+    def __init__(self, cluster: Cluster, kind: CoordinatorType, key: str) -> None:
+        self.key = key
+        self._cluster = cluster
+        self._kind = kind
+        self._node_id: int | None = None
+        self._line = f"{kind.name} {key}"
+        self._finding = trio.Lock()
+
+    def forget(self) -> None:
+        """The next call looks it up again."""
+        self._node_id = None
+
+    async def find(self) -> int:
+        """The coordinator's node id; asks until there is one, so the caller bounds the time.
+
+        KafkaError if the cluster says that there will never be one (the key is invalid, or not allowed).
+        """
+        async with self._finding:
+            backoff = self._cluster.backoff()
+            while self._node_id is None:
+                self._node_id = await self._ask()
+                if self._node_id is None:
+                    await trio.sleep(backoff.next_ms() / 1000)
+            return self._node_id
+
+    async def call(self, request: Message, timeout_ms: int = 0, *, at_most: int | None = None) -> Any:
+        """One call to the coordinator, which is found first if need be. Raises as `Cluster.call`; then it is looked up
+        again before the next call.
+        """
+        timeout_ms = timeout_ms or self._cluster.settings.request_timeout_ms
+        node_id: int | None = None
+        with trio.move_on_after(timeout_ms / 1000):
+            node_id = await self.find()
+        if node_id is None:
+            raise NotSent(f"no coordinator of {self.key} was found in {timeout_ms} ms")
+        try:
+            return await self._cluster.call(node_id, request, timeout_ms, at_most=at_most, line=self._line)
+        except ChannelError:
+            self.forget()
+            raise
+
+    async def _ask(self) -> int | None:
+        request = FindCoordinatorRequest(key_type=self._kind, coordinator_keys=[self.key])
+        try:
+            response: FindCoordinatorResponse = await self._cluster.call_any(request)
+        except (NoBrokerAvailable, ChannelError):
+            return None
+        for found in response.coordinators:
+            code = error_code(found.error_code)
+            if found.key != self.key:
+                continue
+            if code is ErrorCode.NONE:
+                self._cluster.learn_nodes([Node(found.node_id, found.host, found.port)])
+                return found.node_id
+            if not code.retriable:
+                raise KafkaError(code, found.error_message or f"the coordinator of {self.key}")
+        return None
