@@ -1,0 +1,157 @@
+"""All groups of one partition of `__consumer_offsets`, of every kind, and their offsets: one `Machine`.
+
+Takes records and requests to the part that they belong to, and is asked what no part knows alone: which groups there
+are, what kind each is of, and what deletes one. Decides nothing else. A core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.coordinator.outcome import Now, Outcome, ProducerStamp, Reply
+from broker.groups.group import Client, Group, GroupContext, GroupType
+from broker.groups.modern import ConsumerGroups
+from broker.groups.offsets import Offsets
+from kraft.metadata.delta import MetadataDelta
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import consumer_group_describe, delete_groups, list_groups
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from protocol.messages.group_log import (
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from protocol.schema import Message
+
+CONSUMER_GROUP_RECORDS = frozenset({3, 4, 5, 6, 7, 8, 16})
+"""Types of records (`API_KEY` of the keys in `protocol.messages.group_log`)."""
+
+
+class GroupMachine:
+    """See `broker.coordinator.outcome.Machine`."""
+
+    def __init__(self, context: GroupContext) -> None:
+        self.groups = context.groups
+        self.offsets = Offsets(context)
+        self.consumer = ConsumerGroups(context)
+
+    # -- the machine
+
+    def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None) -> None:
+        """Records of kinds of groups that are not served here are passed over."""
+        if isinstance(key, OffsetCommitKey):
+            assert value is None or isinstance(value, OffsetCommitValue)
+            self.offsets.replay(key, value, producer)
+        elif isinstance(key, LegacyOffsetCommitKey):
+            assert value is None or isinstance(value, LegacyOffsetCommitValue)
+            self.offsets.replay(*_modernized(key, value), producer)
+        elif key.API_KEY in CONSUMER_GROUP_RECORDS:
+            self.consumer.replay(key, value)
+
+    def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
+        self.offsets.replay_marker(producer, committed)
+
+    def loaded(self, now: Now) -> Outcome:
+        return _together([self.offsets.loaded(now), self.consumer.loaded(now)])
+
+    def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
+        return _together([self.offsets.metadata_changed(delta, now), self.consumer.metadata_changed(delta, now)])
+
+    def give_up(self) -> list[Reply]:
+        return self.consumer.give_up()
+
+    # -- requests of members, to the kind that the group is of
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, client: Client, version: int, reply: Reply, now: Now
+    ) -> Outcome:
+        """ConsumerGroupHeartbeat. Raises KafkaError: GROUP_ID_NOT_FOUND for a group of another kind."""
+        if self._kind(request.group_id) not in (None, GroupType.CONSUMER):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
+        return self.consumer.heartbeat(request, client, version, reply, now)
+
+    def _kind(self, group_id: str) -> GroupType | None:
+        """None: no group that anybody has joined."""
+        group = self.groups.get(group_id)
+        return None if group is None else group.type
+
+    # -- administration
+
+    def listed(self, request: list_groups.ListGroupsRequest, reply: Reply, now: Now) -> Outcome:
+        """ListGroups, this partition's part; answers with a list of `ListedGroup`."""
+        states = {state.strip().lower() for state in request.states_filter}
+        types = {kind.strip().lower() for kind in request.types_filter}
+        return Outcome(answers=[(reply, list(self._matching(states, types)))])
+
+    def _matching(self, states: set[str], types: set[str]) -> Iterator[list_groups.ListedGroup]:
+        for group in self.offsets.all_groups():
+            state = group.state_name()
+            if (not states or state.lower() in states) and (not types or group.type.value in types):
+                yield list_groups.ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type,
+                    group_state=state,
+                    group_type=group.type.value,
+                )
+
+    def describe_consumer(self, group_id: str, reply: Reply, now: Now) -> Outcome:
+        """ConsumerGroupDescribe; answers with its `DescribedGroup`."""
+        if self._kind(group_id) is GroupType.CONSUMER:
+            described = self.consumer.describe(group_id)
+        else:
+            group = self.offsets.group(group_id)
+            described = consumer_group_describe.DescribedGroup(
+                group_id=group_id,
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=_not_there(group, group_id, "consumer"),
+            )
+        return Outcome(answers=[(reply, described)])
+
+    def delete(self, group_id: str, reply: Reply, now: Now) -> Outcome:
+        """DeleteGroups of one group; answers with a `DeletableGroupResult`. Raises KafkaError: GROUP_ID_NOT_FOUND,
+        NON_EMPTY_GROUP.
+        """
+        group = self.offsets.group(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        group.check_delete()
+        records = self.offsets.tombstones(group_id) + group.tombstones()
+        return Outcome(records, [(reply, delete_groups.DeletableGroupResult(group_id=group_id))])
+
+
+def _not_there(group: Group | None, group_id: str, kind: str) -> str:
+    """Why a group that was asked for as one of `kind` is none."""
+    return f"Group {group_id} not found." if group is None else f"Group {group_id} is not a {kind} group."
+
+
+def _modernized(
+    key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None
+) -> tuple[OffsetCommitKey, OffsetCommitValue | None]:
+    """What releases before 0.9 wrote, as it is written now."""
+    modern_key = OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition)
+    if value is None:
+        return modern_key, None
+    return modern_key, OffsetCommitValue(
+        offset=value.offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp
+    )
+
+
+def _together(outcomes: list[Outcome]) -> Outcome:
+    """What several parts decide in one turn: one batch, and all of it fails or none."""
+    deciding = [it for it in outcomes if it.records or it.answers or it.committed is not None]
+    if len(deciding) <= 1:
+        return deciding[0] if deciding else Outcome()
+    assert all(it.replay and it.producer is None and it.failed is None for it in deciding)
+    whole = Outcome()
+    for part in deciding:
+        whole.records += part.records
+        whole.answers += part.answers
+
+    def committed() -> None:
+        for part in deciding:
+            if part.committed is not None:
+                part.committed()
+
+    whole.committed = committed
+    return whole

@@ -1,0 +1,383 @@
+"""Committed offsets: who may commit, fetch and delete them, and when they are forgotten. A core.
+
+Offsets belong to a group id, and everything that depends on the kind of the group is asked of the group itself
+(`broker.groups.group.Group`). Topics have been looked up by the caller: requests carry names and ids alike.
+Retention is KIP-211, transactions KIP-98 and KIP-447, stable reads KIP-447, topic ids KIP-848.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
+from broker.groups.committed import CommittedOffset, CommittedOffsets, commit_record, tombstone
+from broker.groups.group import Commit, Group, GroupContext
+from broker.groups.simple import SimpleGroup
+from kraft.metadata.delta import MetadataDelta
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from protocol.primitives import ZERO_UUID
+
+FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
+"""Of OffsetCommit. Before it, clients know only that their generation is not (any more) the group's."""
+
+RECORDS_IN_ONE_GO = 1000
+"""How many tombstones clean-ups write as one batch, which has to stay below the size that a batch may have."""
+
+EXPIRY_TIMER = "offsets: expiry"
+DELETED_TOPICS_TIMER = "offsets: deleted topics"
+
+_REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
+"""Nobody knows in these states what members will subscribe to."""
+
+
+class Offsets:
+    """The offsets of the groups of one partition of `__consumer_offsets`."""
+
+    def __init__(self, context: GroupContext) -> None:
+        self._context = context
+        self.committed = CommittedOffsets()
+        self._deleted_topics: dict[str, None] = {}
+        """Names whose offsets without a topic id are to be forgotten. Ordered, where a set would not be."""
+
+    def group(self, group_id: str) -> Group | None:
+        """The group, be it one that has nothing but offsets."""
+        group = self._context.groups.get(group_id)
+        if group is None and group_id in self.committed:
+            return SimpleGroup(group_id)
+        return group
+
+    def all_groups(self) -> Iterator[Group]:
+        """Every group of this partition, those that have nothing but offsets last."""
+        yield from self._context.groups
+        for group_id in self.committed.groups():
+            if self._context.groups.get(group_id) is None:
+                yield SimpleGroup(group_id)
+
+    # -- commit
+
+    def commit(self, request: OffsetCommitRequest, version: int, reply: Reply, now: Now) -> Outcome:
+        """OffsetCommit. Raises KafkaError for the whole request: GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION,
+        UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH, REBALANCE_IN_PROGRESS, UNSUPPORTED_VERSION.
+        """
+        group_id, generation = request.group_id, request.generation_id_or_member_epoch
+        commit = Commit(
+            request.member_id,
+            request.group_instance_id,
+            generation,
+            transactional=False,
+            version=version,
+        )
+        group = self.group(group_id) or _simple_group(
+            group_id,
+            generation,
+            ErrorCode.GROUP_ID_NOT_FOUND
+            if version >= FIRST_VERSION_WITH_GROUP_NOT_FOUND
+            else ErrorCode.ILLEGAL_GENERATION,
+        )
+        group.check_commit(commit, now)
+        expires_ms = -1 if request.retention_time_ms == -1 else now.wall_ms + request.retention_time_ms
+        outcome, response = Outcome(), OffsetCommitResponse()
+        for topic in request.topics:
+            answers = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+            response.topics.append(answers)
+            for asked in topic.partitions:
+                answer = OffsetCommitResponsePartition(partition_index=asked.partition_index)
+                answers.partitions.append(answer)
+                if self._is_too_large(asked.committed_metadata):
+                    answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                    continue
+                committed = CommittedOffset(
+                    asked.committed_offset,
+                    asked.committed_leader_epoch,
+                    asked.committed_metadata or "",
+                    now.wall_ms,
+                    expires_ms,
+                    topic.topic_id,
+                )
+                outcome.records.append(commit_record(group_id, topic.name, asked.partition_index, committed))
+        outcome.answers.append((reply, response))
+        return outcome
+
+    def commit_in_transaction(self, request: TxnOffsetCommitRequest, version: int, reply: Reply, now: Now) -> Outcome:
+        """TxnOffsetCommit: counts when the producer's transaction commits. Raises KafkaError as `commit` does, but
+        ILLEGAL_GENERATION for whatever is wrong with the generation.
+        """
+        group_id, generation = request.group_id, request.generation_id
+        commit = Commit(
+            request.member_id,
+            request.group_instance_id,
+            generation,
+            transactional=True,
+            version=version,
+        )
+        group = self.group(group_id) or _simple_group(group_id, generation, ErrorCode.ILLEGAL_GENERATION)
+        try:
+            group.check_commit(commit, now)
+        except KafkaError as error:
+            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
+            raise
+        outcome = Outcome(producer=ProducerStamp(request.producer_id, request.producer_epoch))
+        response = TxnOffsetCommitResponse()
+        for topic in request.topics:
+            answers = TxnOffsetCommitResponseTopic(name=topic.name)
+            response.topics.append(answers)
+            image = self._context.image().topics.by_name.get(topic.name)
+            topic_id = ZERO_UUID if image is None else image.id
+            for asked in topic.partitions:
+                answer = TxnOffsetCommitResponsePartition(partition_index=asked.partition_index)
+                answers.partitions.append(answer)
+                if self._is_too_large(asked.committed_metadata):
+                    answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                    continue
+                committed = CommittedOffset(
+                    asked.committed_offset,
+                    asked.committed_leader_epoch,
+                    asked.committed_metadata or "",
+                    now.wall_ms,
+                    -1,
+                    topic_id,
+                )
+                outcome.records.append(commit_record(group_id, topic.name, asked.partition_index, committed))
+        outcome.answers.append((reply, response))
+        return outcome
+
+    def _is_too_large(self, metadata: str | None) -> bool:
+        """By Java's measure: characters of 16 bits."""
+        if metadata is None:
+            return False
+        limit = self._context.settings().offset_metadata_max_bytes
+        return len(metadata) > limit or len(metadata.encode("utf-16-be", "surrogatepass")) > 2 * limit
+
+    # -- fetch
+
+    def fetch(self, request: OffsetFetchRequestGroup, require_stable: bool, reply: Reply, now: Now) -> Outcome:
+        """OffsetFetch of one group; answers with an `OffsetFetchResponseGroup`. A group that is not there has
+        committed nothing. Raises KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
+        """
+        response = OffsetFetchResponseGroup(group_id=request.group_id)
+        if request.topics is not None:
+            topics = request.topics
+        else:
+            topics = self._all_topics(request.group_id)
+        group_is_there = self._check_fetch(request)
+        if group_is_there or request.topics is not None:
+            for topic in topics:
+                answers = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
+                response.topics.append(answers)
+                for index in topic.partition_indexes:
+                    answers.partitions.append(self._fetched(request.group_id, topic, index, require_stable))
+        return Outcome(answers=[(reply, response)])
+
+    def _check_fetch(self, request: OffsetFetchRequestGroup) -> bool:
+        group = self.group(request.group_id)
+        if group is None:
+            return False
+        try:
+            group.check_fetch(request.member_id, request.member_epoch)
+        except KafkaError as error:
+            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                return False
+            raise
+        return True
+
+    def _all_topics(self, group_id: str) -> list[OffsetFetchRequestTopics]:
+        topics: dict[str, OffsetFetchRequestTopics] = {}
+        for topic, partition, _ in self.committed.of_group(group_id):
+            topics.setdefault(topic, OffsetFetchRequestTopics(name=topic)).partition_indexes.append(partition)
+        return list(topics.values())
+
+    def _fetched(
+        self, group_id: str, topic: OffsetFetchRequestTopics, index: int, require_stable: bool
+    ) -> OffsetFetchResponsePartitions:
+        answer = OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1)
+        if require_stable and self.committed.is_pending(group_id, topic.name, index):
+            answer.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+            return answer
+        committed = self.committed.get(group_id, topic.name, index)
+        # What was committed for another topic that had the same name is nothing.
+        if committed is not None and not _differ(committed.topic_id, topic.topic_id):
+            answer.committed_offset = committed.offset
+            answer.committed_leader_epoch = committed.leader_epoch
+            answer.metadata = committed.metadata
+        return answer
+
+    # -- delete
+
+    def delete(self, request: OffsetDeleteRequest, reply: Reply, now: Now) -> Outcome:
+        """OffsetDelete (KIP-496). Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        group = self.group(request.group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if not group.is_empty() and group.protocol_type != "consumer":
+            # Whatever its members read, it is not known here.
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        outcome, response = Outcome(), OffsetDeleteResponse()
+        for topic in request.topics:
+            answers = OffsetDeleteResponseTopic(name=topic.name)
+            response.topics.append(answers)
+            is_subscribed = group.is_subscribed_to(topic.name)
+            for index in dict.fromkeys(asked.partition_index for asked in topic.partitions):
+                answer = OffsetDeleteResponsePartition(partition_index=index)
+                answers.partitions.append(answer)
+                if is_subscribed:
+                    answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                elif self._is_there(request.group_id, topic.name, index):
+                    outcome.records.append(tombstone(request.group_id, topic.name, index))
+        outcome.answers.append((reply, response))
+        return outcome
+
+    def _is_there(self, group_id: str, topic: str, index: int) -> bool:
+        committed = self.committed.get(group_id, topic, index)
+        return committed is not None or self.committed.is_pending(group_id, topic, index)
+
+    def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
+        """What forgets all offsets of the group, also those that are pending."""
+        offsets = self.committed.of_group_and_pending(group_id)
+        partitions = dict.fromkeys((topic, partition) for topic, partition, _ in offsets)
+        return [tombstone(group_id, topic, partition) for topic, partition in partitions]
+
+    # -- replay
+
+    def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer: ProducerStamp | None) -> None:
+        """A record is in the log."""
+        self.committed.replay(key, value, None if producer is None else producer.producer_id)
+
+    def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
+        """The producer's transaction ended."""
+        self.committed.replay_marker(producer.producer_id, committed)
+
+    def loaded(self, now: Now) -> Outcome:
+        """From now on offsets expire. Topics may have been deleted while nobody led this partition."""
+        self._schedule_expiry(now)
+        self._context.timers.schedule(DELETED_TOPICS_TIMER, now.monotonic_ms, self.forget_deleted_topics)
+        return Outcome()
+
+    # -- forgetting
+
+    def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
+        """Offsets of deleted topics are forgotten, by a timer, which tries again while it cannot write."""
+        if delta.deleted_topics:
+            self._deleted_topics.update(dict.fromkeys(topic.name for topic in delta.deleted_topics.values()))
+            self._context.timers.schedule(DELETED_TOPICS_TIMER, now.monotonic_ms, self.forget_deleted_topics)
+        return Outcome()
+
+    def forget_deleted_topics(self, now: Now) -> Outcome:
+        """Tombstones for the offsets of topics that are not there any more, some at a time."""
+        outcome = _some(self._of_deleted_topics())
+        if outcome.records:
+            # Once more, to see that nothing is left; not before these are written, or who cannot write would spin.
+            outcome.committed = partial(
+                self._context.timers.schedule,
+                DELETED_TOPICS_TIMER,
+                now.monotonic_ms,
+                self.forget_deleted_topics,
+            )
+        else:
+            self._deleted_topics.clear()
+        return outcome
+
+    def _of_deleted_topics(self) -> Iterator[list[CoordinatorRecord]]:
+        topics = self._context.image().topics.by_name
+        for group_id in self.committed.groups():
+            gone: dict[tuple[str, int], None] = {}
+            for name, partition, committed in self.committed.of_group_and_pending(group_id):
+                image = topics.get(name)
+                if committed.topic_id == ZERO_UUID:
+                    is_gone = image is None or name in self._deleted_topics
+                else:
+                    is_gone = image is None or image.id != committed.topic_id
+                if is_gone:
+                    gone[(name, partition)] = None
+            for name, partition in gone:
+                yield [tombstone(group_id, name, partition)]
+
+    def expire(self, now: Now) -> Outcome:
+        """Tombstones for offsets that are too old, and for empty groups that have none left, some at a time."""
+        outcome = _some(self._expired(now))
+        if len(outcome.records) >= RECORDS_IN_ONE_GO:
+            outcome.committed = partial(self._context.timers.schedule, EXPIRY_TIMER, now.monotonic_ms, self.expire)
+        else:
+            self._schedule_expiry(now)
+        return outcome
+
+    def _schedule_expiry(self, now: Now) -> None:
+        interval_ms = self._context.settings().offsets_retention_check_interval_ms
+        self._context.timers.schedule(EXPIRY_TIMER, now.monotonic_ms + interval_ms, self.expire)
+
+    def _expired(self, now: Now) -> Iterator[list[CoordinatorRecord]]:
+        for group in self.all_groups():
+            is_left = self.committed.has_open_transaction(group.group_id)
+            for topic, partition, committed in self.committed.of_group(group.group_id):
+                if self._is_expired(group, topic, committed, now) and not self.committed.is_pending(
+                    group.group_id, topic, partition
+                ):
+                    yield [tombstone(group.group_id, topic, partition)]
+                else:
+                    is_left = True
+            if not is_left and group.is_empty():
+                yield group.tombstones()
+
+    def _is_expired(self, group: Group, topic: str, committed: CommittedOffset, now: Now) -> bool:
+        if group.is_empty():
+            since_ms = group.empty_since_ms()
+        elif group.protocol_type != "consumer" or group.state_name() in _REBALANCING:
+            return False
+        else:
+            since_ms = None
+        if group.is_subscribed_to(topic):
+            return False
+        if committed.expire_timestamp_ms >= 0:
+            return now.wall_ms >= committed.expire_timestamp_ms
+        if since_ms is None:
+            since_ms = committed.commit_timestamp_ms
+        return now.wall_ms - since_ms >= self._context.settings().offsets_retention_minutes * 60_000
+
+
+def _simple_group(group_id: str, generation: int, error: ErrorCode) -> Group:
+    """Who commits without being a member makes a group that has nothing but offsets."""
+    if generation >= 0:
+        raise KafkaError(error)
+    return SimpleGroup(group_id)
+
+
+def _differ(topic_id: bytes, other: bytes) -> bool:
+    """Both are known, and they are not the same."""
+    return ZERO_UUID not in (topic_id, other) and topic_id != other
+
+
+def _some(parts: Iterable[list[CoordinatorRecord]]) -> Outcome:
+    """As many whole parts as one batch may have."""
+    outcome = Outcome()
+    for part in parts:
+        outcome.records += part
+        if len(outcome.records) >= RECORDS_IN_ONE_GO:
+            break
+    return outcome

@@ -1,0 +1,51 @@
+"""A group that has nothing but offsets: somebody committed for it and never joined. A core.
+
+There is no record of such a group. It is there as long as it has offsets, and whoever joins makes a group of a real
+kind in its place.
+"""
+
+from __future__ import annotations
+
+from broker.coordinator.outcome import CoordinatorRecord, Now
+from broker.groups.group import Commit, GroupType
+from protocol.errors import ErrorCode, KafkaError
+
+
+class SimpleGroup:
+    """See `broker.groups.group.Group`. Tools are told that it is a classic group without members."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+
+    @property
+    def type(self) -> GroupType:
+        return GroupType.CLASSIC
+
+    @property
+    def protocol_type(self) -> str:
+        return ""
+
+    def state_name(self) -> str:
+        return "Empty"
+
+    def is_empty(self) -> bool:
+        return True
+
+    def empty_since_ms(self) -> int | None:
+        return None
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return False
+
+    def check_commit(self, commit: Commit, now: Now) -> None:
+        if commit.generation_or_epoch >= 0:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        pass
+
+    def check_delete(self) -> None:
+        pass
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        return []
