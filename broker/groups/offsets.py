@@ -8,7 +8,9 @@ Retention is KIP-211, transactions KIP-98 and KIP-447, stable reads KIP-447, top
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol, runtime_checkable
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
 from broker.groups.committed import CommittedOffset, CommittedOffsets, commit_record, tombstone
@@ -19,6 +21,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -38,6 +41,7 @@ from protocol.messages.offset_fetch import (
 )
 from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -55,6 +59,26 @@ DELETED_TOPICS_TIMER = "offsets: deleted topics"
 
 _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
 """Nobody knows in these states what members will subscribe to."""
+
+
+@runtime_checkable
+class GroupOfOwners(Protocol):
+    """A group that knows since when a member owns each partition, and so may take a commit in an older epoch."""
+
+    def check_commit_of(self, commit: Commit, topic_id: bytes, partition: int) -> None:
+        """May this partition's offset be committed? Asked after `Group.check_commit`; raises what that raises."""
+
+
+@dataclass(slots=True)
+class _Committing:
+    """A commit under way."""
+
+    group: Group
+    commit: Commit
+    now_ms: int
+    """Wall time."""
+    expires_ms: int
+    records: list[CoordinatorRecord] = field(default_factory=list)
 
 
 class Offsets:
@@ -86,88 +110,79 @@ class Offsets:
         """OffsetCommit. Raises KafkaError for the whole request: GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION,
         UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH, REBALANCE_IN_PROGRESS, UNSUPPORTED_VERSION.
         """
-        group_id, generation = request.group_id, request.generation_id_or_member_epoch
-        commit = Commit(
-            request.member_id,
-            request.group_instance_id,
-            generation,
-            transactional=False,
-            version=version,
-        )
-        group = self.group(group_id) or _simple_group(
-            group_id,
-            generation,
-            ErrorCode.GROUP_ID_NOT_FOUND
-            if version >= FIRST_VERSION_WITH_GROUP_NOT_FOUND
-            else ErrorCode.ILLEGAL_GENERATION,
-        )
+        generation = request.generation_id_or_member_epoch
+        commit = Commit(request.member_id, request.group_instance_id, generation, False, version)
+        error = ErrorCode.GROUP_ID_NOT_FOUND
+        if version < FIRST_VERSION_WITH_GROUP_NOT_FOUND:
+            error = ErrorCode.ILLEGAL_GENERATION
+        group = self.group(request.group_id) or _simple_group(request.group_id, generation, error)
         group.check_commit(commit, now)
         expires_ms = -1 if request.retention_time_ms == -1 else now.wall_ms + request.retention_time_ms
-        outcome, response = Outcome(), OffsetCommitResponse()
+        committing = _Committing(group, commit, now.wall_ms, expires_ms)
+        response = OffsetCommitResponse()
         for topic in request.topics:
             answers = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
             response.topics.append(answers)
             for asked in topic.partitions:
-                answer = OffsetCommitResponsePartition(partition_index=asked.partition_index)
-                answers.partitions.append(answer)
-                if self._is_too_large(asked.committed_metadata):
-                    answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                    continue
-                committed = CommittedOffset(
-                    asked.committed_offset,
-                    asked.committed_leader_epoch,
-                    asked.committed_metadata or "",
-                    now.wall_ms,
-                    expires_ms,
-                    topic.topic_id,
+                error = self._commit_partition(committing, topic.name, topic.topic_id, asked)
+                answers.partitions.append(
+                    OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=error)
                 )
-                outcome.records.append(commit_record(group_id, topic.name, asked.partition_index, committed))
-        outcome.answers.append((reply, response))
-        return outcome
+        return Outcome(committing.records, [(reply, response)])
 
     def commit_in_transaction(self, request: TxnOffsetCommitRequest, version: int, reply: Reply, now: Now) -> Outcome:
         """TxnOffsetCommit: counts when the producer's transaction commits. Raises KafkaError as `commit` does, but
         ILLEGAL_GENERATION for whatever is wrong with the generation.
         """
-        group_id, generation = request.group_id, request.generation_id
-        commit = Commit(
-            request.member_id,
-            request.group_instance_id,
-            generation,
-            transactional=True,
-            version=version,
-        )
-        group = self.group(group_id) or _simple_group(group_id, generation, ErrorCode.ILLEGAL_GENERATION)
+        generation = request.generation_id
+        commit = Commit(request.member_id, request.group_instance_id, generation, True, version)
+        group = self.group(request.group_id)
+        if group is None:
+            group = _simple_group(request.group_id, generation, ErrorCode.ILLEGAL_GENERATION)
+        committing = _Committing(group, commit, now.wall_ms, -1)
+        response = TxnOffsetCommitResponse()
         try:
             group.check_commit(commit, now)
-        except KafkaError as error:
-            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
+            for topic in request.topics:
+                answers = TxnOffsetCommitResponseTopic(name=topic.name)
+                response.topics.append(answers)
+                image = self._context.image().topics.by_name.get(topic.name)
+                topic_id = ZERO_UUID if image is None else image.id
+                for asked in topic.partitions:
+                    error = self._commit_partition(committing, topic.name, topic_id, asked)
+                    answers.partitions.append(
+                        TxnOffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=error)
+                    )
+        except KafkaError as refused:
+            if refused.code is ErrorCode.STALE_MEMBER_EPOCH:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, refused.message) from refused
             raise
-        outcome = Outcome(producer=ProducerStamp(request.producer_id, request.producer_epoch))
-        response = TxnOffsetCommitResponse()
-        for topic in request.topics:
-            answers = TxnOffsetCommitResponseTopic(name=topic.name)
-            response.topics.append(answers)
-            image = self._context.image().topics.by_name.get(topic.name)
-            topic_id = ZERO_UUID if image is None else image.id
-            for asked in topic.partitions:
-                answer = TxnOffsetCommitResponsePartition(partition_index=asked.partition_index)
-                answers.partitions.append(answer)
-                if self._is_too_large(asked.committed_metadata):
-                    answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                    continue
-                committed = CommittedOffset(
-                    asked.committed_offset,
-                    asked.committed_leader_epoch,
-                    asked.committed_metadata or "",
-                    now.wall_ms,
-                    -1,
-                    topic_id,
-                )
-                outcome.records.append(commit_record(group_id, topic.name, asked.partition_index, committed))
-        outcome.answers.append((reply, response))
-        return outcome
+        stamp = ProducerStamp(request.producer_id, request.producer_epoch)
+        return Outcome(committing.records, [(reply, response)], stamp)
+
+    def _commit_partition(
+        self,
+        committing: _Committing,
+        topic: str,
+        topic_id: bytes,
+        asked: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    ) -> ErrorCode:
+        """The partition's own error. Raises what concerns all of the request."""
+        if self._is_too_large(asked.committed_metadata):
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        group, index = committing.group, asked.partition_index
+        if isinstance(group, GroupOfOwners):
+            group.check_commit_of(committing.commit, topic_id, index)
+        committed = CommittedOffset(
+            asked.committed_offset,
+            asked.committed_leader_epoch,
+            asked.committed_metadata or "",
+            committing.now_ms,
+            committing.expires_ms,
+            topic_id,
+        )
+        committing.records.append(commit_record(group.group_id, topic, index, committed))
+        return ErrorCode.NONE
 
     def _is_too_large(self, metadata: str | None) -> bool:
         """By Java's measure: characters of 16 bits."""
