@@ -106,6 +106,21 @@ class Consumer:
         }
         self._news.set()
 
+    def add(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Read these as well, from these offsets."""
+        for partition, offset in offsets.items():
+            self._readers[partition] = _Reader(partition, next_offset=offset, position=offset)
+        self._news.set()
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Do not read these any more, and forget what was read ahead of them."""
+        for partition in partitions:
+            self._readers.pop(partition, None)
+
+    @property
+    def assigned(self) -> list[TopicPartition]:
+        return list(self._readers)
+
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset`. KeyError if `partition` is not assigned."""
         reader = self._readers[partition]

@@ -1,0 +1,428 @@
+"""A member of a classic group: joins, syncs, beats, leaves; and assigns, if it is the leader. A core.
+
+    Unjoined ─► PreparingRebalance ─► CompletingRebalance ─► Stable
+       ▲               │                      │                 │
+       └───────────────┴──────────────────────┴─────────────────┘   any of them: an error, or a rebalance
+
+An eager member gives up all it has before it joins again. A cooperative one (KIP-429) keeps it, learns by its new
+assignment what it must give up, and joins once more when it has. Nothing here is sent while the application has yet
+to give something up, but heartbeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import TypeVar
+
+from barnabas.client.assignors import ASSIGNORS, COOPERATIVE, Subscriber
+from barnabas.client.cluster import TopicPartition
+from barnabas.client.membership import (
+    Change,
+    ChangeKind,
+    GroupSettings,
+    GroupStamp,
+    Retry,
+    TopicsView,
+    difference,
+    lose,
+)
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage, error_code
+from protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolSubscriptionTopicPartition,
+)
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from protocol.schema import Message, decode_prefix, encode
+
+EmbeddedT = TypeVar("EmbeddedT", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
+
+PROTOCOL_TYPE = "consumer"
+EMBEDDED_VERSION = 3
+"""Of the subscription and the assignment inside of the group's messages."""
+JOIN_MARGIN_MS = 5_000
+NO_GENERATION = -1
+
+LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+"""The group went on without this member."""
+AGAIN = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+
+
+class MemberState(Enum):
+    UNJOINED = "Unjoined"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+class ClassicMember:
+    """A `Member`."""
+
+    def __init__(self, settings: GroupSettings, topics: Iterable[str], now_ms: int) -> None:
+        unknown = [name for name in settings.partition_assignors if name not in ASSIGNORS]
+        if unknown or not settings.partition_assignors:
+            raise ValueError(f"partition_assignors {settings.partition_assignors}: known are {', '.join(ASSIGNORS)}")
+        self.state = MemberState.UNJOINED
+        self.member_id = ""
+        self.generation = NO_GENERATION
+        self.fatal: KafkaError | None = None
+        self.owned: tuple[TopicPartition, ...] = ()
+        self._settings = settings
+        self._topics = tuple(sorted(topics))
+        self._eager = not COOPERATIVE.issuperset(settings.partition_assignors)
+        self._protocol_name: str | None = None
+        self._under_way = False
+        """A request is."""
+        self._changes: list[Change] = []
+        self._rejoin = True
+        self._led: list[Subscriber] | None = None
+        """The members to assign to, while this one leads and has not synced."""
+        self._counts: dict[str, int] | None = None
+        """Of the partitions it assigned, as the leader: when they change, it rebalances."""
+        self._view: TopicsView | None = None
+        self._retry = Retry(settings)
+        self._heartbeat_at_ms = 0
+        self._polled_ms = now_ms
+        self._asleep = False
+        """The application was not heard of in max.poll.interval.ms, so this member left."""
+        self._absorb: dict[type[Message], Callable[..., ErrorCode]] = {
+            JoinGroupResponse: self._joined,
+            SyncGroupResponse: self._synced,
+            HeartbeatResponse: self._beaten,
+            LeaveGroupResponse: self._left,
+        }
+
+    def __repr__(self) -> str:
+        name = self.member_id or "nobody"
+        return f"{name} in {self._settings.group_id}: {self.state.value}, generation {self.generation}"
+
+    @property
+    def stamp(self) -> GroupStamp | None:
+        if self.generation == NO_GENERATION or self.fatal is not None:
+            return None
+        settings = self._settings
+        return GroupStamp(settings.group_id, self.member_id, self.generation, settings.group_instance_id)
+
+    # ---- the application
+
+    @property
+    def change(self) -> Change | None:
+        return self._changes[0] if self._changes else None
+
+    def changed(self, change: Change) -> None:
+        if self.change is change:
+            self._changes.pop(0)
+        self.owned = change.applied_to(self.owned)
+        if self._changes and self._changes[0].kind is ChangeKind.LOSE:
+            # Membership was lost while the application was at it.
+            self._changes = lose(self.owned)
+        elif self._rejoin:
+            self._revoke_before_joining()
+
+    def polled(self, now_ms: int) -> None:
+        self._polled_ms = now_ms
+        self._asleep = False
+
+    def _revoke_before_joining(self) -> None:
+        """What an eager member has goes before it joins; a cooperative one keeps it."""
+        self._rejoin = True
+        if self._eager and self.owned and not self._changes:
+            self._changes.append(Change(ChangeKind.REVOKE, self.owned))
+
+    def _lost(self, *, forget_id: bool) -> None:
+        """The group goes on without it: what it had may be another's by now."""
+        if forget_id:
+            self.member_id = ""
+        self.generation = NO_GENERATION
+        self.state = MemberState.UNJOINED
+        self._led = self._counts = None
+        self._rejoin = True
+        # What it was about to be given or to give up is void as well.
+        self._changes = lose(self.owned)
+
+    # ---- metadata
+
+    def topics_to_learn(self) -> list[str]:
+        if self._led is None or self._view is not None:
+            return []
+        return sorted({topic for member in self._led for topic in member.topics})
+
+    def learnt(self, topics: TopicsView) -> None:
+        self._view = topics
+        counts = self._counts
+        if counts is not None and any(topics.partitions_count(topic) != count for topic, count in counts.items()):
+            self._counts = None
+            self._revoke_before_joining()
+
+    # ---- the coordinator
+
+    def next_request(self, now_ms: int) -> Message | None:
+        if self._under_way or self.fatal is not None or now_ms < self._retry.at_ms:
+            return None
+        request = self._choose(now_ms)
+        self._under_way = request is not None
+        return request
+
+    def _choose(self, now_ms: int) -> Message | None:
+        in_group = self.generation != NO_GENERATION
+        if in_group and now_ms - self._polled_ms > self._settings.max_poll_interval_ms:
+            self._asleep = True
+            return self.leave()
+        if self.state is MemberState.COMPLETING_REBALANCE:
+            return self._sync() if self._led is None or self._view is not None else None
+        if self._rejoin and not self._changes and not self._asleep:
+            self.state = MemberState.PREPARING_REBALANCE
+            return self._join()
+        if in_group and now_ms >= self._heartbeat_at_ms:
+            return HeartbeatRequest(
+                group_id=self._settings.group_id,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self._settings.group_instance_id,
+            )
+        return None
+
+    def wake_at_ms(self, now_ms: int) -> int | None:
+        if self._under_way or self.fatal is not None or self.topics_to_learn():
+            return None
+        if self.generation == NO_GENERATION:
+            return self._retry.at_ms if self._rejoin and not self._changes and not self._asleep else None
+        if self._rejoin and not self._changes:
+            return self._retry.at_ms
+        return max(
+            min(self._heartbeat_at_ms, self._polled_ms + self._settings.max_poll_interval_ms + 1), self._retry.at_ms
+        )
+
+    def answer_timeout_ms(self, request: Message, request_timeout_ms: int) -> int:
+        if isinstance(request, JoinGroupRequest):
+            return max(request_timeout_ms, self._settings.max_poll_interval_ms + JOIN_MARGIN_MS)
+        return request_timeout_ms
+
+    def answered(self, response: Message, now_ms: int) -> ErrorCode:
+        self._under_way = False
+        code = self._absorb[type(response)](response, now_ms)
+        if code is ErrorCode.NONE:
+            self._retry.reset()
+        elif code is not ErrorCode.MEMBER_ID_REQUIRED:
+            self._retry.failed(now_ms)
+        return code
+
+    def unanswered(self, now_ms: int) -> None:
+        self._under_way = False
+        if self.state is not MemberState.STABLE:
+            # Whether it has joined, and what it was given, is not known: join anew, under the same id.
+            self._led = None
+            self.state = MemberState.UNJOINED
+            self._rejoin = True
+        self._retry.failed(now_ms)
+
+    def fenced(self, code: ErrorCode, stamp: GroupStamp, now_ms: int) -> None:
+        if stamp == self.stamp and self.state is MemberState.STABLE:
+            # Else it is joining already, and hears by that where it stands.
+            self._refused(code)
+
+    def _refused(self, code: ErrorCode) -> None:
+        if code in LOST:
+            self._lost(forget_id=code is ErrorCode.UNKNOWN_MEMBER_ID)
+        elif code is ErrorCode.REBALANCE_IN_PROGRESS:
+            self._revoke_before_joining()
+        elif code is ErrorCode.FENCED_INSTANCE_ID:
+            self._fail(code)
+
+    def _fail(self, code: ErrorCode) -> None:
+        self._lost(forget_id=True)
+        self._rejoin = False
+        self.fatal = KafkaError(code, f"group {self._settings.group_id}")
+
+    # ---- join
+
+    def _join(self) -> JoinGroupRequest:
+        settings = self._settings
+        subscription = ConsumerProtocolSubscription(
+            topics=list(self._topics),
+            owned_partitions=[
+                ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
+                for topic, partitions in by_topic(self.owned).items()
+            ],
+            generation_id=self.generation,
+        )
+        metadata = EMBEDDED_VERSION.to_bytes(2, "big") + encode(subscription, EMBEDDED_VERSION)
+        return JoinGroupRequest(
+            group_id=settings.group_id,
+            session_timeout_ms=settings.session_timeout_ms,
+            rebalance_timeout_ms=settings.max_poll_interval_ms,
+            member_id=self.member_id,
+            group_instance_id=settings.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in settings.partition_assignors],
+        )
+
+    def _joined(self, response: JoinGroupResponse, now_ms: int) -> ErrorCode:
+        code = error_code(response.error_code)
+        if code is ErrorCode.NONE:
+            self.member_id, self.generation = response.member_id, response.generation_id
+            self._protocol_name = response.protocol_name
+            self._rejoin = False
+            self.state = MemberState.COMPLETING_REBALANCE
+            self._led = self._view = self._counts = None
+            if response.leader == response.member_id and not response.skip_assignment:
+                try:
+                    self._led = [
+                        _subscriber(member.member_id, member.group_instance_id, member.metadata)
+                        for member in response.members
+                    ]
+                except MalformedMessage as error:
+                    self.fatal = KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error))
+            return code
+        self.state = MemberState.UNJOINED
+        if code is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+        elif code in LOST:
+            self._lost(forget_id=True)
+        elif code not in AGAIN and code is not ErrorCode.REBALANCE_IN_PROGRESS:
+            self._fail(code)
+        return code
+
+    # ---- sync
+
+    def _sync(self) -> SyncGroupRequest:
+        return SyncGroupRequest(
+            group_id=self._settings.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self._settings.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=self._protocol_name,
+            assignments=self._assign(),
+        )
+
+    def _assign(self) -> list[SyncGroupRequestAssignment]:
+        """As the leader of the group; a follower has nothing to say."""
+        members, view = self._led, self._view
+        if members is None or view is None:
+            return []
+        topics = sorted({topic for member in members for topic in member.topics})
+        self._counts = {topic: view.partitions_count(topic) for topic in topics}
+        assignment = ASSIGNORS[self._protocol_name or ""](members, self._counts)
+        return [
+            SyncGroupRequestAssignment(member_id=member_id, assignment=_encode_assignment(partitions))
+            for member_id, partitions in assignment.items()
+        ]
+
+    def _synced(self, response: SyncGroupResponse, now_ms: int) -> ErrorCode:
+        code = error_code(response.error_code)
+        self._led = None
+        if code is ErrorCode.NONE:
+            self.state = MemberState.STABLE
+            self._heartbeat_at_ms = now_ms + self._settings.heartbeat_interval_ms
+            try:
+                self._given_assignment(_decode_assignment(response.assignment))
+            except MalformedMessage as error:
+                self._fail(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+                self.fatal = KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error))
+            return code
+        self.state = MemberState.UNJOINED
+        if code in LOST:
+            self._lost(forget_id=code is ErrorCode.UNKNOWN_MEMBER_ID)
+        elif code in AGAIN or code is ErrorCode.REBALANCE_IN_PROGRESS:
+            self._rejoin = True
+        else:
+            self._fail(code)
+        return code
+
+    def _given_assignment(self, assigned: tuple[TopicPartition, ...]) -> None:
+        assert not self._changes, "it joins only when the application has nothing left to do"
+        revoked, added = difference(self.owned, assigned), difference(assigned, self.owned)
+        if revoked:
+            self._changes.append(Change(ChangeKind.REVOKE, revoked))
+            # So that the next generation can give it to another.
+            self._rejoin = True
+        self._changes.append(Change(ChangeKind.ASSIGN, added))
+
+    # ---- heartbeats, leaving
+
+    def _beaten(self, response: HeartbeatResponse, now_ms: int) -> ErrorCode:
+        code = error_code(response.error_code)
+        self._heartbeat_at_ms = now_ms + self._settings.heartbeat_interval_ms
+        if code is ErrorCode.NONE:
+            return code
+        if code in AGAIN:
+            self._heartbeat_at_ms = now_ms
+        elif code in LOST or code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.FENCED_INSTANCE_ID):
+            self._refused(code)
+        else:
+            self._fail(code)
+        return code if code is not ErrorCode.REBALANCE_IN_PROGRESS else ErrorCode.NONE
+
+    def leave(self) -> Message | None:
+        """A static member stays: whoever comes back under its name goes on in its place."""
+        member_id = self.member_id
+        static = self._settings.group_instance_id is not None
+        was_in = self.generation != NO_GENERATION or self.state is MemberState.PREPARING_REBALANCE
+        self._lost(forget_id=True)
+        self._rejoin = self._asleep
+        if static or not member_id or not was_in:
+            return None
+        return LeaveGroupRequest(group_id=self._settings.group_id, members=[MemberIdentity(member_id=member_id)])
+
+    def _left(self, response: LeaveGroupResponse, now_ms: int) -> ErrorCode:
+        return ErrorCode.NONE
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for partition in partitions:
+        topics.setdefault(partition.topic, []).append(partition.partition)
+    return topics
+
+
+def _subscriber(member_id: str, group_instance_id: str | None, metadata: bytes) -> Subscriber:
+    """Raises MalformedMessage."""
+    subscription = _decode_embedded(ConsumerProtocolSubscription, metadata)
+    owned = tuple(
+        TopicPartition(each.topic, partition) for each in subscription.owned_partitions for partition in each.partitions
+    )
+    return Subscriber(member_id, group_instance_id, tuple(subscription.topics), owned, subscription.generation_id)
+
+
+def _encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
+    assigned = [
+        ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=indexes)
+        for topic, indexes in by_topic(partitions).items()
+    ]
+    assignment = ConsumerProtocolAssignment(assigned_partitions=assigned)
+    return EMBEDDED_VERSION.to_bytes(2, "big") + encode(assignment, EMBEDDED_VERSION)
+
+
+def _decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
+    if not data:
+        return ()
+    assignment = _decode_embedded(ConsumerProtocolAssignment, data)
+    return tuple(
+        TopicPartition(each.topic, partition)
+        for each in assignment.assigned_partitions
+        for partition in each.partitions
+    )
+
+
+def _decode_embedded(message: type[EmbeddedT], data: bytes) -> EmbeddedT:
+    """Other clients may write a later version: what is known of it is read."""
+    version = int.from_bytes(data[:2], "big", signed=True)
+    if len(data) < 2 or version < 0:
+        raise MalformedMessage(f"a {message.__name__} of {len(data)} bytes, version {version}")
+    known = min(version, EMBEDDED_VERSION)
+    decoded, _ = decode_prefix(message, data, 2, known)
+    return decoded

@@ -1,0 +1,283 @@
+"""A member of a consumer group (KIP-848): one heartbeat says everything, the broker assigns. A core.
+
+    Joining ─► Stable ◄─► Reconciling ─► Acknowledging ─► Stable        Fenced ─► Joining
+
+The answer to a heartbeat brings the member's epoch and, when it changed, what it is to have. The member then gives up
+what is not in that, takes on what is new, and says in its next heartbeat what it has: only then may the broker give
+to others what it gave up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from barnabas.client.classic_member import by_topic
+from barnabas.client.cluster import TopicPartition
+from barnabas.client.membership import (
+    Change,
+    ChangeKind,
+    GroupSettings,
+    GroupStamp,
+    Retry,
+    TopicsView,
+    difference,
+    lose,
+)
+from protocol.errors import ErrorCode, KafkaError, error_code
+from protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from protocol.schema import Message
+
+LEAVE_EPOCH = -1
+LEAVE_STATIC_EPOCH = -2
+JOIN_EPOCH = 0
+
+FENCED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
+"""The group went on without this member."""
+AGAIN = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+    }
+)
+
+
+class MemberState(Enum):
+    JOINING = "Joining"
+    STABLE = "Stable"
+    RECONCILING = "Reconciling"
+    ACKNOWLEDGING = "Acknowledging"
+    FENCED = "Fenced"
+    LEFT = "Left"
+
+
+class ConsumerMember:
+    """A `Member`."""
+
+    def __init__(self, settings: GroupSettings, topics: Iterable[str], member_id: str, now_ms: int) -> None:
+        """`member_id` is a uuid, drawn anew for each life of the member."""
+        self.member_id = member_id
+        self.epoch = JOIN_EPOCH
+        self.state = MemberState.JOINING
+        self.fatal: KafkaError | None = None
+        self.owned: tuple[TopicPartition, ...] = ()
+        self._settings = settings
+        self._topics = sorted(topics)
+        self._ids: dict[str, bytes] = {}
+        """Of the topics that were ever assigned."""
+        self._target: list[tuple[bytes, int]] | None = None
+        """What the broker wants this member to have."""
+        self._unnamed: dict[bytes, None] = {}
+        """Topics of the target whose names are to be learnt."""
+        self._acknowledged: tuple[TopicPartition, ...] | None = None
+        """What the broker was told that it has; None: tell it everything."""
+        self._told: tuple[TopicPartition, ...] | None = None
+        """As the heartbeat that is under way says it."""
+        self._changes: list[Change] = []
+        self._under_way = False
+        self._void = False
+        """What is under way is of an earlier membership."""
+        self._interval_ms = settings.heartbeat_interval_ms
+        self._heartbeat_at_ms = now_ms
+        self._polled_ms = now_ms
+        self._retry = Retry(settings)
+
+    def __repr__(self) -> str:
+        return f"{self.member_id} in {self._settings.group_id}: {self.state.value}, epoch {self.epoch}"
+
+    @property
+    def stamp(self) -> GroupStamp | None:
+        if self.epoch <= 0 or self.fatal is not None:
+            return None
+        settings = self._settings
+        return GroupStamp(settings.group_id, self.member_id, self.epoch, settings.group_instance_id)
+
+    # ---- the application
+
+    @property
+    def change(self) -> Change | None:
+        return self._changes[0] if self._changes else None
+
+    def changed(self, change: Change) -> None:
+        if self.change is change:
+            self._changes.pop(0)
+        self.owned = change.applied_to(self.owned)
+        if self._changes and self._changes[0].kind is ChangeKind.LOSE:
+            self._changes = lose(self.owned)
+        elif not self._changes and self.state is MemberState.FENCED:
+            self.state = MemberState.JOINING
+        elif not self._changes and self.state is MemberState.RECONCILING:
+            self.state = MemberState.ACKNOWLEDGING
+            self._heartbeat_at_ms = 0
+
+    def polled(self, now_ms: int) -> None:
+        self._polled_ms = now_ms
+        if self.state is MemberState.LEFT:
+            self.state = MemberState.FENCED if self._changes else MemberState.JOINING
+
+    # ---- metadata
+
+    def topics_to_learn(self) -> list[str]:
+        return self._topics if self._unnamed else []
+
+    def learnt(self, topics: TopicsView) -> None:
+        for topic_id in self._unnamed:
+            name = topics.topic_name(topic_id)
+            if name is not None:
+                self._ids[name] = topic_id
+        self._unnamed = {}
+        self._reconcile()
+
+    # ---- the coordinator
+
+    def next_request(self, now_ms: int) -> Message | None:
+        if self._under_way or self.fatal is not None or now_ms < self._retry.at_ms:
+            return None
+        request: Message | None = None
+        if self.epoch > 0 and now_ms - self._polled_ms > self._settings.max_poll_interval_ms:
+            request = self.leave()
+            self._void = request is not None
+        elif self.state not in (MemberState.FENCED, MemberState.LEFT) and now_ms >= self._heartbeat_at_ms:
+            request = self._heartbeat()
+        self._under_way = request is not None
+        return request
+
+    def wake_at_ms(self, now_ms: int) -> int | None:
+        if self._under_way or self.fatal is not None or self.state in (MemberState.FENCED, MemberState.LEFT):
+            return None
+        asleep_ms = self._polled_ms + self._settings.max_poll_interval_ms + 1
+        at_ms = min(self._heartbeat_at_ms, asleep_ms) if self.epoch > 0 else self._heartbeat_at_ms
+        return max(at_ms, self._retry.at_ms)
+
+    def answer_timeout_ms(self, request: Message, request_timeout_ms: int) -> int:
+        return request_timeout_ms
+
+    def _heartbeat(self) -> ConsumerGroupHeartbeatRequest:
+        """Everything at first and after a failure, later only what is new."""
+        settings = self._settings
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=settings.group_id,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            instance_id=settings.group_instance_id,
+        )
+        self._told = None
+        if self._acknowledged is None:
+            request.rebalance_timeout_ms = settings.max_poll_interval_ms
+            request.subscribed_topic_names = self._topics
+            request.server_assignor = settings.group_remote_assignor
+        if self._acknowledged != self.owned and (self._acknowledged is None or not self._changes):
+            request.topic_partitions = [
+                TopicPartitions(topic_id=self._ids[topic], partitions=partitions)
+                for topic, partitions in by_topic(self.owned).items()
+            ]
+            self._told = self.owned
+        return request
+
+    def answered(self, response: Message, now_ms: int) -> ErrorCode:
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        self._under_way = False
+        if self._void:
+            self._void = False
+            return ErrorCode.NONE
+        code = error_code(response.error_code)
+        if code is ErrorCode.NONE:
+            self._retry.reset()
+            self._beaten(response, now_ms)
+            return code
+        self._acknowledged = None
+        self._heartbeat_at_ms = now_ms
+        self._retry.failed(now_ms)
+        if code in FENCED:
+            self._lost()
+        elif code not in AGAIN:
+            self._lost()
+            self.fatal = KafkaError(code, response.error_message or f"group {self._settings.group_id}")
+        return code
+
+    def unanswered(self, now_ms: int) -> None:
+        self._under_way = self._void = False
+        self._acknowledged = None
+        self._heartbeat_at_ms = now_ms
+        self._retry.failed(now_ms)
+
+    def fenced(self, code: ErrorCode, stamp: GroupStamp, now_ms: int) -> None:
+        if stamp.member_id != self.member_id or self.epoch <= 0:
+            return
+        if code in FENCED:
+            self._lost()
+        elif code is ErrorCode.STALE_MEMBER_EPOCH:
+            # A heartbeat brings the epoch as it is now.
+            self._heartbeat_at_ms = now_ms
+
+    def leave(self) -> Message | None:
+        settings = self._settings
+        was_in = self.epoch > 0
+        self._lost()
+        self.state = MemberState.LEFT
+        if not was_in:
+            return None
+        epoch = LEAVE_EPOCH if settings.group_instance_id is None else LEAVE_STATIC_EPOCH
+        return ConsumerGroupHeartbeatRequest(
+            group_id=settings.group_id,
+            member_id=self.member_id,
+            member_epoch=epoch,
+            instance_id=settings.group_instance_id,
+        )
+
+    # ---- what the broker wants
+
+    def _beaten(self, response: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
+        self.member_id = response.member_id or self.member_id
+        self.epoch = response.member_epoch
+        self._interval_ms = response.heartbeat_interval_ms or self._interval_ms
+        self._heartbeat_at_ms = now_ms + self._interval_ms
+        if self._told is not None:
+            self._acknowledged = self._told
+        elif self._acknowledged is None:
+            self._acknowledged = self.owned
+        if self.state in (MemberState.JOINING, MemberState.ACKNOWLEDGING):
+            self.state = MemberState.STABLE
+        if response.assignment is not None:
+            self._target = [
+                (topic.topic_id, partition)
+                for topic in response.assignment.topic_partitions
+                for partition in topic.partitions
+            ]
+        self._reconcile()
+
+    def _reconcile(self) -> None:
+        """Take up the newest target, unless the application is busy with an earlier one."""
+        if self._target is None or self._changes or self.state is not MemberState.STABLE:
+            return
+        names = {topic_id: name for name, topic_id in self._ids.items()}
+        self._unnamed = {topic_id: None for topic_id, _ in self._target if topic_id not in names}
+        target = tuple(TopicPartition(names[topic_id], index) for topic_id, index in self._target if topic_id in names)
+        revoked, added = difference(self.owned, target), difference(target, self.owned)
+        if not self._unnamed:
+            self._target = None
+        if revoked:
+            self._changes.append(Change(ChangeKind.REVOKE, revoked))
+        if added:
+            self._changes.append(Change(ChangeKind.ASSIGN, added))
+        if self._changes:
+            self.state = MemberState.RECONCILING
+        elif self._acknowledged != self.owned:
+            self.state = MemberState.ACKNOWLEDGING
+            self._heartbeat_at_ms = 0
+
+    def _lost(self) -> None:
+        self.epoch = JOIN_EPOCH
+        self._heartbeat_at_ms = 0
+        self._void = self._under_way
+        self._target = self._acknowledged = None
+        self._unnamed = {}
+        self._changes = lose(self.owned)
+        self.state = MemberState.FENCED if self._changes else MemberState.JOINING
