@@ -1,6 +1,7 @@
 """The broker's log directories as its partitions see them: opens, makes and deletes logs, and knows where they lie.
 
-What is slow at a start (recovery of every log) runs away from the event loop before the first partition is used.
+What is slow (recovery of every log at a start, making new logs) runs away from the event loop, before the first
+partition that needs it is used.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID
 from runtime.world import World
 from settings.topic import TopicConfig
-from storage.directories import ConfigOf, DirectoryFailure, LogDirectories, OpenLog
+from storage.directories import ConfigOf, LogDirectories
 from storage.log import PartitionLog
 from storage.log_directory import LogDirectoryError
+from storage.opening import DirectoryFailure, NewLog, OpenLog
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +32,8 @@ class LogStore:
         self._world = world
         self.misplaced: dict[tuple[bytes, int], bytes] = {}
         """(topic id, partition) to the id of the directory it is in, where the metadata says something else."""
+        self._making = trio.Lock()
+        """Held while logs are made or settled: one at a time."""
 
     # -- at the start
 
@@ -66,18 +70,26 @@ class LogStore:
 
     # -- what partitions ask for
 
+    async def make_logs(self, wanted: list[NewLog]) -> None:
+        """Make those that are not here. What cannot be made is missed by `open_log`."""
+        async with self._making:
+            missing = [new for new in wanted if (new.topic, new.partition) not in self.directories.logs]
+            try:
+                pieces = self.directories.make_work(missing, self._world.wall_clock.now_ms())
+            except LogDirectoryError:
+                return
+            for piece in pieces:
+                self.directories.adopt_new(piece, await self._world.run_blocking(piece))
+
     def open_log(
         self, topic_id: bytes, name: str, index: int, config: TopicConfig, directory: bytes
     ) -> PartitionLog:
         """See `broker.replication.partitions.LogStore`."""
-        now_ms = self._world.wall_clock.now_ms()
-        try:
-            opened = self.directories.ensure(name, index, topic_id, config, now_ms, directory)
-        except LogDirectoryError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
+        opened = self.directories.find(name, index, topic_id)
         place = self.directories.directory_of(name, index)
         if opened is None or place is None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {name}-{index} failed")
+            problem = "failed" if self.directories.online else "failed, and so did all others"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {name}-{index} {problem}")
         opened.config = config
         if place.directory_id is not None and place.directory_id != directory:
             self.misplaced[topic_id, index] = place.directory_id
@@ -88,7 +100,18 @@ class LogStore:
             partition_log.topic, partition_log.partition, self._world.wall_clock.now_ms()
         )
 
+    async def close(self, broker_epoch: int) -> None:
+        """A clean stop. Slow; nothing is made any more."""
+        await self._making.acquire()
+        await self._world.run_blocking(partial(self.directories.close, broker_epoch))
+
     # -- again and again
+
+    async def settle(self) -> None:
+        """Let new logs become ordinary ones."""
+        async with self._making:
+            for piece in self.directories.settle_work():
+                self._note(await self._world.run_blocking(piece))
 
     async def checkpoint(self, *names: str) -> None:
         """Write the checkpoints of these names, all without names."""

@@ -9,7 +9,6 @@ Then it takes all of the cluster's present state in one step, and every later ch
 from __future__ import annotations
 
 import logging
-from functools import partial
 
 import trio
 
@@ -21,6 +20,7 @@ from broker.fetch_sessions import FetchSessions
 from broker.lifecycle import BrokerLifecycle, HeartbeatTimes
 from broker.log_store import LogStore
 from broker.metadata_cache import MetadataCache
+from broker.metadata_publisher import MetadataPublisher
 from broker.periodic import run_periodic_tasks
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
@@ -105,6 +105,8 @@ class _BrokerNode:
         self._nursery = nursery
         self._store = store
         self._loader = MetadataLoader()
+        self._publishing = False
+        """Whether the logs that are here are open, so that steps of the metadata may be applied."""
         self._published = trio.Event()
         """Set when the metadata was applied for the first time."""
         self._caught_up = trio.Event()
@@ -134,7 +136,7 @@ class _BrokerNode:
                 session_timeout_ms=settings.broker_session_timeout_ms,
                 registration_timeout_ms=settings.initial_broker_registration_timeout_ms,
             ),
-            metadata_offset=lambda: self._loader.last_offset,
+            metadata_offset=self._published_offset,
             offline_directories=lambda: store.offline_ids,
         )
         self._isr_channel = isr_changes
@@ -161,6 +163,7 @@ class _BrokerNode:
             self._topic_config,
             lambda: self._lifecycle.broker_epoch,
         )
+        self._publisher = MetadataPublisher(partitions.prepare, store.make_logs, self._publish)
         wheel = TimingWheel(world.monotonic.now_ms())
         self.services = BrokerServices(
             settings=settings,
@@ -198,8 +201,10 @@ class _BrokerNode:
         threads = self._settings.num_recovery_threads_per_data_dir
         await self._store.load(lambda topic: self._topic_config(image, topic), threads)
         self._store.put_aside_strays(self._loader.image, self._settings.node_id)
-        self._publish(difference(EMPTY_IMAGE, self._loader.image))
-        self._published.set()
+        self._nursery.start_soon(self._publisher.run)
+        self._publishing = True
+        self._publisher.put(difference(EMPTY_IMAGE, self._loader.image))
+        await self._published.wait()
         self._nursery.start_soon(self._assignments.run)
         self._nursery.start_soon(run_periodic_tasks, self.services)
         for listener in self._settings.listeners:
@@ -217,7 +222,7 @@ class _BrokerNode:
                 await self._lifecycle.may_shut_down.wait()
         with trio.move_on_after(GOODBYE_MS / 1000):
             await self._server.stop()
-        await self._world.run_blocking(partial(self._store.directories.close, self._lifecycle.broker_epoch))
+        await self._store.close(self._lifecycle.broker_epoch)
 
     async def _replica_task(self, *, task_status: trio.TaskStatus[None]) -> None:
         await self._replica.run(task_status=task_status)
@@ -246,9 +251,9 @@ class _BrokerNode:
             channel.leader_is(leader_id)
 
     def _apply(self, deltas: list[MetadataDelta]) -> None:
-        if self._published.is_set():
+        if self._publishing:
             for delta in deltas:
-                self._publish(delta)
+                self._publisher.put(delta)
         elif self._knows_itself(self._loader.image):
             self._caught_up.set()
         self._lifecycle.metadata_advanced()
@@ -277,6 +282,13 @@ class _BrokerNode:
         if delta.changed_brokers:
             self._fetchers.metadata_changed()
         self._assignments.look()
+        self._published.set()
+        self._lifecycle.metadata_advanced()
+
+    def _published_offset(self) -> int:
+        """How far the metadata log was applied."""
+        behind = self._publisher.behind
+        return self._loader.last_offset if behind is None else behind
 
     def _partition_changed(self, partition: Partition) -> None:
         fetches, deletions = self.services.fetches, self.services.deletions

@@ -60,6 +60,7 @@ async def _checkpoint_high_watermarks(broker: BrokerServices) -> None:
 
 async def _checkpoint_recovery_points(broker: BrokerServices) -> None:
     await broker.store.checkpoint(RECOVERY_POINT_CHECKPOINT)
+    await broker.store.settle()
 
 
 async def _checkpoint_log_starts(broker: BrokerServices) -> None:

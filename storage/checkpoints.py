@@ -8,7 +8,8 @@ A checkpoint has a version line, a line with the number of entries, and one line
     orders 0 1042
     orders 1 998
 
-`leader-epoch-checkpoint` has lines of `epoch start-offset` instead. A file that ends too early, counts
+`leader-epoch-checkpoint` has lines of `epoch start-offset` instead, `topic-id-checkpoint` of
+`topic partition topic-id`. A file that ends too early, counts
 wrong or holds anything else raises `MalformedCheckpoint`; whether that is fatal is the caller's business.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from protocol.primitives import uuid_from_string, uuid_to_string
 from runtime.world import Disk
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -23,6 +25,8 @@ LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+TOPIC_ID_CHECKPOINT = "topic-id-checkpoint"
+"""Ours, not Kafka's: the topic ids of logs so new that their `partition.metadata` may not be durable yet."""
 
 _VERSION = 0
 _TEMPORARY_SUFFIX = ".tmp"
@@ -105,6 +109,20 @@ def parse_epochs(data: bytes, name: str) -> list[tuple[int, int]]:
         (_number(epoch, name, line), _number(start_offset, name, line))
         for line, (epoch, start_offset) in enumerate(_parse(data, name, 2), 3)
     ]
+
+
+def format_topic_ids(ids: Mapping[tuple[str, int], bytes]) -> bytes:
+    return _format([f"{topic} {partition} {uuid_to_string(each)}" for (topic, partition), each in sorted(ids.items())])
+
+
+def parse_topic_ids(data: bytes, name: str) -> dict[tuple[str, int], bytes]:
+    ids = {}
+    for line, (topic, partition, text) in enumerate(_parse(data, name, 3), 3):
+        try:
+            ids[topic, _number(partition, name, line)] = uuid_from_string(text)
+        except ValueError:
+            raise MalformedCheckpoint(f"{name} line {line}: not a topic id: {text[:80]!r}") from None
+    return ids
 
 
 def write_offsets(disk: Disk, path: str, offsets: PartitionOffsets) -> None:

@@ -2,8 +2,9 @@
 
 A partition lives in one directory. A directory whose disk fails goes offline with its logs, and the node
 goes on with the others. What is slow (recovery, creation with its syncs, checkpoints, removal of files) is
-given out as work: a callable that may run away from the event loop, one kind at a time, whose result is
-handed back to `adopt` or `note_failures`. Everything else is called by the owner alone.
+given out as work (`storage.opening`): a callable that may run away from the event loop, one kind at a time,
+whose result is handed back to `adopt`, `adopt_new` or `note_failures`. Everything else is called by the owner
+alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 from protocol.errors import KafkaError
 from runtime.uuids import random_uuid
@@ -36,16 +36,11 @@ from storage.names import (
     DELETE_DIRECTORY_SUFFIX,
     METADATA_TOPIC,
     STRAY_DIRECTORY_SUFFIX,
-    directory_name,
     marked_directory_name,
     parse_directory_name,
 )
-from storage.partition_metadata import (
-    MalformedPartitionMetadata,
-    check_topic_id,
-    read_partition_metadata,
-    write_partition_metadata,
-)
+from storage.opening import DirectoryFailure, MakeLogs, NewLog, OpenLog, SettleLogs
+from storage.partition_metadata import check_topic_id, write_partition_metadata
 from storage.producers import ProducerStateConfig
 
 _log = logging.getLogger(__name__)
@@ -61,68 +56,6 @@ _CHECKPOINTED: dict[str, Callable[[PartitionLog], int | None]] = {
     ),
     REPLICATION_OFFSET_CHECKPOINT: lambda log: log.high_watermark,
 }
-
-
-class DirectoryFailure(NamedTuple):
-    """The disk of a directory failed during some work."""
-
-    directory: LogDirectory
-    error: OSError
-
-
-@dataclass(frozen=True, slots=True)
-class OpenLog:
-    """Work: open one log, new or old. Gives the log, or what went wrong with its directory."""
-
-    directory: LogDirectory
-    topic: str
-    partition: int
-    config: TopicConfig
-    now_ms: int
-    producer_state: ProducerStateConfig
-    topic_id: bytes | None = None
-    """Given for a new log."""
-
-    @property
-    def path(self) -> str:
-        return f"{self.directory.path}/{directory_name(self.topic, self.partition)}"
-
-    def __call__(self) -> PartitionLog | DirectoryFailure:
-        try:
-            return self._open()
-        except OSError as error:
-            return DirectoryFailure(self.directory, error)
-
-    def _open(self) -> PartitionLog:
-        directory, key = self.directory, (self.topic, self.partition)
-        disk = directory.disk
-        is_new = not disk.exists(self.path)
-        if is_new:
-            disk.make_directories(self.path)
-            if self.topic_id is not None:
-                write_partition_metadata(disk, self.path, self.topic_id)
-            disk.sync_directory(directory.path)
-        log = PartitionLog.open(
-            disk,
-            self.path,
-            topic=self.topic,
-            partition=self.partition,
-            config=self.config,
-            now_ms=self.now_ms,
-            # What the last owner noted is of an older partition, if this one is new.
-            recovery_point=0 if is_new else directory.recovery_points.get(key, 0),
-            clean_shutdown=directory.was_clean or is_new,
-            log_start_offset=0 if is_new else directory.log_start_offsets.get(key, 0),
-            producer_state=self.producer_state,
-        )
-        if not is_new:
-            log.set_high_watermark(directory.high_watermarks.get(key, 0))
-        try:
-            log.topic_id = read_partition_metadata(disk, self.path)
-        except MalformedPartitionMetadata as error:
-            # It was being written when the power went: the next owner of the name decides.
-            _log.warning("%s", error)
-        return log
 
 
 @dataclass(slots=True)
@@ -263,19 +196,22 @@ class LogDirectories:
         if isinstance(result, DirectoryFailure):
             self._fail(*result)
             return None
-        key = (work.topic, work.partition)
-        if work.directory.failure is not None:
-            result.close_files()
+        return self._take_in(work.directory, result)
+
+    def _take_in(self, directory: LogDirectory, log: PartitionLog) -> PartitionLog | None:
+        key = (log.topic, log.partition)
+        if directory.failure is not None:
+            log.close_files()
             return None
         if key in self.logs:
             raise LogDirectoryError(
-                f"{result.directory} and {self.logs[key].directory} hold the same partition: remove one of them"
+                f"{log.directory} and {self.logs[key].directory} hold the same partition: remove one of them"
             )
-        result.on_failure = lambda log, error: self._fail(work.directory, error)
-        result.on_recovery_point_lowered = lambda log: self._recovery_point_lowered(work.directory)
-        self.logs[key] = result
-        self._places[key] = work.directory
-        return result
+        log.on_failure = lambda log, error: self._fail(directory, error)
+        log.on_recovery_point_lowered = lambda log: self._recovery_point_lowered(directory)
+        self.logs[key] = log
+        self._places[key] = directory
+        return log
 
     def load(self, config_of: ConfigOf, now_ms: int) -> None:
         """All of it, here and now."""
@@ -308,51 +244,48 @@ class LogDirectories:
 
     # -- creating and deleting
 
-    def create_work(
-        self,
-        topic: str,
-        partition: int,
-        topic_id: bytes,
-        config: TopicConfig,
-        now_ms: int,
-        directory_id: bytes | None = None,
-    ) -> OpenLog:
-        """What makes a log that is not in `logs`, in the directory with that id or the one with the fewest.
+    def make_work(self, wanted: Sequence[NewLog], now_ms: int) -> list[MakeLogs]:
+        """What makes logs of which none is in `logs`: one piece for each directory that gets some.
 
         Raises `LogDirectoryError` if no directory is online.
         """
-        assert (topic, partition) not in self.logs, f"{topic}-{partition} exists"
-        directory = self._choose(directory_id)
-        return OpenLog(directory, topic, partition, config, now_ms, self.producer_state, topic_id)
-
-    def _choose(self, directory_id: bytes | None) -> LogDirectory:
         online = self.online
         if not online:
             raise LogDirectoryError("no log dir is online")
-        for directory in online:
-            if directory_id is not None and directory.directory_id == directory_id:
-                return directory
-        places = list(self._places.values())
-        return min(online, key=places.count)
+        by_id = {directory.directory_id: directory for directory in online}
+        counts = {directory.path: 0 for directory in online}
+        for place in self._places.values():
+            counts[place.path] += 1
+        shares: dict[str, list[NewLog]] = {directory.path: [] for directory in online}
+        for new in wanted:
+            assert (new.topic, new.partition) not in self.logs, f"{new.topic}-{new.partition} exists"
+            fewest = min(online, key=lambda directory: counts[directory.path])
+            path = by_id.get(new.directory_id, fewest).path
+            counts[path] += 1
+            shares[path].append(new)
+        return [
+            MakeLogs(directory, share, now_ms, self.producer_state)
+            for directory in online
+            if (share := shares[directory.path])
+        ]
 
-    def ensure(
-        self,
-        topic: str,
-        partition: int,
-        topic_id: bytes,
-        config: TopicConfig,
-        now_ms: int,
-        directory_id: bytes | None = None,
-    ) -> PartitionLog | None:
-        """The log of a partition, made here and now if there is none; None if its directory fails.
+    def adopt_new(self, work: MakeLogs, result: list[PartitionLog] | DirectoryFailure) -> None:
+        """Take in what `work` gave."""
+        if isinstance(result, DirectoryFailure):
+            self._fail(*result)
+        else:
+            for log in result:
+                self._take_in(work.directory, log)
 
-        Raises KafkaError INCONSISTENT_TOPIC_ID if there is one of another topic, else as `create_work`.
-        """
-        existing = self.find(topic, partition, topic_id)
-        if existing is not None:
-            return existing
-        work = self.create_work(topic, partition, topic_id, config, now_ms, directory_id)
-        return self.adopt(work, work())
+    def make(self, new: NewLog, now_ms: int) -> PartitionLog | None:
+        """Here and now; None if its directory fails. As `make_work`."""
+        for work in self.make_work([new], now_ms):
+            self.adopt_new(work, work())
+        return self.logs.get((new.topic, new.partition))
+
+    def settle_work(self) -> list[SettleLogs]:
+        """What makes new logs ordinary ones, which costs some syncs for each."""
+        return [SettleLogs(directory) for directory in self.online if directory.new_topic_ids]
 
     def find(self, topic: str, partition: int, topic_id: bytes) -> PartitionLog | None:
         """The log of a partition if it is here. KafkaError INCONSISTENT_TOPIC_ID if it is of another topic."""
@@ -456,6 +389,8 @@ class LogDirectories:
                 cause = error if isinstance(error, OSError) else OSError(str(error))
                 self._fail(self._places[key], cause)
         self.note_failures(self.checkpoint_work()())
+        for settle in self.settle_work():
+            self.note_failures(settle())
         for directory in self.directories:
             if directory.failure is None:
                 try:

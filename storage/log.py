@@ -37,12 +37,13 @@ from protocol.records.batch import (
 from protocol.records.record import decode_records
 from runtime.world import Disk, File, FileRegion
 from settings.topic import TopicConfig
+from storage.aborted import AbortedTransaction
 from storage.epochs import LeaderEpochs
 from storage.flushing import Flusher, FlushWork
 from storage.indexes import CorruptIndex
 from storage.names import EXPIRED_SUFFIX
 from storage.producer_tracker import ProducerTracker
-from storage.producers import ProducerStateConfig, ProducerStates
+from storage.producers import NO_WARRANT, ProducerStateConfig, ProducerStates, Warrant
 from storage.recovery import LoadedLog, LogLoader
 from storage.retention import Retention
 from storage.segment import AppendedBatch, Folder, Segment
@@ -85,6 +86,8 @@ class LogSlice(NamedTuple):
     file: File
     position: int
     size_bytes: int
+    upper_offset: int
+    """No record in it has this offset or more."""
 
     @property
     def region(self) -> FileRegion:
@@ -164,11 +167,13 @@ class PartitionLog:
         recovery_point: int = 0,
         clean_shutdown: bool = False,
         log_start_offset: int = 0,
+        high_watermark: int | None = None,
         producer_state: ProducerStateConfig | None = None,
     ) -> PartitionLog:
         """The log in `directory`, made if there is none, recovered if need be (slow then). Raises OSError.
 
-        Without `producer_state` no producers are kept track of: the metadata log has none.
+        `high_watermark` is what is known of it, if anything; the owner sets it all the same. Without
+        `producer_state` no producers are kept track of: the metadata log has none.
         """
         if not disk.exists(directory):
             disk.make_directories(directory)
@@ -183,7 +188,10 @@ class PartitionLog:
         if producer_state is not None:
             log._snapshots.remove_strays(log._bases, log.log_end_offset)
             log._tracker = ProducerTracker(ProducerStates(producer_state), log._snapshots)
-            log._tracker.rebuild(log._segments, log.log_end_offset, now_ms)
+            reindexed = log._tracker.rebuild(log._segments, log.log_end_offset, now_ms, high_watermark)
+            log._flusher.rolled += [
+                each for each in reindexed if each is not log._segments[-1] and each not in log._flusher.rolled
+            ]
         return log
 
     # -- what it is
@@ -260,12 +268,13 @@ class PartitionLog:
         batches: Sequence[tuple[int, BatchHeader]],
         leader_epoch: int,
         now_ms: int,
+        warrant: Warrant = NO_WARRANT,
     ) -> AppendResult:
         """Give `batches`, which lie one after the other in `buffer`, the next offsets and append them.
 
         The heads in `buffer` are written to. Raises KafkaError, and then nothing was appended:
         MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR, and what
-        `ProducerStates.check` raises.
+        `ProducerStates.check` and `check_marker` raise.
         """
         config = self.config
         if self.failure is not None:
@@ -289,7 +298,7 @@ class PartitionLog:
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{self}: {total} bytes in one append, segment.bytes is {config.segment_bytes}",
             )
-        repeated = self._tracker.check(buffer, batches) if self._tracker is not None else None
+        repeated = self._tracker.check(buffer, batches, warrant) if self._tracker is not None else None
         if repeated is not None:
             append_time = repeated.timestamp if config.log_append_time else NO_TIMESTAMP
             return AppendResult(repeated.first_offset, repeated.last_offset, append_time, True)
@@ -313,7 +322,7 @@ class PartitionLog:
         if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, first_offset)
         if self._tracker is not None:
-            self._tracker.appended(buffer, batches, first_offset, append_time)
+            self._tracker.appended(buffer, batches, self._segments[-1].aborted, first_offset, append_time)
         if offset - self.recovery_point >= config.flush_messages:
             self.flush()
         return AppendResult(first_offset, offset - 1, append_time, False)
@@ -399,7 +408,7 @@ class PartitionLog:
             if header.partition_leader_epoch > self.epochs.latest_epoch:
                 self.epochs.assign(header.partition_leader_epoch, header.base_offset)
         if self._tracker is not None:
-            self._tracker.appended(buffer, batches)
+            self._tracker.appended(buffer, batches, self._segments[-1].aborted)
         self.log_end_offset = batches[-1][1].next_offset
 
     def _write(
@@ -465,6 +474,9 @@ class PartitionLog:
         if active.base_offset == self.log_end_offset:
             return active
         self._flusher.sync_cuts(active)
+        if len(self._segments) == 1:
+            # Were the first name lost and a later one kept, the log would seem to begin there.
+            self._flusher.sync_names()
         active.seal()
         if self._tracker is not None:
             self._tracker.take_snapshot(self.log_end_offset)
@@ -526,16 +538,36 @@ class PartitionLog:
             segment, position = segments[place], 0
         next_base = segments[place + 1].base_offset if place + 1 < len(segments) else self.log_end_offset
         end = segment.size_bytes if upper_offset >= next_base else segment.position_of(upper_offset)
+        upper_offset = min(upper_offset, next_base)
         size = end - position
         if size > max_bytes:
             boundary = segment.boundary_within(position, position + max_bytes)
             size = boundary.position - position
             if size:
                 if boundary.next_offset >= 0:
+                    upper_offset = boundary.next_offset
                     segment.remember_cursor(boundary.next_offset, boundary.position)
             elif at_least_one_batch:
                 size = boundary.next_size_bytes
-        return LogSlice(offset, segment.log_file(), position, size) if size > 0 else None
+        return LogSlice(offset, segment.log_file(), position, size, upper_offset) if size > 0 else None
+
+    def aborted_transactions(self, from_offset: int, upper_offset: int) -> list[AbortedTransaction]:
+        """Those with records or their marker in [from_offset, upper_offset), in the order of their markers.
+
+        Raises KafkaError with KAFKA_STORAGE_ERROR.
+        """
+        found: list[AbortedTransaction] = []
+        try:
+            for segment in self._segments[max(bisect_right(self._bases, from_offset) - 1, 0) :]:
+                more, complete = segment.aborted.collect(from_offset, upper_offset)
+                found += more
+                if complete:
+                    break
+        except OSError as error:
+            raise self._storage_failed(error) from error
+        except CorruptIndex as error:
+            raise self._storage_error(error) from error
+        return found
 
     def batches(self, from_offset: int, upper_offset: int | None = None) -> Iterator[bytes]:
         """The bytes of each batch from the one with `from_offset` on, up to the end as it is by then."""
@@ -627,7 +659,7 @@ class PartitionLog:
         self.epochs.truncate_from_end(end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
         if self._tracker is not None:
-            self._tracker.rebuild(self._segments, end_offset, 0)
+            self._tracker.rebuild(self._segments, end_offset, 0, self.high_watermark)
             self._tracker.states.replicated_to(self.high_watermark)
 
     def _lower_recovery_point(self, offset: int) -> None:

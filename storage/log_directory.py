@@ -22,8 +22,11 @@ from storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
+    TOPIC_ID_CHECKPOINT,
     MalformedCheckpoint,
     PartitionOffsets,
+    format_topic_ids,
+    parse_topic_ids,
     read_offsets,
     write_durably,
     write_offsets,
@@ -103,6 +106,7 @@ class LogDirectory:
         "failure",
         "high_watermarks",
         "log_start_offsets",
+        "new_topic_ids",
         "path",
         "previous_broker_epoch",
         "properties",
@@ -123,6 +127,8 @@ class LogDirectory:
         self.log_start_offsets: dict[tuple[str, int], int] = {}
         self.high_watermarks: dict[tuple[str, int], int] = {}
         """These three as the last owner left them; known after `begin`."""
+        self.new_topic_ids: dict[tuple[str, int], bytes] = {}
+        """Of the logs whose `partition.metadata` may not be durable; durable themselves. Known after `begin`."""
         self._unlock: Callable[[], None] | None = None
         # Checkpoints are written from worker threads and, before a truncation of flushed records, by the
         # owner.
@@ -162,6 +168,7 @@ class LogDirectory:
         self.recovery_points = self._offsets(RECOVERY_POINT_CHECKPOINT)
         self.log_start_offsets = self._offsets(LOG_START_OFFSET_CHECKPOINT)
         self.high_watermarks = self._offsets(REPLICATION_OFFSET_CHECKPOINT)
+        self.new_topic_ids = self._topic_ids()
         if self.disk.exists(marker):
             self.disk.remove(marker)
             self.disk.sync_directory(self.path)
@@ -174,6 +181,33 @@ class LogDirectory:
         except MalformedCheckpoint as error:
             _log.warning("%s", error)
             return {}
+
+    def _topic_ids(self) -> dict[tuple[str, int], bytes]:
+        name = f"{self.path}/{TOPIC_ID_CHECKPOINT}"
+        try:
+            return parse_topic_ids(self.disk.read_bytes(name), name) if self.disk.exists(name) else {}
+        except MalformedCheckpoint as error:
+            _log.warning("%s", error)
+            return {}
+
+    def note_new_logs(self, topic_ids: dict[tuple[str, int], bytes]) -> None:
+        """Durable when it returns, and so are the names of their directories. From any thread. Raises OSError."""
+        # Renames of what had these names before come first: no id may be taken for that of another log.
+        self.disk.sync_directory(self.path)
+        with self._checkpoint_lock:
+            self._write_topic_ids({**self.new_topic_ids, **topic_ids})
+
+    def forget_new_logs(self, topic_ids: dict[tuple[str, int], bytes]) -> None:
+        """What `partition.metadata` says of them is durable, or they are gone. From any thread. Raises OSError."""
+        # Those that are gone must not come back under their old names.
+        self.disk.sync_directory(self.path)
+        with self._checkpoint_lock:
+            known = self.new_topic_ids.items()
+            self._write_topic_ids({key: each for key, each in known if topic_ids.get(key) != each})
+
+    def _write_topic_ids(self, topic_ids: dict[tuple[str, int], bytes]) -> None:
+        write_durably(self.disk, f"{self.path}/{TOPIC_ID_CHECKPOINT}", format_topic_ids(topic_ids))
+        self.new_topic_ids = topic_ids
 
     def write_checkpoint(self, name: str, offsets: PartitionOffsets) -> None:
         """Raises OSError."""

@@ -47,6 +47,28 @@ def write_partition_metadata(disk: Disk, directory: str, topic_id: bytes) -> Non
     write_durably(disk, f"{directory}/{PARTITION_METADATA_FILE}", format_partition_metadata(topic_id))
 
 
+def begin_partition_metadata(disk: Disk, directory: str, topic_id: bytes) -> None:
+    """For a new log, as yet unsynced: until `sync_partition_metadata` a power cut may tear or lose the file."""
+    file = disk.open(f"{directory}/{PARTITION_METADATA_FILE}", create=True)
+    try:
+        file.pwrite(format_partition_metadata(topic_id), 0)
+    finally:
+        file.close()
+
+
+def sync_partition_metadata(disk: Disk, directory: str) -> None:
+    """Make durable what `begin_partition_metadata` wrote. The directory may be gone by now."""
+    try:
+        file = disk.open(f"{directory}/{PARTITION_METADATA_FILE}")
+        try:
+            file.sync()
+        finally:
+            file.close()
+        disk.sync_directory(directory)
+    except FileNotFoundError:
+        return
+
+
 def read_partition_metadata(disk: Disk, directory: str) -> bytes | None:
     """The topic id; None if the directory does not say. Raises `MalformedPartitionMetadata`."""
     path = f"{directory}/{PARTITION_METADATA_FILE}"

@@ -97,8 +97,6 @@ class LogLoader:
             self._segments.append(
                 Segment.create(self._folder, log_start_offset, self._config.segment_index_bytes, self._now_ms)
             )
-            # Were the first name lost and a later one kept, the log would seem to begin there.
-            self._disk.sync_directory(self._folder.path)
         for segment in self._segments[:-1]:
             segment.seal()
         log_start_offset = max(log_start_offset, self._segments[0].base_offset)

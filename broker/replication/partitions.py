@@ -1,8 +1,8 @@
 """Shell: which partitions live on this broker, and what each change of the metadata means for them.
 
 The metadata log is the only one who gives partitions and takes them away. All effects of one change happen
-here, in the order of the change, on one thread; opening a log is the only slow thing, so a starting broker
-opens what it finds before (`LogStore`), away from the event loop.
+here, in the order of the change, on one thread; making a log is the only slow thing, so `prepare` tells which
+are needed, and `apply_delta` comes when they are there (`MetadataPublisher`).
 
 Knows nothing of requests. How a topic's settings come about is the caller's business.
 """
@@ -17,10 +17,11 @@ from typing import Protocol
 from broker.replication.partition import Partition, PartitionHost
 from broker.replication.replica import NEVER_MS, Replica, ReplicaSettings
 from kraft.metadata.delta import MetadataDelta, TopicDelta
-from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, BrokerImage, MetadataImage, PartitionImage
+from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from protocol.errors import ErrorCode, KafkaError
 from settings.topic import TopicConfig
 from storage.log import PartitionLog
+from storage.opening import NewLog
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +35,7 @@ class LogStore(Protocol):
     def open_log(
         self, topic_id: bytes, name: str, index: int, config: TopicConfig, directory: bytes
     ) -> PartitionLog:
-        """The log of this partition, found at the start or made now; in the directory with that id, if it is
-        one.
+        """The log of this partition, found at the start or made since; `directory` is where it should be.
 
         Its `high_watermark` is what was checkpointed. Raises KafkaError with KAFKA_STORAGE_ERROR, or OSError.
         """
@@ -121,6 +121,29 @@ class Partitions:
 
     # -- the metadata log
 
+    def prepare(self, delta: MetadataDelta) -> list[NewLog]:
+        """The metadata is about to go on by `delta`: gives the logs that must be made before `apply_delta`.
+
+        A deleted topic whose name is used again goes now, for its logs must make room.
+        """
+        node_id = self._settings.node_id
+        wanted: list[NewLog] = []
+        for topic in delta.changed_topics.values():
+            config: TopicConfig | None = None
+            for index, image in topic.changed_partitions.items():
+                if node_id in image.replicas and (topic.id, index) not in self._by_id:
+                    config = config or self._topic_config(delta.after, topic.name)
+                    wanted.append(NewLog(topic.name, index, topic.id, config, image.directory_of(node_id)))
+        names = {new.topic for new in wanted}
+        for topic_id, gone in delta.deleted_topics.items():
+            if gone.name in names:
+                self._remove_topic(topic_id, gone)
+        return wanted
+
+    def _remove_topic(self, topic_id: bytes, topic: TopicImage) -> None:
+        for index in topic.partitions:
+            self._remove((topic_id, index))
+
     def apply_delta(self, delta: MetadataDelta) -> None:
         """The metadata went on from `delta.before` to `delta.after`. The first one comes from the empty
         image.
@@ -136,34 +159,34 @@ class Partitions:
             )
             self._begun = True
         self.image = delta.after
-        for topic_id, topic in delta.deleted_topics.items():
-            for index in topic.partitions:
-                self._remove((topic_id, index))
-        for topic_delta in delta.changed_topics.values():
-            for index, image in topic_delta.changed_partitions.items():
-                if self._settings.node_id in image.replicas:
-                    self._apply(topic_delta, index, image)
-                else:
-                    self._remove((topic_delta.id, index))
+        for topic_id, gone in delta.deleted_topics.items():
+            self._remove_topic(topic_id, gone)
+        for topic in delta.changed_topics.values():
+            self._apply_topic(topic)
         self._apply_settings(delta)
         if delta.changed_brokers:
             # One that was fenced is waited for no longer; one that came back may join.
             for partition in self.led:
                 partition.tick()
 
-    def _apply(self, topic: TopicDelta, index: int, image: PartitionImage) -> None:
-        key = (topic.id, index)
-        partition = self._by_id.get(key)
-        if partition is None:
-            partition = self._open(topic, index, image)
+    def _apply_topic(self, topic: TopicDelta) -> None:
+        config: TopicConfig | None = None
+        for index, image in topic.changed_partitions.items():
+            if self._settings.node_id not in image.replicas:
+                self._remove((topic.id, index))
+                continue
+            partition = self._by_id.get((topic.id, index))
             if partition is None:
-                return
-        partition.partition_changed(image)
+                config = config or self._topic_config(self.image, topic.name)
+                partition = self._open(topic, index, image, config)
+            if partition is not None:
+                partition.partition_changed(image)
 
-    def _open(self, topic: TopicDelta, index: int, image: PartitionImage) -> Partition | None:
+    def _open(
+        self, topic: TopicDelta, index: int, image: PartitionImage, config: TopicConfig
+    ) -> Partition | None:
         key = (topic.id, index)
         node_id = self._settings.node_id
-        config = self._topic_config(self.image, topic.name)
         try:
             directory = image.directory_of(node_id)
             partition_log = self._store.open_log(topic.id, topic.name, index, config, directory)

@@ -10,10 +10,11 @@ from protocol.errors import ErrorCode, KafkaError
 from runtime.world import Disk
 from settings.topic import TopicConfig
 from storage.checkpoints import read_offsets
-from storage.directories import DirectoryFailure, LogDirectories
+from storage.directories import LogDirectories
 from storage.log import PartitionLog
 from storage.log_directory import LogDirectory, LogDirectoryError, MetaProperties, read_meta_properties
 from storage.names import directory_name, marked_directory_name, parse_directory_name
+from storage.opening import DirectoryFailure, NewLog
 from storage.partition_metadata import (
     MalformedPartitionMetadata,
     format_partition_metadata,
@@ -42,7 +43,7 @@ def start(
 
 
 def make(directories: LogDirectories, topic: str, partition: int = 0, config: TopicConfig = CONFIG) -> PartitionLog:
-    log = directories.ensure(topic, partition, TOPIC_ID, config, NOW_MS)
+    log = directories.make(NewLog(topic, partition, TOPIC_ID, config), NOW_MS)
     assert log is not None
     return log
 
@@ -114,7 +115,7 @@ def test_a_new_partition_goes_where_the_fewest_are() -> None:
     places = [directories.directory_of("orders", partition) for partition in range(6)]
     assert [place.path for place in places if place] == PATHS * 2
     wanted = directories.directories[2].directory_id
-    directories.ensure("chosen", 0, TOPIC_ID, CONFIG, NOW_MS, wanted)
+    directories.make(NewLog("chosen", 0, TOPIC_ID, CONFIG, wanted), NOW_MS)
     assert rig.disk.exists("/logs/c/chosen-0/partition.metadata")
 
 
@@ -179,9 +180,9 @@ def test_a_directory_of_another_topic_is_refused() -> None:
     directories.close(1)
     again = start(rig)
     with pytest.raises(KafkaError) as refused:
-        again.ensure("orders", 0, bytes(15) + b"x", CONFIG, NOW_MS)
+        again.find("orders", 0, bytes(15) + b"x")
     assert refused.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
-    assert again.ensure("orders", 0, TOPIC_ID, CONFIG, NOW_MS) is again.logs["orders", 0]
+    assert again.find("orders", 0, TOPIC_ID) is again.logs["orders", 0]
 
 
 @pytest.mark.feature("ST-19")

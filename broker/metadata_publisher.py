@@ -1,0 +1,63 @@
+"""Shell: hands each step of the metadata to this broker's parts, one after the other.
+
+A step that brings new partitions waits until their logs are made, away from the event loop, and what comes
+after it waits, too. So nobody sees half a step, or steps out of order: meanwhile the broker answers as one that
+has not read that far yet. A step that needs no log, with none before it that waits, is published at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from kraft.metadata.delta import MetadataDelta
+from storage.opening import NewLog
+
+
+class MetadataPublisher:
+    """`put` in the order of the log; `run` is a task."""
+
+    def __init__(
+        self,
+        prepare: Callable[[MetadataDelta], list[NewLog]],
+        make_logs: Callable[[list[NewLog]], Awaitable[None]],
+        publish: Callable[[MetadataDelta], None],
+    ) -> None:
+        """`prepare` is called once for each step, just before what it gives is made and the step published."""
+        self._prepare = prepare
+        self._make_logs = make_logs
+        self._publish = publish
+        self._waiting: deque[MetadataDelta] = deque()
+        """The first one's logs are being made."""
+        self._wanted: list[NewLog] = []
+        self._bell = trio.Event()
+
+    @property
+    def behind(self) -> int | None:
+        """The offset of the last step that was published, while others wait; None if none does."""
+        return self._waiting[0].before.offset if self._waiting else None
+
+    def put(self, delta: MetadataDelta) -> None:
+        """Publish it now, or as soon as its turn comes."""
+        if not self._waiting:
+            self._wanted = self._prepare(delta)
+            if not self._wanted:
+                self._publish(delta)
+                return
+            self._bell.set()
+        self._waiting.append(delta)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._bell.wait()
+            self._bell = trio.Event()
+            while self._waiting:
+                if self._wanted:
+                    await self._make_logs(self._wanted)
+                self._publish(self._waiting[0])
+                self._waiting.popleft()
+                if self._waiting:
+                    self._wanted = self._prepare(self._waiting[0])

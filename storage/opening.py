@@ -1,0 +1,164 @@
+"""Slow work that a log dir's owner gives out: opening the logs that are there, making new ones.
+
+A piece of work is called once, away from the event loop if wanted; it looks at nothing that may change
+meanwhile, and gives what `LogDirectories` is to take in.
+
+Of new logs nothing is synced but one list for the whole batch, of which topic each of them is
+(`topic-id-checkpoint`). That much must be durable before a log takes its first record: after a power cut,
+records in a directory that does not say whose they are would be worth nothing, or be taken for those of
+another topic of the same name. `partition.metadata` says the same and is synced at leisure (`SettleLogs`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from settings.topic import TopicConfig
+from storage.log import PartitionLog
+from storage.log_directory import LogDirectory
+from storage.names import directory_name
+from storage.partition_metadata import (
+    MalformedPartitionMetadata,
+    begin_partition_metadata,
+    read_partition_metadata,
+    sync_partition_metadata,
+    write_partition_metadata,
+)
+from storage.producers import ProducerStateConfig
+
+_log = logging.getLogger(__name__)
+
+
+class DirectoryFailure(NamedTuple):
+    """The disk of a directory failed during some work."""
+
+    directory: LogDirectory
+    error: OSError
+
+
+@dataclass(frozen=True, slots=True)
+class NewLog:
+    """A log that is wanted."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    config: TopicConfig
+    directory_id: bytes | None = None
+    """Where; None or unknown: where the fewest are."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """Work: open one log that is there. Gives the log, or what went wrong with its directory."""
+
+    directory: LogDirectory
+    topic: str
+    partition: int
+    config: TopicConfig
+    now_ms: int
+    producer_state: ProducerStateConfig
+
+    @property
+    def path(self) -> str:
+        return f"{self.directory.path}/{directory_name(self.topic, self.partition)}"
+
+    def __call__(self) -> PartitionLog | DirectoryFailure:
+        try:
+            return self._open()
+        except OSError as error:
+            return DirectoryFailure(self.directory, error)
+
+    def _open(self) -> PartitionLog:
+        directory, key = self.directory, (self.topic, self.partition)
+        log = PartitionLog.open(
+            directory.disk,
+            self.path,
+            topic=self.topic,
+            partition=self.partition,
+            config=self.config,
+            now_ms=self.now_ms,
+            recovery_point=directory.recovery_points.get(key, 0),
+            clean_shutdown=directory.was_clean,
+            log_start_offset=directory.log_start_offsets.get(key, 0),
+            producer_state=self.producer_state,
+        )
+        log.set_high_watermark(directory.high_watermarks.get(key, 0))
+        log.topic_id = self._topic_id(directory.new_topic_ids.get(key))
+        return log
+
+    def _topic_id(self, noted: bytes | None) -> bytes | None:
+        disk = self.directory.disk
+        try:
+            found = read_partition_metadata(disk, self.path)
+        except MalformedPartitionMetadata as error:
+            _log.warning("%s", error)
+            found = None
+        if found is None and noted is not None:
+            write_partition_metadata(disk, self.path, noted)
+            return noted
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class MakeLogs:
+    """Work: make logs in one directory. Gives them in the same order, or what went wrong with the directory."""
+
+    directory: LogDirectory
+    wanted: Sequence[NewLog]
+    now_ms: int
+    producer_state: ProducerStateConfig
+
+    def __call__(self) -> list[PartitionLog] | DirectoryFailure:
+        made: list[PartitionLog] = []
+        try:
+            for new in self.wanted:
+                made.append(self._make(new))
+            self.directory.note_new_logs({(new.topic, new.partition): new.topic_id for new in self.wanted})
+        except OSError as error:
+            for log in made:
+                log.close_files()
+            return DirectoryFailure(self.directory, error)
+        return made
+
+    def _make(self, new: NewLog) -> PartitionLog:
+        disk = self.directory.disk
+        path = f"{self.directory.path}/{directory_name(new.topic, new.partition)}"
+        disk.make_directories(path)
+        begin_partition_metadata(disk, path, new.topic_id)
+        log = PartitionLog.open(
+            disk,
+            path,
+            topic=new.topic,
+            partition=new.partition,
+            config=new.config,
+            now_ms=self.now_ms,
+            clean_shutdown=True,
+            producer_state=self.producer_state,
+        )
+        log.topic_id = new.topic_id
+        return log
+
+
+@dataclass(frozen=True, slots=True)
+class SettleLogs:
+    """Work: make durable what the `partition.metadata` of new logs says, so that they are new no longer.
+
+    Not while logs are made in the same directory. Gives what went wrong with the directory.
+    """
+
+    directory: LogDirectory
+
+    def __call__(self) -> list[DirectoryFailure]:
+        directory = self.directory
+        topic_ids = directory.new_topic_ids
+        try:
+            for topic, partition in topic_ids:
+                sync_partition_metadata(directory.disk, f"{directory.path}/{directory_name(topic, partition)}")
+            directory.forget_new_logs(topic_ids)
+        except OSError as error:
+            return [DirectoryFailure(directory, error)]
+        return []
