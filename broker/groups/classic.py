@@ -1,0 +1,517 @@
+"""Classic groups: what members ask, by JoinGroup, SyncGroup, Heartbeat and LeaveGroup. A core.
+
+Members join, one of them is told who is in and makes the assignment, all sync to get their parts (KIP-62, KIP-345,
+KIP-394). What they tell each other passes through unread. Only a finished generation is written, so commands change
+the live group themselves and their records are replayed at loading alone; a write that fails is undone here.
+
+Knows no other kind of group: whoever asks this of one is handed to `other_kind`.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from broker.coordinator.outcome import Now, Outcome, Reply
+from broker.groups.classic_group import ClassicGroup
+from broker.groups.classic_member import ClassicMember, MemberProtocol, member_protocols
+from broker.groups.classic_rebalance import ClassicRebalances
+from broker.groups.classic_state import ClassicState
+from broker.groups.group import Client, Group, GroupContext, GroupType
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from protocol.schema import Message
+from runtime.uuids import random_uuid
+
+log = logging.getLogger(__name__)
+
+FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
+FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
+FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
+"""Of JoinGroup."""
+
+FIRST_VERSION_WITH_MANY = 3
+"""Of LeaveGroup."""
+
+
+class OtherKind(Protocol):
+    """Serves members that speak the classic protocol to a group of another kind that has members."""
+
+    def join(self, request: JoinGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome: ...
+
+    def sync(self, request: SyncGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome: ...
+
+    def heartbeat(self, request: HeartbeatRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome: ...
+
+    def leave(self, request: LeaveGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Join:
+    """A JoinGroup under way."""
+
+    request: JoinGroupRequest
+    client: Client
+    version: int
+    reply: Reply
+    now: Now
+    protocols: tuple[MemberProtocol, ...]
+    outcome: Outcome
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        request = self.request
+        if self.version < FIRST_VERSION_WITH_REBALANCE_TIMEOUT:
+            return request.session_timeout_ms
+        return max(request.rebalance_timeout_ms, 0)
+
+    @property
+    def reason(self) -> str:
+        return self.request.reason or "not provided"
+
+    def answer(self, response: JoinGroupResponse) -> None:
+        self.outcome.answers.append((self.reply, response))
+
+
+class ClassicGroups:
+    """The classic groups of one partition of `__consumer_offsets`.
+
+    Commands raise KafkaError where the answer is nothing but an error.
+    """
+
+    def __init__(self, context: GroupContext, other_kind: OtherKind | None = None) -> None:
+        self.other_kind = other_kind
+        self.rebalances = ClassicRebalances(context)
+        self._context = context
+        self._groups = context.groups
+
+    def find(self, group_id: str) -> ClassicGroup | None:
+        """None if there is no such group, or it is of another kind."""
+        return self.rebalances.find(group_id)
+
+    # -- JoinGroup
+
+    def join(self, request: JoinGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
+        """Come into the group, or say so again. The answer may wait for the others."""
+        settings = self._context.settings()
+        shortest_ms, longest_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+        if not shortest_ms <= request.session_timeout_ms <= longest_ms:
+            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        found = self._groups.get(request.group_id)
+        other_kind = self._other_kind(found)
+        if other_kind is not None:
+            return other_kind.join(request, client, version, reply, now)
+        if found is not None and not isinstance(found, ClassicGroup) and not _gives_way(found):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        protocols = member_protocols(request.protocols)
+        join = _Join(request, client, version, reply, now, protocols, Outcome(replay=False))
+        group = found if isinstance(found, ClassicGroup) else self._create(found, join)
+        if not group.accepts(request.member_id, settings.group_max_size):
+            # There is room for those who came first. Its own place goes to one of them.
+            self.rebalances.leave(group, request.member_id, join.outcome)
+            join.answer(JoinGroupResponse(member_id="", error_code=ErrorCode.GROUP_MAX_SIZE_REACHED))
+            self.rebalances.complete_join_if_all_joined(group, join.outcome, now)
+            return join.outcome
+        if not group.supports(request.protocol_type, protocols):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not request.member_id:
+            self._join_new(group, join)
+        elif request.member_id in group.pending_join:
+            if request.group_instance_id is not None:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "only dynamic members are given an id to join with")
+            self._add(group, request.member_id, join)
+        else:
+            self._join_again(group, join)
+        return join.outcome
+
+    def _other_kind(self, group: Group | None) -> OtherKind | None:
+        """Whoever is to serve a member of that group in place of us; None if we do."""
+        is_other = group is not None and group.type is GroupType.CONSUMER and not group.is_empty()
+        return self.other_kind if is_other else None
+
+    def _create(self, found: Group | None, join: _Join) -> ClassicGroup:
+        """The group begins with this join, in the place of an empty one of another kind if there is one."""
+        request = join.request
+        if request.member_id:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        group = ClassicGroup(request.group_id, join.now.wall_ms)
+        if not group.supports(request.protocol_type, join.protocols):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if found is not None:
+            join.outcome.records += found.tombstones()
+        join.outcome.records.append(group.record())
+        join.outcome.failed = partial(self._creation_failed, group, found, join)
+        self._groups.put(group)
+        return group
+
+    def _creation_failed(self, group: ClassicGroup, found: Group | None, join: _Join, error: KafkaError) -> Outcome:
+        log.warning("group %s cannot be written: %s", group.group_id, error)
+        self.rebalances.cancel_timers(group)
+        group.waiting()
+        group.die()
+        if found is None:
+            self._groups.remove(group.group_id)
+        else:
+            self._groups.put(found)
+        return Outcome(answers=[(join.reply, JoinGroupResponse(error_code=error.code))])
+
+    def _join_new(self, group: ClassicGroup, join: _Join) -> None:
+        """Somebody who has no member id."""
+        request = join.request
+        instance_id = request.group_instance_id
+        prefix = join.client.client_id if instance_id is None else instance_id
+        member_id = f"{prefix}-{self._draw_id()}"
+        if instance_id is not None:
+            old_id = group.static_members.get(instance_id)
+            if old_id is None:
+                self._add(group, member_id, join)
+            else:
+                self._replace(group, group.members[old_id], member_id, join)
+        elif join.version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED:
+            # It joins again with that id. If it gives up meanwhile, no nameless member is left behind (KIP-394).
+            self.rebalances.watch_pending(group, member_id, request.session_timeout_ms, join.now)
+            join.answer(JoinGroupResponse(member_id=member_id, error_code=ErrorCode.MEMBER_ID_REQUIRED))
+        else:
+            self._add(group, member_id, join)
+
+    def _draw_id(self) -> str:
+        drawn = random_uuid(self._context.chance).hex()
+        return "-".join((drawn[:8], drawn[8:12], drawn[12:16], drawn[16:20], drawn[20:]))
+
+    def _add(self, group: ClassicGroup, member_id: str, join: _Join) -> None:
+        request = join.request
+        member = ClassicMember(
+            member_id,
+            request.group_instance_id,
+            join.client,
+            join.rebalance_timeout_ms,
+            request.session_timeout_ms,
+            join.protocols,
+            is_new=True,
+        )
+        if group.state is ClassicState.PREPARING_REBALANCE and group.previous_state is ClassicState.EMPTY:
+            group.new_member_added = True
+        group.add(member, request.protocol_type)
+        group.await_join(member, join.reply)
+        self.rebalances.watch_new(group, member, join.now)
+        self.rebalances.proceed(group, f"{member_id} joins; its reason: {join.reason}", join.outcome, join.now)
+
+    def _join_again(self, group: ClassicGroup, join: _Join) -> None:
+        """Somebody who says to be a member."""
+        request = join.request
+        member = group.check_member(request.member_id, request.group_instance_id)
+        if group.is_empty():
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        is_leader = group.leader_id == member.member_id
+        is_unchanged = member.protocols == join.protocols
+        if group.state is ClassicState.COMPLETING_REBALANCE and is_unchanged:
+            # Perhaps it missed its answer.
+            join.answer(group.join_response(member))
+        elif group.state is ClassicState.STABLE and is_unchanged and not is_leader:
+            join.answer(group.join_response(member))
+        else:
+            # A leader that joins again wants a new assignment, for reasons that may not show in its protocols.
+            self._update(group, member, join)
+            reason = f"{member.member_id} joins again; its reason: {join.reason}"
+            self.rebalances.proceed(group, reason, join.outcome, join.now)
+
+    def _update(self, group: ClassicGroup, member: ClassicMember, join: _Join) -> None:
+        """The member says anew what it is, and its JoinGroup waits."""
+        group.set_protocols(member, join.protocols)
+        member.rebalance_timeout_ms = join.rebalance_timeout_ms
+        member.session_timeout_ms = join.request.session_timeout_ms
+        # Kafka forgets the JoinGroup that was waiting. It gets an answer here, since a connection's later answers
+        # queue up behind it; its client, if it still listens, joins again.
+        superseded = JoinGroupResponse(member_id=member.member_id, error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+        group.answer_join(member, superseded, join.outcome)
+        group.await_join(member, join.reply)
+
+    # -- static members (KIP-345)
+
+    def _replace(self, group: ClassicGroup, member: ClassicMember, member_id: str, join: _Join) -> None:
+        """A static member comes again, without its member id: whoever still has that is fenced."""
+        before = _Before(
+            group.leader_id, member.member_id, member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
+        )
+        self._fence(group, member, join.outcome)
+        member.is_new = False
+        self.rebalances.rename(group, member, member_id, join.now)
+        self._update(group, member, join)
+        if group.state is not ClassicState.STABLE:
+            # In CompletingRebalance the leader may be assigning to the old id already: all begin anew.
+            reason = f"static member {member.group_instance_id} is back; its reason: {join.reason}"
+            self.rebalances.proceed(group, reason, join.outcome, join.now)
+        elif group.choose_protocol() != group.protocol_name:
+            reason = f"static member {member.group_instance_id} changes the protocol; its reason: {join.reason}"
+            self.rebalances.proceed(group, reason, join.outcome, join.now)
+        else:
+            self._keep_assignment(group, member, before, join)
+
+    @staticmethod
+    def _fence(group: ClassicGroup, member: ClassicMember, outcome: Outcome) -> None:
+        fenced = ErrorCode.FENCED_INSTANCE_ID
+        join_response = JoinGroupResponse(member_id=member.member_id, protocol_name=None, error_code=fenced)
+        group.answer_join(member, join_response, outcome)
+        group.answer_sync(member, SyncGroupResponse(error_code=fenced), outcome)
+
+    def _keep_assignment(self, group: ClassicGroup, member: ClassicMember, before: _Before, join: _Join) -> None:
+        """Nothing changes but the id: no rebalance. A leader would assign again, unless it is told not to (KIP-814) or,
+        where its version has no way to say so, is told that somebody else leads.
+        """
+        response = group.join_response(member)
+        if join.version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT:
+            response.skip_assignment = group.leader_id == member.member_id
+        else:
+            response.leader = before.leader_id or ""
+            response.members = []
+        group.answer_join(member, response, join.outcome)
+        join.outcome.records.append(group.record())
+        join.outcome.failed = partial(self._replacement_failed, group, member, before, join)
+
+    def _replacement_failed(
+        self, group: ClassicGroup, member: ClassicMember, before: _Before, join: _Join, error: KafkaError
+    ) -> Outcome:
+        log.warning("group %s: static member %s cannot be written: %s", group.group_id, member.member_id, error)
+        group.set_protocols(member, before.protocols)
+        member.rebalance_timeout_ms = before.rebalance_timeout_ms
+        member.session_timeout_ms = before.session_timeout_ms
+        self.rebalances.rename(group, member, before.member_id, join.now)
+        response = JoinGroupResponse(
+            error_code=error.code,
+            generation_id=group.generation,
+            protocol_type=group.kind,
+            protocol_name=group.protocol_name,
+            leader=before.leader_id or "",
+        )
+        others = [(reply, answer) for reply, answer in join.outcome.answers if reply is not join.reply]
+        return Outcome(answers=[*others, (join.reply, response)])
+
+    # -- SyncGroup
+
+    def sync(self, request: SyncGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
+        """Ask for one's part; the leader brings those of all. The answer may wait for the leader."""
+        found = self._groups.get(request.group_id)
+        other_kind = self._other_kind(found)
+        if other_kind is not None:
+            return other_kind.sync(request, client, version, reply, now)
+        if not isinstance(found, ClassicGroup) or found.is_empty():
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        group = found
+        member = group.check_member(request.member_id, request.group_instance_id)
+        if request.generation_id != group.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if _differs(request.protocol_type, group.kind) or _differs(request.protocol_name, group.protocol_name):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if group.state is ClassicState.PREPARING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        outcome = Outcome(replay=False)
+        self.rebalances.synced(group, member)
+        if group.state is ClassicState.STABLE:
+            outcome.answers.append((reply, group.sync_response(member)))
+            return outcome
+        # As with a JoinGroup, the one that was waiting before must not stay without an answer.
+        superseded = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+        group.answer_sync(member, superseded, outcome)
+        member.awaiting_sync = reply
+        if group.leader_id == member.member_id:
+            self._assign(group, request, outcome, now)
+        return outcome
+
+    def _assign(self, group: ClassicGroup, request: SyncGroupRequest, outcome: Outcome, now: Now) -> None:
+        """The leader's SyncGroup: the generation is written, and Stable."""
+        parts = {part.member_id: part.assignment for part in request.assignments}
+        for member in group.members.values():
+            member.assignment = parts.get(member.member_id, b"")
+        refused = list(outcome.answers)
+        self.rebalances.hand_out_assignments(group, outcome, now)
+        outcome.records.append(group.record())
+        group.move(ClassicState.STABLE, now)
+        log.info("%r: assigned by %s", group, request.member_id)
+
+        def failed(error: KafkaError) -> Outcome:
+            log.warning("%r: its assignment cannot be written: %s", group, error)
+            response = SyncGroupResponse(error_code=error.code)
+            told = [(waiting, response) for waiting, _ in outcome.answers[len(refused) :]]
+            instead = Outcome(answers=[*refused, *told])
+            self.rebalances.refuse_syncs(group, error.code, instead, now)
+            self.rebalances.prepare(group, "its assignment could not be written", instead, now)
+            return instead
+
+        outcome.failed = failed
+
+    # -- Heartbeat
+
+    def heartbeat(self, request: HeartbeatRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
+        """Say that one is there; be told whether there is a rebalance to join."""
+        found = self._groups.get(request.group_id)
+        other_kind = self._other_kind(found)
+        if other_kind is not None:
+            return other_kind.heartbeat(request, client, version, reply, now)
+        if not isinstance(found, ClassicGroup):
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        member = found.check_member(request.member_id, request.group_instance_id)
+        if request.generation_id != found.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        self.rebalances.watch(found, member, member.session_timeout_ms, now)
+        is_asked_to_join = found.state is ClassicState.PREPARING_REBALANCE
+        code = ErrorCode.REBALANCE_IN_PROGRESS if is_asked_to_join else ErrorCode.NONE
+        return Outcome(answers=[(reply, HeartbeatResponse(error_code=code))])
+
+    # -- LeaveGroup
+
+    def leave(self, request: LeaveGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
+        """Go, or have static members go by their instance ids."""
+        found = self._groups.get(request.group_id)
+        other_kind = self._other_kind(found)
+        if other_kind is not None:
+            return other_kind.leave(request, client, version, reply, now)
+        many = version >= FIRST_VERSION_WITH_MANY
+        leaving = request.members if many else [MemberIdentity(member_id=request.member_id)]
+        outcome = Outcome(replay=False)
+        group = found if isinstance(found, ClassicGroup) else None
+        results = [
+            MemberResponse(
+                member_id=who.member_id,
+                group_instance_id=who.group_instance_id,
+                error_code=ErrorCode.UNKNOWN_MEMBER_ID if group is None else self._remove(group, who, outcome),
+            )
+            for who in leaving
+        ]
+        gone = [result.member_id for result in results if result.error_code == ErrorCode.NONE]
+        if group is not None and gone:
+            if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
+                self.rebalances.prepare(group, f"{', '.join(gone)} left", outcome, now)
+            else:
+                self.rebalances.complete_join_if_all_joined(group, outcome, now)
+        others = list(outcome.answers)
+        response = LeaveGroupResponse(members=results) if many else LeaveGroupResponse(error_code=results[0].error_code)
+        outcome.answers.append((reply, response))
+        if outcome.records:
+
+            def failed(error: KafkaError) -> Outcome:
+                return Outcome(answers=[*others, (reply, LeaveGroupResponse(error_code=error.code))])
+
+            outcome.failed = failed
+        return outcome
+
+    def _remove(self, group: ClassicGroup, who: MemberIdentity, outcome: Outcome) -> ErrorCode:
+        """One of those that a LeaveGroup names goes, if it is there."""
+        member_id = who.member_id
+        if not member_id:
+            # Somebody removes a static member, of which only the instance id is known.
+            found = None if who.group_instance_id is None else group.static_members.get(who.group_instance_id)
+            if found is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            member_id = found
+        elif member_id not in group.pending_join:
+            try:
+                group.check_member(member_id, who.group_instance_id)
+            except KafkaError as error:
+                return error.code
+        log.info("group %s: %s leaves; its reason: %s", group.group_id, member_id, who.reason or "not provided")
+        self.rebalances.leave(group, member_id, outcome)
+        return ErrorCode.NONE
+
+    # -- tools
+
+    def describe(self, group: ClassicGroup) -> DescribedGroup:
+        """What DescribeGroups says; the members' bytes only of a Stable group."""
+        is_stable = group.state is ClassicState.STABLE
+        protocol_name = (group.protocol_name or "") if is_stable else ""
+        members = [
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client.client_id,
+                client_host=member.client.host,
+                member_metadata=member.metadata(protocol_name) if is_stable else b"",
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ]
+        return DescribedGroup(
+            group_id=group.group_id,
+            group_state=group.state_name(),
+            protocol_type=group.protocol_type,
+            protocol_data=protocol_name,
+            members=members,
+        )
+
+    # -- from one kind to another
+
+    def interrupt(self, group: ClassicGroup) -> list[tuple[Reply, Message]]:
+        """The group is about to become one of another kind: whoever waits is to join again."""
+        outcome = Outcome()
+        code = ErrorCode.REBALANCE_IN_PROGRESS
+        for member in group.members.values():
+            group.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=code), outcome)
+            group.answer_sync(member, SyncGroupResponse(error_code=code), outcome)
+        return outcome.answers
+
+    def adopt(self, group: ClassicGroup, now: Now) -> None:
+        """A group that was of another kind is one of these from now on; `group.record()` says so in the log."""
+        self._groups.put(group)
+        for member in group.members.values():
+            self.rebalances.watch(group, member, member.session_timeout_ms, now)
+
+    # -- the log
+
+    def replay(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
+        """A finished generation is in the log; or the group is no more."""
+        before = self.find(key.group)
+        if before is not None:
+            self.rebalances.cancel_timers(before)
+            before.die()
+        if value is not None:
+            self._groups.put(ClassicGroup.from_value(key.group, value))
+        elif before is not None:
+            self._groups.remove(key.group)
+
+    def loaded(self, now: Now) -> Outcome:
+        """All of the log has been replayed: whoever is in a group has a whole session to be heard."""
+        outcome = Outcome(replay=False)
+        max_size = self._context.settings().group_max_size
+        for group in self._groups:
+            if isinstance(group, ClassicGroup):
+                for member in group.members.values():
+                    self.rebalances.watch(group, member, member.session_timeout_ms, now)
+                if len(group.members) > max_size:
+                    self.rebalances.prepare(group, f"it has more than {max_size} members", outcome, now)
+        return outcome
+
+    def give_up(self) -> list[Reply]:
+        """The partition is led elsewhere: those who wait."""
+        replies = []
+        for group in self._groups:
+            if isinstance(group, ClassicGroup):
+                replies += group.waiting()
+                group.die()
+        return replies
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What a static member was before it came again."""
+
+    leader_id: str | None
+    """Of the group."""
+    member_id: str
+    protocols: tuple[MemberProtocol, ...]
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+
+
+def _gives_way(group: Group) -> bool:
+    """May a classic group take its place?"""
+    return group.is_empty() and group.type is not GroupType.SHARE
+
+
+def _differs(said: str | None, actual: str | None) -> bool:
+    return said is not None and actual is not None and said != actual

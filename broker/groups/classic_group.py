@@ -1,0 +1,423 @@
+"""One classic group: who is in it, in which state and generation, and what they have in common. A core.
+
+Knows no timers and decides nothing about rebalances: `classic_rebalance.py` does. What is in a `GroupMetadataValue` is
+durable; who waits for which answer is not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
+from broker.groups.classic_member import ClassicMember, MemberProtocol
+from broker.groups.classic_state import CAN_REBALANCE, MOVES, ClassicState
+from broker.groups.group import Client, Commit, GroupType
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from protocol.messages.sync_group import SyncGroupResponse
+from protocol.records.coordinator import read_int16
+from protocol.schema import decode_prefix
+
+log = logging.getLogger(__name__)
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+"""What consumers say; the only type whose members' bytes are looked into."""
+
+VALUE_VERSION = 3
+"""In which groups are written, as Kafka does: 4 only adds room for tagged fields."""
+
+
+class ClassicGroup:
+    """See `broker.groups.group.Group`. Begins Empty, in generation 0."""
+
+    def __init__(self, group_id: str, since_ms: int | None = None) -> None:
+        self.group_id = group_id
+        self.state = ClassicState.EMPTY
+        self.previous_state = ClassicState.DEAD
+        self.since_ms = since_ms
+        """Wall time of the last move; None where an old record does not tell."""
+        self.generation = 0
+        self.kind: str | None = None
+        """The protocol type: `consumer`, `connect`, … None as long as nobody has ever joined."""
+        self.protocol_name: str | None = None
+        """Of this generation."""
+        self.leader_id: str | None = None
+        """Always one of the members; None if there are none."""
+        self.members: dict[str, ClassicMember] = {}
+        self.static_members: dict[str, str] = {}
+        """Instance id to member id."""
+        self.pending_join: dict[str, None] = {}
+        """Ids that were given out, whose owners have not joined with them yet (KIP-394)."""
+        self.pending_sync: dict[str, None] = {}
+        """Members that have not sent SyncGroup in this generation."""
+        self.new_member_added = False
+        """Somebody came while the first rebalance of a group was put off."""
+        self._joined = 0
+        """How many members' JoinGroups wait."""
+        self._supporters: Counter[str] = Counter()
+        """How many members know a protocol."""
+        self._subscription: frozenset[str] | None = None
+        """Topics that the members of this generation read; None if that is not known."""
+
+    def __repr__(self) -> str:
+        return f"{self.group_id} {self.state.value} generation {self.generation} with {len(self.members)} members"
+
+    # -- from and to the log, and the bridge to other kinds
+
+    @classmethod
+    def from_parts(
+        cls, group_id: str, kind: str, generation: int, members: list[ClassicMember], now: Now
+    ) -> ClassicGroup:
+        """A Stable group of these members, who have their assignments; they agree on a protocol. For groups that were
+        of another kind.
+        """
+        group = cls(group_id, now.wall_ms)
+        group.generation = generation
+        for member in members:
+            group.add(member, kind)
+        group.state = ClassicState.STABLE
+        group.protocol_name = group.choose_protocol()
+        group._subscription = group._read_subscription()
+        return group
+
+    @classmethod
+    def from_value(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+        """What a record says: Stable if somebody was in it, else Empty."""
+        group = cls(group_id, None if value.current_state_timestamp == -1 else value.current_state_timestamp)
+        group.generation = value.generation
+        group.protocol_name = value.protocol
+        group.kind = value.protocol_type or None
+        for stored in value.members:
+            if stored.member_id in group.members:
+                log.error("group %s: its record names %s twice", group_id, stored.member_id)
+                continue
+            timeout_ms = stored.session_timeout if stored.rebalance_timeout == -1 else stored.rebalance_timeout
+            member = ClassicMember(
+                stored.member_id,
+                stored.group_instance_id,
+                Client(stored.client_id, stored.client_host),
+                timeout_ms,
+                stored.session_timeout,
+                (MemberProtocol(value.protocol or "", stored.subscription),),
+                stored.assignment,
+            )
+            group.add(member, value.protocol_type)
+        if group.members:
+            group.state = ClassicState.STABLE
+            group.protocol_name = value.protocol or ""
+            if value.leader in group.members:
+                group.leader_id = value.leader
+        group._subscription = group._read_subscription()
+        return group
+
+    def record(self) -> CoordinatorRecord:
+        """The group as it is now."""
+        protocol_name = self.protocol_name or ""
+        members = [
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client.client_id,
+                client_host=member.client.host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(protocol_name),
+                assignment=member.assignment,
+            )
+            for member in self.members.values()
+        ]
+        value = GroupMetadataValue(
+            protocol_type=self.protocol_type,
+            generation=self.generation,
+            protocol=self.protocol_name,
+            leader=self.leader_id,
+            current_state_timestamp=-1 if self.since_ms is None else self.since_ms,
+            members=members,
+        )
+        return CoordinatorRecord(GroupMetadataKey(group=self.group_id), value, VALUE_VERSION)
+
+    # -- what every kind of group is asked
+
+    @property
+    def type(self) -> GroupType:
+        return GroupType.CLASSIC
+
+    @property
+    def protocol_type(self) -> str:
+        return self.kind or ""
+
+    def state_name(self) -> str:
+        return self.state.value
+
+    def is_empty(self) -> bool:
+        return self.state is ClassicState.EMPTY
+
+    def empty_since_ms(self) -> int | None:
+        return self.since_ms if self.is_empty() and self.kind is not None else None
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """What consumers say that cannot be read may name any topic; what others say names none."""
+        return self.is_of_consumers if self._subscription is None else topic in self._subscription
+
+    def check_commit(self, commit: Commit, now: Now) -> None:
+        if self.state is ClassicState.DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if commit.generation_or_epoch < 0 and self.is_empty():
+            return
+        if commit.generation_or_epoch >= 0 or commit.member_id or commit.group_instance_id is not None:
+            member = self.check_member(commit.member_id, commit.group_instance_id)
+            if commit.generation_or_epoch != self.generation:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        elif commit.transactional:
+            # Before version 3 a TxnOffsetCommit could not say who sends it.
+            return
+        else:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if commit.transactional:
+            return
+        if self.state is ClassicState.COMPLETING_REBALANCE:
+            # The member knows the generation, so it is about to learn its assignment: it will commit again.
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        member.heard(now)
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if self.state is ClassicState.DEAD:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+
+    def check_delete(self) -> None:
+        if self.state is ClassicState.DEAD:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if not self.is_empty():
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        return [CoordinatorRecord(GroupMetadataKey(group=self.group_id), None)]
+
+    # -- state
+
+    def move(self, state: ClassicState, now: Now) -> None:
+        """Into another state, if the table allows it."""
+        assert (self.state, state) in MOVES, f"{self!r} cannot become {state.value}"
+        self.previous_state, self.state = self.state, state
+        self.since_ms = now.wall_ms
+
+    def die(self) -> None:
+        """From now on it is of no use."""
+        assert (self.state, ClassicState.DEAD) in MOVES
+        self.previous_state, self.state = self.state, ClassicState.DEAD
+
+    @property
+    def can_rebalance(self) -> bool:
+        return self.state in CAN_REBALANCE
+
+    @property
+    def is_of_consumers(self) -> bool:
+        return self.kind == CONSUMER_PROTOCOL_TYPE
+
+    def begin_generation(self, now: Now) -> None:
+        """Everybody who is to be in it has joined."""
+        self.generation += 1
+        self.protocol_name = self.choose_protocol() if self.members else None
+        self._subscription = self._read_subscription()
+        self.move(ClassicState.COMPLETING_REBALANCE if self.members else ClassicState.EMPTY, now)
+        self.pending_sync.clear()
+
+    # -- members
+
+    def add(self, member: ClassicMember, kind: str) -> None:
+        """One who is not in it, and is of the group's kind and supports its protocols; the first one decides them."""
+        assert member.member_id not in self.members
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        if not self.members:
+            self.kind = kind
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._supporters.update(member.protocol_names())
+        self.pending_join.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> None:
+        """Nothing happens if it is not in it. Whoever waits for an answer is to be answered before."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._supporters.subtract(member.protocol_names())
+            self._joined -= member.awaiting_join is not None
+            if member.group_instance_id is not None:
+                self.static_members.pop(member.group_instance_id, None)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.pending_join.pop(member_id, None)
+        self.pending_sync.pop(member_id, None)
+
+    def rename(self, member: ClassicMember, member_id: str) -> None:
+        """A static member has come again, under a new id: all else stays."""
+        assert member.group_instance_id is not None
+        old_id, member.member_id = member.member_id, member_id
+        del self.members[old_id]
+        self.members[member_id] = member
+        self.static_members[member.group_instance_id] = member_id
+        if self.leader_id == old_id:
+            self.leader_id = member_id
+        if old_id in self.pending_sync:
+            del self.pending_sync[old_id]
+            self.pending_sync[member_id] = None
+
+    def set_protocols(self, member: ClassicMember, protocols: tuple[MemberProtocol, ...]) -> None:
+        """The member says anew what it can do."""
+        self._supporters.subtract(member.protocol_names())
+        member.protocols = protocols
+        self._supporters.update(member.protocol_names())
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> ClassicMember:
+        """The member. Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        if group_instance_id is not None:
+            owner_id = self.static_members.get(group_instance_id)
+            if owner_id is not None and owner_id != member_id:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+            if owner_id is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest of its members'."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def has_all_joined(self) -> bool:
+        """Everybody waits who is in it, or was told to come."""
+        return not self.pending_join and self._joined == len(self.members)
+
+    def elect_joined_leader(self) -> bool:
+        """The leader must be one who has joined. False if nobody has."""
+        leader = None if self.leader_id is None else self.members[self.leader_id]
+        if leader is None or leader.awaiting_join is None:
+            joined = (member.member_id for member in self.members.values() if member.awaiting_join is not None)
+            chosen = next(joined, None)
+            if chosen is None:
+                return False
+            log.info("group %s: %s did not rejoin in time, %s leads", self.group_id, self.leader_id, chosen)
+            self.leader_id = chosen
+        return True
+
+    def accepts(self, member_id: str, max_size: int) -> bool:
+        """Is there room for it to join? Who has joined already counts first, so that those who come last are left out
+        when `max_size` was lowered (KIP-389).
+        """
+        member = self.members.get(member_id)
+        if self.state is ClassicState.PREPARING_REBALANCE:
+            return (member is not None and member.awaiting_join is not None) or self._joined < max_size
+        if self.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
+            return member is not None or len(self.members) < max_size
+        return True
+
+    # -- what they have in common
+
+    def supports(self, kind: str, protocols: tuple[MemberProtocol, ...]) -> bool:
+        """Could one of that kind, with these protocols, be in it?"""
+        if self.is_empty():
+            return bool(kind and protocols)
+        return kind == self.kind and any(self._supporters[protocol.name] == len(self.members) for protocol in protocols)
+
+    def choose_protocol(self) -> str:
+        """Of those that all members know, the one that most like best."""
+        candidates = [name for name, count in self._supporters.items() if count == len(self.members)]
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    @property
+    def subscription(self) -> frozenset[str] | None:
+        """Topics that the members of this generation read; None if that is not known."""
+        return self._subscription
+
+    def _read_subscription(self) -> frozenset[str] | None:
+        if not self.is_of_consumers:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol_name is None:
+            return None
+        topics: set[str] = set()
+        try:
+            for member in self.members.values():
+                topics.update(subscribed_topics(member.metadata(self.protocol_name)))
+        except MalformedMessage as error:
+            log.warning("group %s: what %s says it reads is not known: %s", self.group_id, member.member_id, error)
+            return None
+        return frozenset(topics)
+
+    # -- answers
+
+    def join_response(self, member: ClassicMember) -> JoinGroupResponse:
+        """What the member is told of this generation: the leader, who is in it."""
+        is_leader = member.member_id == self.leader_id
+        return JoinGroupResponse(
+            generation_id=self.generation,
+            protocol_type=self.kind,
+            protocol_name=self.protocol_name,
+            leader=self.leader_id or "",
+            member_id=member.member_id,
+            members=self._roster() if is_leader else [],
+        )
+
+    def _roster(self) -> list[JoinGroupResponseMember]:
+        protocol_name = self.protocol_name or ""
+        return [
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata(protocol_name),
+            )
+            for member in self.members.values()
+        ]
+
+    def sync_response(self, member: ClassicMember) -> SyncGroupResponse:
+        """The member's part."""
+        return SyncGroupResponse(
+            protocol_type=self.kind, protocol_name=self.protocol_name, assignment=member.assignment
+        )
+
+    def await_join(self, member: ClassicMember, reply: Reply) -> None:
+        """Its JoinGroup waits; no other of it does."""
+        assert member.awaiting_join is None
+        member.awaiting_join = reply
+        self._joined += 1
+
+    def answer_join(self, member: ClassicMember, response: JoinGroupResponse, outcome: Outcome) -> None:
+        """If its JoinGroup waits, this is the answer."""
+        if member.awaiting_join is not None:
+            outcome.answers.append((member.awaiting_join, response))
+            member.awaiting_join = None
+            self._joined -= 1
+
+    def answer_sync(self, member: ClassicMember, response: SyncGroupResponse, outcome: Outcome) -> bool:
+        """If its SyncGroup waits, this is the answer. Tells whether it did."""
+        if member.awaiting_sync is None:
+            return False
+        outcome.answers.append((member.awaiting_sync, response))
+        member.awaiting_sync = None
+        return True
+
+    def waiting(self) -> list[Reply]:
+        """Everybody who waits; they are forgotten."""
+        replies = []
+        for member in self.members.values():
+            replies += [reply for reply in (member.awaiting_join, member.awaiting_sync) if reply is not None]
+            member.awaiting_join = member.awaiting_sync = None
+        self._joined = 0
+        return replies
+
+
+def subscribed_topics(metadata: bytes) -> list[str]:
+    """The topics in a consumer's subscription, of whatever version: all begin as version 0 does. Raises
+    MalformedMessage.
+    """
+    read_int16(metadata)
+    subscription, _ = decode_prefix(ConsumerProtocolSubscription, memoryview(metadata), 2, 0)
+    return subscription.topics

@@ -1,0 +1,272 @@
+"""How classic groups get from one generation to the next, and which timers hold members to it. A core.
+
+A rebalance begins with `prepare`: JoinGroups are collected until all have come or the rebalance timeout is over
+(`complete_join`). Then all have to send SyncGroup within that time again; the leader's ends the rebalance. A member
+that is silent for its session is out. Knows no requests but those that wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from broker.coordinator.outcome import Now, Outcome
+from broker.groups.classic_group import ClassicGroup
+from broker.groups.classic_member import ClassicMember
+from broker.groups.classic_state import ClassicState
+from broker.groups.group import GroupContext
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.join_group import JoinGroupResponse
+from protocol.messages.sync_group import SyncGroupResponse
+
+log = logging.getLogger(__name__)
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+"""A new member cannot be told from one that hung up and came again: so long may its first JoinGroup wait."""
+
+
+class ClassicRebalances:
+    """What drives the classic groups of one partition from state to state.
+
+    Methods that take an `Outcome` add to it what is to be written and answered.
+    """
+
+    def __init__(self, context: GroupContext) -> None:
+        self._context = context
+        self._timers = context.timers
+
+    def find(self, group_id: str) -> ClassicGroup | None:
+        group = self._context.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    # -- from generation to generation
+
+    def proceed(self, group: ClassicGroup, reason: str, outcome: Outcome, now: Now) -> None:
+        """Something changed that asks for a rebalance; or one is under way, which may now be complete."""
+        if group.can_rebalance:
+            self.prepare(group, reason, outcome, now)
+        else:
+            self.complete_join_if_all_joined(group, outcome, now)
+
+    def prepare(self, group: ClassicGroup, reason: str, outcome: Outcome, now: Now) -> None:
+        """A rebalance begins."""
+        if group.state is ClassicState.COMPLETING_REBALANCE:
+            self.refuse_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, outcome, now)
+        group.pending_sync.clear()
+        self._timers.cancel(_sync_key(group.group_id))
+        is_first = group.is_empty()
+        group.move(ClassicState.PREPARING_REBALANCE, now)
+        log.info("%r rebalances: %s", group, reason)
+        if is_first:
+            # Others are probably about to start, too: better to wait a little than to rebalance for each (KIP-134).
+            group.new_member_added = False
+            delay_ms = self._initial_delay_ms()
+            self._put_off(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0), now)
+        elif group.has_all_joined():
+            self.complete_join(group, outcome, now)
+        else:
+            self._schedule_join_end(group, now)
+
+    def _initial_delay_ms(self) -> int:
+        return self._context.settings().group_initial_rebalance_delay_ms
+
+    def _put_off(self, group: ClassicGroup, delay_ms: int, remaining_ms: int, now: Now) -> None:
+        operation = partial(self._end_delay, group.group_id, delay_ms, remaining_ms)
+        self._timers.schedule(_join_key(group.group_id), now.monotonic_ms + delay_ms, operation)
+
+    def _end_delay(self, group_id: str, delay_ms: int, remaining_ms: int, now: Now) -> Outcome:
+        """Timer: no longer than the rebalance timeout in all, a group's first rebalance waits on while members come."""
+        outcome = Outcome(replay=False)
+        group = self.find(group_id)
+        if group is None or group.state is not ClassicState.PREPARING_REBALANCE:
+            return outcome
+        if group.new_member_added and remaining_ms > 0:
+            group.new_member_added = False
+            next_delay_ms = min(self._initial_delay_ms(), remaining_ms)
+            self._put_off(group, next_delay_ms, max(remaining_ms - delay_ms, 0), now)
+        else:
+            self.complete_join(group, outcome, now)
+        return outcome
+
+    def _schedule_join_end(self, group: ClassicGroup, now: Now) -> None:
+        deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
+        self._timers.schedule(_join_key(group.group_id), deadline_ms, partial(self._end_join, group.group_id))
+
+    def _end_join(self, group_id: str, now: Now) -> Outcome:
+        """Timer: who has not joined by now is out."""
+        outcome = Outcome(replay=False)
+        group = self.find(group_id)
+        if group is not None and group.state is ClassicState.PREPARING_REBALANCE:
+            self.complete_join(group, outcome, now)
+        return outcome
+
+    def complete_join_if_all_joined(self, group: ClassicGroup, outcome: Outcome, now: Now) -> None:
+        """The first rebalance of a group is not hurried: its delay is over when its timer says so."""
+        if (
+            group.state is ClassicState.PREPARING_REBALANCE
+            and group.previous_state is not ClassicState.EMPTY
+            and group.has_all_joined()
+        ):
+            self.complete_join(group, outcome, now)
+
+    def complete_join(self, group: ClassicGroup, outcome: Outcome, now: Now) -> None:
+        """The next generation begins with those who have joined, and with static members who may come yet."""
+        self._timers.cancel(_join_key(group.group_id))
+        late = [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]
+        for member in late:
+            log.info("group %s: %s did not rejoin in time and is removed", group.group_id, member.member_id)
+            self.forget(group, member.member_id)
+        if not group.elect_joined_leader() and group.members:
+            log.info("group %s: nobody rejoined; waits for its static members' sessions to end", group.group_id)
+            self._schedule_join_end(group, now)
+            return
+        group.begin_generation(now)
+        if group.is_empty():
+            log.info("%r: nobody is left", group)
+            outcome.records.append(group.record())
+            outcome.failed = partial(_empty_not_written, group, outcome)
+            return
+        log.info("%r joined: protocol %s, leader %s", group, group.protocol_name, group.leader_id)
+        for member in group.members.values():
+            group.answer_join(member, group.join_response(member), outcome)
+            member.is_new = False
+            self.watch(group, member, member.session_timeout_ms, now)
+            group.pending_sync[member.member_id] = None
+        deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
+        operation = partial(self._end_sync, group.group_id, group.generation)
+        self._timers.schedule(_sync_key(group.group_id), deadline_ms, operation)
+
+    # -- syncing
+
+    def synced(self, group: ClassicGroup, member: ClassicMember) -> None:
+        """The member has sent its SyncGroup."""
+        group.pending_sync.pop(member.member_id, None)
+        if not group.pending_sync:
+            self._timers.cancel(_sync_key(group.group_id))
+
+    def _end_sync(self, group_id: str, generation: int, now: Now) -> Outcome:
+        """Timer: who has not sent SyncGroup by now is out."""
+        outcome = Outcome(replay=False)
+        group = self.find(group_id)
+        if group is None or group.generation != generation or not group.pending_sync:
+            return outcome
+        silent = list(group.pending_sync)
+        for member_id in silent:
+            self.forget(group, member_id)
+        self.prepare(group, f"{', '.join(silent)} did not sync in time", outcome, now)
+        return outcome
+
+    def hand_out_assignments(self, group: ClassicGroup, outcome: Outcome, now: Now) -> None:
+        """The leader has told: whoever waits gets its part."""
+        for member in group.members.values():
+            if group.answer_sync(member, group.sync_response(member), outcome):
+                self.watch(group, member, member.session_timeout_ms, now)
+
+    def refuse_syncs(self, group: ClassicGroup, code: ErrorCode, outcome: Outcome, now: Now) -> None:
+        """There will be no assignment in this generation."""
+        for member in group.members.values():
+            member.assignment = b""
+            if group.answer_sync(member, SyncGroupResponse(error_code=code), outcome):
+                self.watch(group, member, member.session_timeout_ms, now)
+
+    # -- sessions
+
+    def watch(self, group: ClassicGroup, member: ClassicMember, timeout_ms: int, now: Now) -> None:
+        """The member was heard, and must be heard again within that time.
+
+        A heartbeat only moves the member's own deadline on: the timer finds out when it is due. So it must never be
+        due later than that deadline.
+        """
+        member.session_deadline_ms = now.monotonic_ms + timeout_ms
+        due_ms = self._timers.deadline_ms(session_key(group.group_id, member.member_id))
+        if due_ms is None or due_ms > member.session_deadline_ms:
+            self._schedule_session_end(group.group_id, member.member_id, member.session_deadline_ms)
+
+    def watch_new(self, group: ClassicGroup, member: ClassicMember, now: Now) -> None:
+        """It cannot send heartbeats before its JoinGroup is answered, but that does not wait for ever."""
+        self.watch(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS, now)
+
+    def watch_pending(self, group: ClassicGroup, member_id: str, timeout_ms: int, now: Now) -> None:
+        """Who was given this id must join within that time."""
+        group.pending_join[member_id] = None
+        self._schedule_session_end(group.group_id, member_id, now.monotonic_ms + timeout_ms)
+
+    def _schedule_session_end(self, group_id: str, member_id: str, deadline_ms: int) -> None:
+        operation = partial(self._end_session, group_id, member_id)
+        self._timers.schedule(session_key(group_id, member_id), deadline_ms, operation)
+
+    def _end_session(self, group_id: str, member_id: str, now: Now) -> Outcome:
+        """Timer: is the member silent?"""
+        outcome = Outcome(replay=False)
+        group = self.find(group_id)
+        if group is None:
+            return outcome
+        member = group.members.get(member_id)
+        if member is None:
+            if member_id in group.pending_join:
+                log.info("group %s: %s was told to join and did not", group_id, member_id)
+                self.forget(group, member_id)
+                self._complete_join_without(group, outcome, now)
+        elif member.is_excused():
+            self._schedule_session_end(group_id, member_id, now.monotonic_ms + member.session_timeout_ms)
+        elif member.session_deadline_ms > now.monotonic_ms:
+            self._schedule_session_end(group_id, member_id, member.session_deadline_ms)
+        else:
+            log.info("group %s: the session of %s is over", group_id, member_id)
+            self.leave(group, member_id, outcome)
+            if group.state is ClassicState.PREPARING_REBALANCE:
+                self._complete_join_without(group, outcome, now)
+            else:
+                self.prepare(group, f"the session of {member_id} is over", outcome, now)
+        return outcome
+
+    def _complete_join_without(self, group: ClassicGroup, outcome: Outcome, now: Now) -> None:
+        """It was the last that was waited for."""
+        if group.state is ClassicState.PREPARING_REBALANCE and group.has_all_joined():
+            self.complete_join(group, outcome, now)
+
+    def rename(self, group: ClassicGroup, member: ClassicMember, member_id: str, now: Now) -> None:
+        """A static member goes by another id from now on."""
+        self._timers.cancel(session_key(group.group_id, member.member_id))
+        group.rename(member, member_id)
+        self.watch(group, member, member.session_timeout_ms, now)
+
+    def leave(self, group: ClassicGroup, member_id: str, outcome: Outcome) -> None:
+        """Out of the group; what it waits for is answered: it may come again, as a new member."""
+        member = group.members.get(member_id)
+        if member is not None:
+            gone = ErrorCode.UNKNOWN_MEMBER_ID
+            group.answer_join(member, JoinGroupResponse(member_id="", error_code=gone), outcome)
+            group.answer_sync(member, SyncGroupResponse(error_code=gone), outcome)
+        self.forget(group, member_id)
+
+    def forget(self, group: ClassicGroup, member_id: str) -> None:
+        """Out of the group, with its timer; nobody waits."""
+        self._timers.cancel(session_key(group.group_id, member_id))
+        group.remove(member_id)
+
+    def cancel_timers(self, group: ClassicGroup) -> None:
+        """The group is no more."""
+        self._timers.cancel(_join_key(group.group_id))
+        self._timers.cancel(_sync_key(group.group_id))
+        for member_id in [*group.members, *group.pending_join]:
+            self._timers.cancel(session_key(group.group_id, member_id))
+
+
+def session_key(group_id: str, member_id: str) -> tuple[str, str, str]:
+    """Key of the timer of a member's session."""
+    return ("classic session", group_id, member_id)
+
+
+def _join_key(group_id: str) -> tuple[str, str]:
+    return ("classic join", group_id)
+
+
+def _sync_key(group_id: str) -> tuple[str, str]:
+    return ("classic sync", group_id)
+
+
+def _empty_not_written(group: ClassicGroup, outcome: Outcome, error: KafkaError) -> Outcome:
+    # If this broker fails now, the generation before is loaded again, and its members' sessions end there: no harm.
+    log.warning("%r cannot be written as empty: %s", group, error)
+    return Outcome(answers=outcome.answers)
