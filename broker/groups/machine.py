@@ -14,7 +14,7 @@ from broker.groups.modern import ConsumerGroups
 from broker.groups.offsets import Offsets
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import consumer_group_describe, delete_groups, list_groups
+from protocol.messages import consumer_group_describe, delete_groups, describe_groups, list_groups
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.group_log import (
     LegacyOffsetCommitKey,
@@ -23,6 +23,9 @@ from protocol.messages.group_log import (
     OffsetCommitValue,
 )
 from protocol.schema import Message
+
+FIRST_VERSION_WITH_GROUP_NOT_FOUND = 6
+"""Of DescribeGroups."""
 
 CONSUMER_GROUP_RECORDS = frozenset({3, 4, 5, 6, 7, 8, 16})
 """Types of records (`API_KEY` of the keys in `protocol.messages.group_log`)."""
@@ -106,6 +109,20 @@ class GroupMachine:
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,
                 error_message=_not_there(group, group_id, "consumer"),
             )
+        return Outcome(answers=[(reply, described)])
+
+    def describe_classic(self, group_id: str, version: int, reply: Reply, now: Now) -> Outcome:
+        """DescribeGroups; answers with its `DescribedGroup`. What is not there is dead; since version 6 that is an
+        error, too (KIP-1043).
+        """
+        group = self.offsets.group(group_id)
+        if group is None or group.type is not GroupType.CLASSIC:
+            described = describe_groups.DescribedGroup(group_id=group_id, group_state="Dead")
+            if version >= FIRST_VERSION_WITH_GROUP_NOT_FOUND:
+                described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                described.error_message = _not_there(group, group_id, "classic")
+        else:
+            described = describe_groups.DescribedGroup(group_id=group_id, group_state=group.state_name())
         return Outcome(answers=[(reply, described)])
 
     def delete(self, group_id: str, reply: Reply, now: Now) -> Outcome:
