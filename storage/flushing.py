@@ -125,6 +125,9 @@ class Flusher:
             work.files += self._pending[0].files
         for segment in [*self.rolled, active] if active is not None else self.rolled:
             work.files += [file for file in segment.files_to_sync() if file not in work.files]
+            if segment.aborted.name_is_new:
+                segment.aborted.name_is_new = False
+                self._new_names += 1
         work.snapshots = list(self._snapshots.unsynced)
         work.epochs = self._epochs.entries() if self._epochs.dirty else None
         work.syncs_directory = self._new_names > 0

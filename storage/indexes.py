@@ -49,7 +49,7 @@ class TimestampOffset(NamedTuple):
     """The last offset of the batch that holds it."""
 
 
-class _Index:
+class EntryFile:
     """Entries of a fixed size in an append-only file, its tail kept in memory."""
 
     __slots__ = (
@@ -264,7 +264,7 @@ class _Index:
         return data + self._tail[: (high + 1 - from_file) * size]
 
 
-class OffsetIndex(_Index):
+class OffsetIndex(EntryFile):
     """Where to begin to look for an offset. 8 bytes an entry."""
 
     __slots__ = ("last_offset",)
@@ -315,7 +315,7 @@ class OffsetIndex(_Index):
         self.truncate_to_entries(self._floor(_INT32, 0, offset - self.base_offset - 1) + 1)
 
 
-class TimeIndex(_Index):
+class TimeIndex(EntryFile):
     """From which offset on records may be as late as a timestamp. 12 bytes an entry; both fields grow."""
 
     __slots__ = ("last_entry",)

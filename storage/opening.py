@@ -84,6 +84,7 @@ class OpenLog:
             recovery_point=directory.recovery_points.get(key, 0),
             clean_shutdown=directory.was_clean,
             log_start_offset=directory.log_start_offsets.get(key, 0),
+            high_watermark=directory.high_watermarks.get(key),
             producer_state=self.producer_state,
         )
         log.set_high_watermark(directory.high_watermarks.get(key, 0))

@@ -1,5 +1,5 @@
-"""Keeps the producer states of one log in step with its batches, and their snapshots in step with its
-segments.
+"""Keeps the producer states of one log in step with its batches, and their snapshots and the transaction indexes
+in step with its segments.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from collections.abc import Sequence
 
 from protocol.records.batch import NO_TIMESTAMP, BatchHeader
 from protocol.records.control import read_end_txn
+from storage.aborted import AbortedIndex, AbortedTransaction
 from storage.producers import (
+    NO_WARRANT,
     CompletedTransaction,
     CorruptSnapshot,
     ProducerStates,
     SequencedBatch,
+    Warrant,
     decode_snapshot,
     encode_snapshot,
 )
@@ -36,7 +39,10 @@ class ProducerTracker:
         self._snapshots = snapshots
 
     def check(
-        self, buffer: bytearray | memoryview, batches: Sequence[tuple[int, BatchHeader]]
+        self,
+        buffer: bytearray | memoryview,
+        batches: Sequence[tuple[int, BatchHeader]],
+        warrant: Warrant = NO_WARRANT,
     ) -> SequencedBatch | None:
         """May a leader append these? Gives the batch that one of them repeats. Raises as `ProducerStates`."""
         states = self.states
@@ -47,9 +53,9 @@ class ProducerTracker:
             if header.is_control:
                 marker = read_end_txn(buffer, position)
                 if marker is not None:
-                    states.check_marker(header, marker)
+                    states.check_marker(header, marker, warrant.transaction_version)
                 continue
-            repeated = states.check(header, before.get(header.producer_id))
+            repeated = states.check(header, before.get(header.producer_id), warrant.verification)
             if repeated is not None:
                 return repeated
             before[header.producer_id] = header
@@ -59,68 +65,107 @@ class ProducerTracker:
         self,
         buffer: bytes | bytearray | memoryview,
         batches: Sequence[tuple[int, BatchHeader]],
+        aborted: AbortedIndex,
         first_offset: int | None = None,
         append_time: int = NO_TIMESTAMP,
     ) -> None:
-        """These are in the log now: numbered from `first_offset` on, or as their heads say without it."""
+        """These are in the segment of `aborted` now: numbered from `first_offset` on, or as their heads say without
+        it.
+        """
         states = self.states
         for position, header in batches:
             offset = header.base_offset if first_offset is None else first_offset
             if header.producer_id >= 0:
-                self._apply(buffer, position, header, offset, append_time)
+                if header.is_control:
+                    self._transaction_ended(self._apply_marker(buffer, position, header, offset), aborted)
+                else:
+                    self.states.apply(header, offset, append_time if append_time >= 0 else header.max_timestamp)
             states.end_offset = offset + header.last_offset_delta + 1
             if first_offset is not None:
                 first_offset = states.end_offset
 
-    def _apply(
-        self,
-        buffer: bytes | bytearray | memoryview,
-        position: int,
-        header: BatchHeader,
-        offset: int,
-        append_time: int,
-    ) -> None:
-        if not header.is_control:
-            self.states.apply(header, offset, append_time if append_time >= 0 else header.max_timestamp)
-            return
+    def _apply_marker(
+        self, buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader, offset: int
+    ) -> CompletedTransaction | None:
         marker = read_end_txn(buffer, position)
-        if marker is not None:
-            self._transaction_ended(self.states.apply_marker(header, marker, offset))
+        return self.states.apply_marker(header, marker, offset) if marker is not None else None
 
-    def _transaction_ended(self, completed: CompletedTransaction | None) -> None:
-        """Where a transaction index would learn of the aborted ones."""
+    def _transaction_ended(self, completed: CompletedTransaction | None, aborted: AbortedIndex) -> None:
+        if completed is not None and completed.aborted:
+            producer_id, first_offset, last_offset, _ = completed
+            last_stable_offset = self.states.last_stable_offset_after(completed)
+            aborted.append(AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset))
 
     def take_snapshot(self, offset: int) -> None:
         """Of the state at `offset`, the log's end; once is enough."""
         if offset not in self._snapshots.offsets:
             self._snapshots.write(offset, encode_snapshot(self.states.entries.values()))
 
-    def rebuild(self, segments: Sequence[Segment], log_end_offset: int, now_ms: int) -> None:
-        """From the newest snapshot that can be read, and the batches after it."""
-        states = self.states
-        self._snapshots.remove_after(log_end_offset)
-        states.clear(0)
-        while self._snapshots.offsets:
-            offset = self._snapshots.offsets[-1]
-            try:
-                states.load(decode_snapshot(self._snapshots.read(offset)), offset, now_ms)
-                break
-            except CorruptSnapshot as error:
-                _log.warning("producer snapshot at offset %d: %s: removed", offset, error)
-                self._snapshots.remove([offset])
-        offset = max(states.end_offset, segments[0].base_offset)
-        if offset < log_end_offset:
-            bases = [segment.base_offset for segment in segments]
-            for segment in segments[max(bisect_right(bases, offset) - 1, 0) :]:
-                self._replay(segment, offset)
-        states.end_offset = log_end_offset
+    def rebuild(
+        self, segments: Sequence[Segment], log_end_offset: int, now_ms: int, high_watermark: int | None = None
+    ) -> Sequence[Segment]:
+        """From the newest snapshot that can be read, and the batches after it. Gives the segments whose transaction
+        index was stale, and is made anew.
 
-    def _replay(self, segment: Segment, from_offset: int) -> None:
-        for position, header in segment.headers(segment.position_of(from_offset), _REPLAY_BYTES):
-            if header.has_producer_id:
-                # Only of a marker more than the head is needed.
-                data = segment.log_file().pread(header.size_bytes, position) if header.is_control else b""
-                self._apply(data, 0, header, header.base_offset, NO_TIMESTAMP)
+        A snapshot does not know the transactions that ended shortly before it. So none is used that would hide one
+        whose marker is not below `high_watermark`.
+        """
+        self._snapshots.remove_after(log_end_offset)
+        stale = [segment for segment in segments if segment.aborted.is_stale]
+        if stale:
+            self._restore(stale[0].base_offset, now_ms)
+            self._replay(segments, stale[-1])
+        if not stale or stale[-1] is not segments[-1]:
+            self._restore(self._latest_usable(segments, log_end_offset, high_watermark), now_ms)
+            self._replay(segments, segments[-1])
+        self.states.end_offset = log_end_offset
+        return stale
+
+    def _restore(self, offset: int, now_ms: int) -> None:
+        """Be as at `offset`, or at the next lower that there is a snapshot of."""
+        self.states.clear(0)
+        for taken in [known for known in reversed(self._snapshots.offsets) if known <= offset]:
+            try:
+                self.states.load(decode_snapshot(self._snapshots.read(taken)), taken, now_ms)
+                return
+            except CorruptSnapshot as error:
+                _log.warning("producer snapshot at offset %d: %s: removed", taken, error)
+                self._snapshots.remove([taken])
+
+    def _latest_usable(self, segments: Sequence[Segment], log_end_offset: int, high_watermark: int | None) -> int:
+        """Up to which offset a snapshot may be."""
+        newest = self._snapshots.offsets[-1] if self._snapshots.offsets else 0
+        if high_watermark is None or newest <= high_watermark:
+            return log_end_offset
+        for segment in _from(segments, high_watermark):
+            for _, header in segment.headers(segment.position_of(high_watermark), _REPLAY_BYTES):
+                if header.base_offset >= newest:
+                    return log_end_offset
+                if header.is_control and header.base_offset >= high_watermark:
+                    return high_watermark
+        return log_end_offset
+
+    def _replay(self, segments: Sequence[Segment], last: Segment) -> None:
+        """The batches after the state, to the end of `last`."""
+        offset = self.states.end_offset
+        for segment in _from(segments, offset):
+            for position, header in segment.headers(segment.position_of(offset), _REPLAY_BYTES):
+                if not header.has_producer_id:
+                    continue
+                if header.is_control:
+                    # Only of a marker more than the head is needed.
+                    data = segment.log_file().pread(header.size_bytes, position)
+                    completed = self._apply_marker(data, 0, header, header.base_offset)
+                    if segment.aborted.is_stale:
+                        self._transaction_ended(completed, segment.aborted)
+                else:
+                    self.states.apply(header, header.base_offset, header.max_timestamp)
+            if segment.aborted.is_stale:
+                segment.aborted.is_stale = False
+                if segment is not segments[-1]:
+                    segment.aborted.seal()
+            if segment is last:
+                return
 
     def forget_all(self, offset: int) -> None:
         """The log was emptied and goes on at `offset`."""
@@ -131,3 +176,8 @@ class ProducerTracker:
         """From the front of the log: nobody will recover from their snapshots."""
         gone = {segment.base_offset for segment in segments}
         self._snapshots.remove([offset for offset in self._snapshots.offsets if offset in gone])
+
+
+def _from(segments: Sequence[Segment], offset: int) -> Sequence[Segment]:
+    """The segment that holds `offset`, or the first, and those after it."""
+    return segments[max(bisect_right([segment.base_offset for segment in segments], offset) - 1, 0) :]

@@ -40,12 +40,15 @@ class CorruptSnapshot(Exception):
     """These bytes are no producer snapshot. The state can be rebuilt from the log."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ProducerStateConfig:
-    """Broker settings that producer state goes by."""
+    """Broker settings that producer state goes by; all logs of a node share it, and it may change at any time."""
 
     expiration_ms: int = 86_400_000
     """`producer.id.expiration.ms`: how long a producer without an open transaction is remembered."""
+    requires_verification: bool = False
+    """`transaction.partition.verification.enable`: the first batch of a transaction is taken only with a
+    `Verification` (KIP-890)."""
 
 
 class SequencedBatch(NamedTuple):
@@ -66,6 +69,46 @@ class CompletedTransaction(NamedTuple):
     last_offset: int
     """Of the marker."""
     aborted: bool
+
+
+@dataclass(slots=True, eq=False)
+class Verification:
+    """The coordinator of a transaction is being asked whether the transaction is open and has this partition.
+
+    Who holds the one that `ProducerStates.begin_verification` gave may append the first batch, unless a marker came
+    in between: then the answer is of a transaction that is over, and this object is not the state's any more. It
+    is kept from a retry to the next, so that a later batch cannot take the place of an earlier one.
+    """
+
+    since_ms: int
+    lowest_sequence: int
+    epoch: int
+    supports_epoch_bump: bool
+    """The client speaks for transaction.version 2: each transaction has an epoch and begins at sequence 0."""
+
+    def asked_for(self, epoch: int, sequence: int) -> None:
+        """One more batch needs it."""
+        if epoch > self.epoch:
+            self.epoch, self.lowest_sequence = epoch, sequence
+        elif epoch == self.epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
+
+
+class Warrant(NamedTuple):
+    """By what right a leader appends for a transaction."""
+
+    verification: Verification | None = None
+    """Of a data batch that begins one."""
+    transaction_version: int = 0
+    """Of a marker: `transaction.version` as its coordinator goes by."""
+
+
+NO_WARRANT = Warrant()
+
+LAST_EPOCH = 0x7FFF
+
+BUMPS_EPOCHS = 2
+"""The `transaction.version` from which on every transaction has an epoch of its own (KIP-890)."""
 
 
 class ProducerEntry:
@@ -94,6 +137,10 @@ class ProducerEntry:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    def in_transaction(self, epoch: int) -> bool:
+        """Whether the transaction of this epoch is open."""
+        return self.transaction_first_offset >= 0 and self.epoch == epoch
+
     def move_to_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
             self.epoch = epoch
@@ -109,7 +156,15 @@ class ProducerEntry:
 class ProducerStates:
     """All producers of one log, as of `end_offset`."""
 
-    __slots__ = ("_ongoing", "_unreplicated", "config", "end_offset", "entries", "first_unstable_offset")
+    __slots__ = (
+        "_ongoing",
+        "_unreplicated",
+        "config",
+        "end_offset",
+        "entries",
+        "first_unstable_offset",
+        "verifications",
+    )
 
     def __init__(self, config: ProducerStateConfig) -> None:
         self.config = config
@@ -122,10 +177,14 @@ class ProducerStates:
         """First to last offset of the transactions whose marker the high watermark has not passed."""
         self.first_unstable_offset = NO_OFFSET
         """Where the first transaction begins that is open or not yet replicated; -1 if there is none."""
+        self.verifications: dict[int, Verification] = {}
+        """By producer id: transactions that are about to begin here. Not durable."""
 
     # -- before an append
 
-    def check(self, header: BatchHeader, before: BatchHeader | None = None) -> SequencedBatch | None:
+    def check(
+        self, header: BatchHeader, before: BatchHeader | None = None, verification: Verification | None = None
+    ) -> SequencedBatch | None:
         """May a leader append this data batch? Gives the batch it repeats, if it is a repetition.
 
         `before` is the batch of the same producer that precedes it in the same request. Raises KafkaError:
@@ -133,27 +192,31 @@ class ProducerStates:
         come from a coordinator and are not checked for them.
         """
         entry = self.entries.get(header.producer_id)
+        epoch, sequence = header.producer_epoch, header.base_sequence
         if entry is None:
+            if header.is_transactional and before is None:
+                self._check_begins(header, None, verification)
             if before is not None:
                 self._check_continues(header, before.producer_epoch, before.last_sequence)
             return None
-        epoch, sequence = header.producer_epoch, header.base_sequence
         if epoch < entry.epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"producer {header.producer_id} has epoch {entry.epoch}, the batch comes from epoch {epoch}",
             )
+        follows = epoch != entry.epoch or sequence == (entry.last_sequence + 1) & MAX_INT32
+        if not follows and before is None and sequence != NO_SEQUENCE:
+            repeated = self._repeated(entry, header)
+            if repeated is not None:
+                return repeated
+        if header.is_transactional and before is None and not entry.in_transaction(epoch):
+            self._check_begins(header, entry, verification)
         if sequence != NO_SEQUENCE:
             if before is not None:
                 self._check_continues(header, before.producer_epoch, before.last_sequence)
-            elif epoch == entry.epoch:
-                last_sequence = entry.last_sequence
-                if sequence != (last_sequence + 1) & MAX_INT32:
-                    repeated = self._repeated(entry, header)
-                    if repeated is not None:
-                        return repeated
-                    raise self._out_of_order(header, last_sequence)
-            elif sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:
+            elif not follows:
+                raise self._out_of_order(header, entry.last_sequence)
+            elif epoch != entry.epoch and sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:
                 raise self._out_of_order(header, NO_SEQUENCE)
         if entry.transaction_first_offset >= 0 and not header.is_transactional:
             raise KafkaError(
@@ -161,6 +224,25 @@ class ProducerStates:
                 f"producer {header.producer_id} has a transaction open, the batch is in none",
             )
         return None
+
+    def _check_begins(
+        self, header: BatchHeader, entry: ProducerEntry | None, verification: Verification | None
+    ) -> None:
+        """May this batch begin a transaction?"""
+        known = self.verifications.get(header.producer_id)
+        if self.config.requires_verification and (verification is None or verification is not known):
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id}: the batch is not part of an ongoing transaction",
+            )
+        sequence = header.base_sequence
+        if known is None or sequence == NO_SEQUENCE:
+            return
+        if known.supports_epoch_bump and sequence != 0 and (entry is None or not entry.batches):
+            raise self._out_of_order(header, NO_SEQUENCE)
+        if sequence > known.lowest_sequence:
+            # The batch before it was refused and will come again.
+            raise self._out_of_order(header, known.lowest_sequence - 1)
 
     def _repeated(self, entry: ProducerEntry, header: BatchHeader) -> SequencedBatch | None:
         first, last = header.base_sequence, header.last_sequence
@@ -180,17 +262,48 @@ class ProducerStates:
             f"does not follow {last_sequence}",
         )
 
-    def check_marker(self, header: BatchHeader, marker: EndTxn) -> None:
+    def begin_verification(
+        self, header: BatchHeader, now_ms: int, *, supports_epoch_bump: bool
+    ) -> Verification | None:
+        """What has to be verified before this transactional batch may be appended; None if its transaction has
+        begun here already. Raises KafkaError with INVALID_PRODUCER_EPOCH.
+        """
+        producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
+        entry = self.entries.get(producer_id)
+        if entry is not None:
+            if epoch < entry.epoch:
+                raise KafkaError(
+                    ErrorCode.INVALID_PRODUCER_EPOCH,
+                    f"producer {producer_id} has epoch {entry.epoch}, the batch comes from epoch {epoch}",
+                )
+            if entry.in_transaction(epoch):
+                return None
+        known = self.verifications.get(producer_id)
+        if known is None:
+            known = self.verifications[producer_id] = Verification(now_ms, sequence, epoch, supports_epoch_bump)
+        else:
+            known.asked_for(epoch, sequence)
+        return known
+
+    def check_marker(self, header: BatchHeader, marker: EndTxn, transaction_version: int = 0) -> None:
         """May a leader append this transaction marker? INVALID_PRODUCER_EPOCH,
         TRANSACTION_COORDINATOR_FENCED.
+
+        From transaction.version 2 on the epoch of a marker is that of the transaction plus one; the same epoch is
+        let through if it can be a repetition, or cannot be raised any more.
         """
         entry = self.entries.get(header.producer_id)
         if entry is None:
             return
-        if header.producer_epoch < entry.epoch:
+        epoch = header.producer_epoch
+        is_old = epoch < entry.epoch
+        if epoch == entry.epoch and transaction_version >= BUMPS_EPOCHS:
+            is_old = entry.transaction_first_offset >= 0 and epoch != LAST_EPOCH
+        if is_old:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} has epoch {entry.epoch}, the marker {header.producer_epoch}",
+                f"producer {header.producer_id} has epoch {entry.epoch}, the marker {epoch} "
+                f"by transaction.version {transaction_version}",
             )
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(
@@ -210,11 +323,13 @@ class ProducerStates:
             del batches[0]
         batches.append(SequencedBatch(header.base_sequence, header.last_sequence, base_offset, last_offset, timestamp))
         entry.last_timestamp = timestamp
-        if header.is_transactional and entry.transaction_first_offset < 0:
-            entry.transaction_first_offset = base_offset
-            self._ongoing[base_offset] = header.producer_id
-            if self.first_unstable_offset < 0:
-                self.first_unstable_offset = base_offset
+        if header.is_transactional:
+            self.verifications.pop(header.producer_id, None)
+            if entry.transaction_first_offset < 0:
+                entry.transaction_first_offset = base_offset
+                self._ongoing[base_offset] = header.producer_id
+                if self.first_unstable_offset < 0:
+                    self.first_unstable_offset = base_offset
 
     def apply_marker(self, header: BatchHeader, marker: EndTxn, offset: int) -> CompletedTransaction | None:
         """A transaction marker is in the log at `offset`; gives the transaction it ended, if any."""
@@ -222,6 +337,13 @@ class ProducerStates:
         entry.move_to_epoch(header.producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = header.max_timestamp
+        verification = self.verifications.get(header.producer_id)
+        if verification is not None and not (
+            verification.supports_epoch_bump and verification.epoch == header.producer_epoch
+        ):
+            # What is being verified may have been this transaction. (A marker of the raised epoch is of the one
+            # before it.)
+            del self.verifications[header.producer_id]
         first_offset, entry.transaction_first_offset = entry.transaction_first_offset, NO_OFFSET
         if first_offset < 0:
             return None
@@ -255,6 +377,9 @@ class ProducerStates:
 
     def remove_expired(self, now_ms: int) -> int:
         """Forget producers that were silent for too long; gives how many."""
+        for producer_id, verification in list(self.verifications.items()):
+            if now_ms - verification.since_ms >= self.config.expiration_ms:
+                del self.verifications[producer_id]
         expired = [entry.producer_id for entry in self.entries.values() if self._is_expired(entry, now_ms)]
         for producer_id in expired:
             del self.entries[producer_id]

@@ -5,7 +5,8 @@ point on are gone through: each batch must have a sane head, fit the file, carry
 the offsets. The log is cut at the first that does not, and everything behind it goes; so what is served
 afterwards is a prefix of what was appended. Flushed segments are not gone through (that would take hours):
 only their indexes are looked at, and rebuilt if they are missing or damaged. A bad batch found while doing
-so is reported, and the segment is cut there, as Kafka does.
+so is reported, and the segment is cut there, as Kafka does. Transaction indexes take producers to rebuild:
+those are only emptied, and marked as stale.
 
 Renames that a crash interrupted are finished or undone: `.deleted` and `.cleaned` files go, `.swap` files
 take the place of the segments they were made from. Knows no producers; `PartitionLog` brings those up to
@@ -238,6 +239,10 @@ class LogLoader:
         count = len(self._segments) if recovery_point is None else self._place_of(recovery_point)
         for segment in self._segments[:count]:
             present = {suffix for suffix in SEGMENT_SUFFIXES if offset_file_name(segment.base_offset, suffix) in names}
+            try:
+                segment.load_aborted()
+            except CorruptIndex as error:
+                self._note(f"the transaction index of segment {segment.base_offset} has to be rebuilt: {error}")
             self._load_indexes(segment, present)
 
     def _place_of(self, offset: int) -> int:
@@ -322,7 +327,7 @@ class LogLoader:
 
         `only_indexes`: the segment may be in the middle of the log, where its epochs are known already.
         """
-        segment.reset()
+        segment.reset(keep_aborted=only_indexes and not segment.aborted.is_stale)
         file = segment.log_file()
         size = file.size()
         scan = _Scan(file, size, segment.base_offset)

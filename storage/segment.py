@@ -1,4 +1,4 @@
-"""One segment of a log: a `.log` file of record batches, and its two indexes.
+"""One segment of a log: a `.log` file of record batches, and the indexes into it.
 
 The segment turns offsets into file positions and back to whole batches. It knows the size of its file by
 itself, so bytes that a failed write left behind the last good batch are never served; and it remembers the
@@ -24,7 +24,8 @@ from protocol.records.batch import (
     read_header,
 )
 from runtime.world import Bytes, Disk, File
-from storage.indexes import PAGE_BYTES, OffsetIndex, TimeIndex, TimestampOffset
+from storage.aborted import AbortedIndex
+from storage.indexes import PAGE_BYTES, CorruptIndex, EntryFile, OffsetIndex, TimeIndex, TimestampOffset
 from storage.names import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
@@ -32,6 +33,7 @@ from storage.names import (
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     offset_file_name,
 )
 
@@ -96,6 +98,7 @@ class Segment:
         "_folder",
         "_max_timestamp",
         "_tail_unknown",
+        "aborted",
         "base_offset",
         "created_ms",
         "first_batch_timestamp",
@@ -126,6 +129,8 @@ class Segment:
             disk, folder.file(base_offset, OFFSET_INDEX_SUFFIX), base_offset, index_max_bytes
         )
         self.time_index = TimeIndex(disk, folder.file(base_offset, TIME_INDEX_SUFFIX), base_offset, index_max_bytes)
+        self.aborted = AbortedIndex(disk, folder.file(base_offset, TRANSACTION_INDEX_SUFFIX), base_offset)
+        """Filled by whoever follows the producers of the log."""
 
     @classmethod
     def create(cls, folder: Folder, base_offset: int, index_max_bytes: int, now_ms: int) -> Segment:
@@ -137,7 +142,7 @@ class Segment:
             file = segment.log_file()
             if file.size():
                 file.truncate(0)
-            for index in (segment.offset_index, segment.time_index):
+            for index in segment._indexes:
                 index.create()
                 # Most segments of most partitions never look into their indexes again before they are
                 # flushed.
@@ -156,14 +161,32 @@ class Segment:
         return segment
 
     def load_indexes(self) -> None:
-        """`CorruptIndex` if either cannot belong to this segment."""
+        """`CorruptIndex` if either into the log file cannot belong to this segment."""
         for index in (self.offset_index, self.time_index):
             try:
                 index.load()
             finally:
                 index.close()
 
+    def load_aborted(self) -> None:
+        """`CorruptIndex` if it cannot belong to this segment: then it has to be rebuilt."""
+        try:
+            self.aborted.load()
+        except CorruptIndex:
+            self._forget_aborted()
+            raise
+        finally:
+            self.aborted.close()
+
+    def _forget_aborted(self) -> None:
+        self.aborted.create()
+        self.aborted.is_stale = True
+
     # -- what it is
+
+    @property
+    def _indexes(self) -> tuple[EntryFile, ...]:
+        return self.offset_index, self.time_index, self.aborted
 
     @property
     def log_path(self) -> str:
@@ -171,7 +194,7 @@ class Segment:
 
     @property
     def open_files(self) -> int:
-        return (self._file is not None) + self.offset_index.is_open + self.time_index.is_open
+        return (self._file is not None) + sum(index.is_open for index in self._indexes)
 
     def log_file(self) -> File:
         """The `.log`, opened on first use."""
@@ -211,8 +234,8 @@ class Segment:
         offset_index = self.offset_index
         # Before the data, so that an index that cannot be written leaves nothing to undo.
         if offset_index.unwritten_bytes >= PAGE_BYTES or self.time_index.unwritten_bytes >= PAGE_BYTES:
-            offset_index.write_out()
-            self.time_index.write_out()
+            for index in self._indexes:
+                index.write_out()
         if self._tail_unknown:
             self.cut_unknown_tail()
         try:
@@ -250,8 +273,8 @@ class Segment:
         """This segment gets no more appends: the time index learns its largest timestamp, memory is freed."""
         self.cut_unknown_tail()
         self.time_index.maybe_append(*self.max_timestamp)
-        self.offset_index.seal()
-        self.time_index.seal()
+        for index in self._indexes:
+            index.seal()
 
     def forget_boundaries(self) -> None:
         """No reader at the tail will ask this segment any more."""
@@ -261,8 +284,8 @@ class Segment:
         """As at a clean stop: what the files lack of what memory knows."""
         self.cut_unknown_tail()
         self.time_index.maybe_append(*self.max_timestamp)
-        self.offset_index.write_out()
-        self.time_index.write_out()
+        for index in self._indexes:
+            index.write_out()
 
     def files_to_sync(self) -> list[File]:
         """The files that changed since they were last given here. Data comes before the indexes into it."""
@@ -271,8 +294,8 @@ class Segment:
             self.cut_unknown_tail()
             self._dirty = False
             files.append(self.log_file())
-        files += self.offset_index.files_to_sync()
-        files += self.time_index.files_to_sync()
+        for index in self._indexes:
+            files += index.files_to_sync()
         return files
 
     def truncate_to(self, offset: int) -> int | None:
@@ -285,6 +308,7 @@ class Segment:
             removed, _, _ = self._checked_hop(self._pread(HOP_BYTES, position), 0, position)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
+        self.aborted.truncate_to(offset)
         if removed is not None or self._tail_unknown:
             self.log_file().truncate(position)
             self._tail_unknown = False
@@ -314,10 +338,15 @@ class Segment:
         index = self.offset_index
         return index.entry(index.entries - 1).position if index.entries else 0
 
-    def reset(self) -> None:
-        """Forget all about the contents, before they are gone through again."""
+    def reset(self, *, keep_aborted: bool = False) -> None:
+        """Forget all about the contents, before they are gone through again.
+
+        `keep_aborted`: the transaction index was durable and is sound. What it lost would not be missed.
+        """
         self.offset_index.create()
         self.time_index.create()
+        if not keep_aborted:
+            self._forget_aborted()
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self.first_batch_timestamp = None
         self._bytes_since_index = 0
@@ -345,6 +374,8 @@ class Segment:
             self.log_file().truncate(size_bytes)
         self.size_bytes = size_bytes
         self._dirty = True
+        if self.aborted.entries:
+            self.aborted.truncate_to(self.read_end_offset())
 
     # -- finding
 
@@ -470,13 +501,14 @@ class Segment:
         """The folder has a new path; files that are open stay open."""
         self.offset_index.path = self._folder.file(self.base_offset, OFFSET_INDEX_SUFFIX)
         self.time_index.path = self._folder.file(self.base_offset, TIME_INDEX_SUFFIX)
+        self.aborted.path = self._folder.file(self.base_offset, TRANSACTION_INDEX_SUFFIX)
 
     def close_files(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
-        self.offset_index.close()
-        self.time_index.close()
+        for index in self._indexes:
+            index.close()
 
     def __repr__(self) -> str:
         return f"Segment({self.base_offset}, {self.size_bytes} bytes)"
