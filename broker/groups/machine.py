@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.coordinator.outcome import Now, Outcome, ProducerStamp, Reply
+from broker.groups.classic import ClassicGroups
+from broker.groups.classic_group import ClassicGroup
 from broker.groups.group import Client, Group, GroupContext, GroupType
 from broker.groups.modern import ConsumerGroups
 from broker.groups.offsets import Offsets
@@ -17,6 +19,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import consumer_group_describe, delete_groups, describe_groups, list_groups
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.group_log import (
+    GroupMetadataKey,
+    GroupMetadataValue,
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
     OffsetCommitKey,
@@ -37,6 +41,7 @@ class GroupMachine:
     def __init__(self, context: GroupContext) -> None:
         self.groups = context.groups
         self.offsets = Offsets(context)
+        self.classic = ClassicGroups(context)
         self.consumer = ConsumerGroups(context)
 
     # -- the machine
@@ -49,6 +54,9 @@ class GroupMachine:
         elif isinstance(key, LegacyOffsetCommitKey):
             assert value is None or isinstance(value, LegacyOffsetCommitValue)
             self.offsets.replay(*_modernized(key, value), producer)
+        elif isinstance(key, GroupMetadataKey):
+            assert value is None or isinstance(value, GroupMetadataValue)
+            self.classic.replay(key, value)
         elif key.API_KEY in CONSUMER_GROUP_RECORDS:
             self.consumer.replay(key, value)
 
@@ -56,13 +64,13 @@ class GroupMachine:
         self.offsets.replay_marker(producer, committed)
 
     def loaded(self, now: Now) -> Outcome:
-        return _together([self.offsets.loaded(now), self.consumer.loaded(now)])
+        return _together([self.offsets.loaded(now), self.classic.loaded(now), self.consumer.loaded(now)])
 
     def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
         return _together([self.offsets.metadata_changed(delta, now), self.consumer.metadata_changed(delta, now)])
 
     def give_up(self) -> list[Reply]:
-        return self.consumer.give_up()
+        return self.classic.give_up() + self.consumer.give_up()
 
     # -- requests of members, to the kind that the group is of
 
@@ -116,7 +124,9 @@ class GroupMachine:
         error, too (KIP-1043).
         """
         group = self.offsets.group(group_id)
-        if group is None or group.type is not GroupType.CLASSIC:
+        if isinstance(group, ClassicGroup):
+            described = self.classic.describe(group)
+        elif group is None or group.type is not GroupType.CLASSIC:
             described = describe_groups.DescribedGroup(group_id=group_id, group_state="Dead")
             if version >= FIRST_VERSION_WITH_GROUP_NOT_FOUND:
                 described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
