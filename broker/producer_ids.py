@@ -25,14 +25,29 @@ class ProducerIds:
         self._fetching = trio.Lock()
 
     async def next_id(self, broker_epoch: int) -> int:
-        """A producer id nobody else has; KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if the controller has none now."""
-        while self._next_id >= self._end_id:
-            async with self._fetching:
-                if self._next_id >= self._end_id:
-                    await self._fetch_block(broker_epoch)
+        """As `take`, but waits for one."""
+        await self.fetch(broker_epoch)
+        return self.take()
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether `take` has one."""
+        return self._next_id < self._end_id
+
+    def take(self) -> int:
+        """A producer id nobody else has; KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if none is at hand."""
+        if not self.at_hand:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the next producer ids are on their way")
         producer_id = self._next_id
         self._next_id += 1
         return producer_id
+
+    async def fetch(self, broker_epoch: int) -> None:
+        """See to it that one is at hand; KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if the controller has none now."""
+        while not self.at_hand:
+            async with self._fetching:
+                if not self.at_hand:
+                    await self._fetch_block(broker_epoch)
 
     async def _fetch_block(self, broker_epoch: int) -> None:
         request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=broker_epoch)

@@ -1,0 +1,454 @@
+"""The transaction coordinator of one partition of `__transaction_state`: commands in, outcomes out. A core.
+
+A producer is given an id and an epoch, puts partitions into its transaction, and has it ended. The end is decided by
+one record (Prepare*); once that is committed, `Markers` writes the result into every partition and calls `complete`,
+which writes the second record (Complete*). In between nothing else may happen to the transaction, and whoever asks is
+told CONCURRENT_TRANSACTIONS. A coordinator that takes over finishes what it finds prepared.
+
+Knows neither partitions' leaders nor connections: that is `markers.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply, Timers
+from broker.transactions.transaction import (
+    AT_REST,
+    BUMPS_EPOCH,
+    NEVER_TIMES_OUT_MS,
+    PREPARED,
+    EndStep,
+    TopicPartition,
+    Transaction,
+    TransactionState,
+    by_topic,
+    read_transaction,
+)
+from kraft.metadata.delta import MetadataDelta
+from kraft.metadata.image import MetadataImage
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.messages import describe_transactions as describing
+from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.transaction_log import TransactionLogKey, TransactionLogValue
+from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from protocol.schema import Message
+from settings.broker import BrokerSettings
+
+log = logging.getLogger(__name__)
+
+FEATURE = "transaction.version"
+
+COMPLETE_RETRY_MS = 500
+"""After which the end of a transaction is written again if it could not be."""
+
+TIMED_OUT_AT_ONCE = 50
+PARTITIONS_AT_ONCE = 1000
+"""How much is aborted with one batch; the others follow in the next turn."""
+EXPIRED_AT_ONCE = 500
+
+_TIMEOUTS = "timeouts"
+_EXPIRY = "expiry"
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTransaction:
+    """A transaction whose result is in the log and is to be told to its partitions."""
+
+    transactional_id: str
+    producer: ProducerStamp
+    """As the markers name it."""
+    committed: bool
+    partitions: tuple[TopicPartition, ...]
+    """In order."""
+    transaction_version: int
+
+
+class Markers(Protocol):
+    """Who writes transaction markers into partitions, and calls `TransactionMachine.complete` when all are written."""
+
+    def write(self, ended: EndedTransaction) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionContext:
+    """What the core of one partition is given."""
+
+    timers: Timers
+    settings: Callable[[], BrokerSettings]
+    """As they hold now."""
+    image: Callable[[], MetadataImage]
+    markers: Markers
+    next_producer_id: Callable[[], int]
+    """A producer id nobody else has. Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if none is at hand now."""
+
+
+class _Given(NamedTuple):
+    """Who asked for a new epoch, and what it was given."""
+
+    before: ProducerStamp
+    given: ProducerStamp
+
+
+class TransactionFilter(NamedTuple):
+    """Which transactions ListTransactions asks for; an empty filter lets all pass."""
+
+    states: frozenset[TransactionState] | None
+    """None: any."""
+    producer_ids: frozenset[int]
+    longer_than_ms: int
+    """Negative: any."""
+    id_matches: Callable[[str], bool]
+
+
+class TransactionMachine:
+    """The transactional ids of one partition. Implements `broker.coordinator.outcome.Machine`."""
+
+    def __init__(self, context: TransactionContext) -> None:
+        self._context = context
+        self._transactions: dict[str, Transaction] = {}
+        self._ongoing: dict[str, None] = {}
+        """Those that may time out."""
+        self._given: dict[str, _Given] = {}
+        """What the newest InitProducerId of each id was answered. A request that comes again finds it here; another
+        coordinator does not know it and fences (the log has no place for it)."""
+
+    # -- what is in the log: the same lines live and at loading
+
+    def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None) -> None:
+        if not isinstance(key, TransactionLogKey):
+            raise MalformedMessage(f"a record of __transaction_state with the key {type(key).__name__}")
+        transactional_id = key.transactional_id
+        self._ongoing.pop(transactional_id, None)
+        if value is None:
+            self._transactions.pop(transactional_id, None)
+            self._given.pop(transactional_id, None)
+            return
+        assert isinstance(value, TransactionLogValue), "the type of a value follows from its key"
+        transaction = read_transaction(key, value)
+        self._transactions[transactional_id] = transaction
+        if transaction.state is TransactionState.ONGOING:
+            self._ongoing[transactional_id] = None
+
+    def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
+        """Nobody writes to this topic within a transaction."""
+
+    def loaded(self, now: Now) -> Outcome:
+        self._watch_timeouts(now)
+        self._watch_expiry(now)
+        prepared = [each for each in self._transactions.values() if each.state in PREPARED]
+        if prepared:
+            log.info("%d transactions were left to be ended", len(prepared))
+        # What was loaded last may not be committed yet: nothing is told to anybody before it is.
+        return Outcome(committed=partial(self._write_markers, [each.transactional_id for each in prepared]))
+
+    def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
+        """Levels are read from the image when they are needed, leaders by who writes the markers."""
+        return Outcome()
+
+    def give_up(self) -> list[Reply]:
+        """Nobody waits here: what has to wait is refused and asked again."""
+        return []
+
+    # -- looking
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        return self._transactions.get(transactional_id)
+
+    def __len__(self) -> int:
+        return len(self._transactions)
+
+    @property
+    def transactions(self) -> list[Transaction]:
+        return list(self._transactions.values())
+
+    @property
+    def feature_level(self) -> int:
+        return self._context.image().features.level(FEATURE)
+
+    def _must_get(self, transactional_id: str) -> Transaction:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return transaction
+
+    # -- InitProducerId
+
+    def init_producer_id(self, request: InitProducerIdRequest, reply: Reply, now: Now) -> Outcome:
+        """A producer begins, or asks for a higher epoch (KIP-360). Raises KafkaError: INVALID_REQUEST,
+        INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, COORDINATOR_LOAD_IN_PROGRESS, …
+        """
+        transactional_id = request.transactional_id
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
+        expected = expected_producer(request)
+        timeout_ms = self._timeout_ms(request)
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            # Whatever id and epoch it had, nobody remembers it.
+            transaction = Transaction(transactional_id, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, timeout_ms)
+            given = ProducerStamp(self._context.next_producer_id(), 0)
+        elif transaction.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        elif transaction.state is TransactionState.ONGOING:
+            if expected not in (None, transaction.producer):
+                raise KafkaError(ErrorCode.PRODUCER_FENCED)
+            ask_again = init_error(ErrorCode.CONCURRENT_TRANSACTIONS)
+            return self._ended([self._fence(transaction, now)], [(reply, ask_again)])
+        else:
+            given = self._next_producer(transaction, expected)
+        self._remember(transactional_id, expected, given)
+        answer = InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
+        record = transaction.given_to(given, timeout_ms, now.wall_ms).record(self.feature_level)
+        return Outcome([record], [(reply, answer)])
+
+    def _timeout_ms(self, request: InitProducerIdRequest) -> int:
+        settings = self._context.settings()
+        if request.enable2_pc and not settings.transaction_two_phase_commit_enable:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if request.keep_prepared_txn:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "prepared transactions cannot be kept")
+        if request.enable2_pc:
+            return NEVER_TIMES_OUT_MS
+        if not 0 < request.transaction_timeout_ms <= settings.transaction_max_timeout_ms:
+            raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        return request.transaction_timeout_ms
+
+    def _next_producer(self, transaction: Transaction, expected: ProducerStamp | None) -> ProducerStamp:
+        """Who goes on with a transactional id that is at rest."""
+        current = transaction.producer
+        if expected not in (None, current):
+            if self._given.get(transaction.transactional_id) == (expected, current) or transaction.ended_by(expected):
+                # The answer was lost, and nobody else was given an epoch since.
+                return current
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        if transaction.exhausted:
+            return ProducerStamp(self._context.next_producer_id(), 0)
+        return ProducerStamp(current.producer_id, current.producer_epoch + 1)
+
+    def _remember(self, transactional_id: str, expected: ProducerStamp | None, given: ProducerStamp) -> None:
+        if expected is None:
+            self._given.pop(transactional_id, None)
+        else:
+            self._given[transactional_id] = _Given(expected, given)
+
+    # -- AddPartitionsToTxn, AddOffsetsToTxn
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerStamp,
+        partitions: Iterable[TopicPartition],
+        transaction_version: int,
+        answer: tuple[Reply, object],
+        now: Now,
+    ) -> Outcome:
+        """Partitions belong to the transaction once `answer` is sent. Raises KafkaError: INVALID_REQUEST,
+        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        """
+        transaction = self._must_get(transactional_id)
+        transaction.check_adding(producer)
+        added = frozenset(partitions)
+        if transaction.state is TransactionState.ONGOING and added <= transaction.partitions:
+            return Outcome(answers=[answer])
+        longer = transaction.with_partitions(added, transaction_version, now.wall_ms)
+        return Outcome([longer.record(self.feature_level)], [answer])
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerStamp,
+        partitions: Iterable[TopicPartition],
+        answer: tuple[Reply, Callable[[frozenset[TopicPartition]], object]],
+        now: Now,
+    ) -> Outcome:
+        """Which partitions are not in the producer's transaction (KIP-890)? The answer is made of them. Raises
+        KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        """
+        transaction = self._must_get(transactional_id)
+        transaction.check_verifying(producer)
+        reply, response = answer
+        return Outcome(answers=[(reply, response(frozenset(partitions) - transaction.partitions))])
+
+    # -- EndTxn
+
+    def end_transaction(self, request: EndTxnRequest, transaction_version: int, reply: Reply, now: Now) -> Outcome:
+        """Commit or abort. The answer leaves when the result is certain; markers follow. Raises KafkaError:
+        INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE,
+        COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        transaction = self._must_get(request.transactional_id)
+        producer = ProducerStamp(request.producer_id, request.producer_epoch)
+        step = transaction.check_end(producer, request.committed, transaction_version)
+        if step is EndStep.REPEATED:
+            return Outcome(answers=[(reply, _end_response(transaction.producer))])
+        prepared = transaction.prepared(
+            request.committed,
+            transaction_version,
+            now.wall_ms,
+            self._successor(transaction, transaction_version),
+        )
+        return self._ended([prepared], [(reply, _end_response(prepared.producer_afterwards))])
+
+    def _successor(self, transaction: Transaction, transaction_version: int) -> int:
+        """The producer id after a transaction that uses up the epochs of its own."""
+        if transaction.exhausted and transaction_version >= BUMPS_EPOCH:
+            return self._context.next_producer_id()
+        return NO_PRODUCER_ID
+
+    def _fence(self, transaction: Transaction, now: Now) -> Transaction:
+        """Abort, without its producer and for good: it learns of it by its epoch."""
+        version = BUMPS_EPOCH if self.feature_level >= BUMPS_EPOCH else 0
+        successor = self._successor(transaction, version)
+        return transaction.fenced().prepared(False, version, now.wall_ms, successor)
+
+    def _ended(self, prepared: list[Transaction], answers: list[tuple[Reply, object]]) -> Outcome:
+        return Outcome(
+            [each.record(self.feature_level) for each in prepared],
+            answers,
+            committed=partial(self._write_markers, [each.transactional_id for each in prepared]),
+        )
+
+    def _write_markers(self, transactional_ids: list[str]) -> None:
+        """The results are committed: they may be told."""
+        for transactional_id in transactional_ids:
+            transaction = self._transactions[transactional_id]
+            assert transaction.state in PREPARED, "nothing happens between the result and its markers"
+            self._context.markers.write(
+                EndedTransaction(
+                    transactional_id,
+                    transaction.producer,
+                    transaction.commits,
+                    tuple(sorted(transaction.partitions)),
+                    transaction.transaction_version,
+                )
+            )
+
+    def complete(self, ended: EndedTransaction, now: Now) -> Outcome:
+        """All markers of `ended` are written."""
+        transaction = self._transactions.get(ended.transactional_id)
+        if transaction is None or transaction.state not in PREPARED or transaction.producer != ended.producer:
+            return Outcome()
+        return Outcome(
+            [transaction.completed(now.wall_ms).record(self.feature_level)],
+            failed=lambda error: self._complete_later(ended, error, now),
+        )
+
+    def _complete_later(self, ended: EndedTransaction, error: KafkaError, now: Now) -> Outcome:
+        log.info("the end of %r cannot be written now: %s", ended.transactional_id, error)
+        self._context.timers.schedule(
+            (ended.transactional_id, "complete"),
+            now.monotonic_ms + COMPLETE_RETRY_MS,
+            partial(self.complete, ended),
+        )
+        return Outcome()
+
+    # -- what happens by itself
+
+    def _watch_timeouts(self, now: Now, wait_ms: int | None = None) -> None:
+        if wait_ms is None:
+            wait_ms = self._context.settings().transaction_abort_timed_out_transaction_cleanup_interval_ms
+        self._context.timers.schedule(_TIMEOUTS, now.monotonic_ms + wait_ms, self._abort_timed_out)
+
+    def _abort_timed_out(self, now: Now) -> Outcome:
+        late = [self._transactions[each] for each in self._ongoing if self._transactions[each].timed_out(now.wall_ms)]
+        fenced: list[Transaction] = []
+        partitions = 0
+        for transaction in late[:TIMED_OUT_AT_ONCE]:
+            partitions += len(transaction.partitions)
+            if fenced and partitions > PARTITIONS_AT_ONCE:
+                break
+            try:
+                fenced.append(self._fence(transaction, now))
+            except KafkaError as error:
+                log.info("%r timed out and is aborted later: %s", transaction.transactional_id, error)
+                continue
+            log.info("%r is aborted: open for more than %d ms", transaction.transactional_id, transaction.timeout_ms)
+        outcome = self._ended(fenced, [])
+        outcome.failed = lambda error: self._not_now(self._watch_timeouts, error, now)
+        self._watch_timeouts(now, 0 if fenced and len(fenced) < len(late) else None)
+        return outcome
+
+    def _not_now(self, watch: Callable[[Now], None], error: KafkaError, now: Now) -> Outcome:
+        log.info("timed out or expired transactions cannot be written off now: %s", error)
+        watch(now)
+        return Outcome()
+
+    def _watch_expiry(self, now: Now, wait_ms: int | None = None) -> None:
+        if wait_ms is None:
+            wait_ms = self._context.settings().transaction_remove_expired_transaction_cleanup_interval_ms
+        self._context.timers.schedule(_EXPIRY, now.monotonic_ms + wait_ms, self._forget_expired)
+
+    def _forget_expired(self, now: Now) -> Outcome:
+        before_ms = now.wall_ms - self._context.settings().transactional_id_expiration_ms
+        expired = [
+            each for each in self._transactions.values() if each.state in AT_REST and each.updated_ms <= before_ms
+        ]
+        tombstones: list[CoordinatorRecord] = [each.tombstone() for each in expired[:EXPIRED_AT_ONCE]]
+        self._watch_expiry(now, 0 if len(expired) > EXPIRED_AT_ONCE else None)
+        return Outcome(tombstones, failed=lambda error: self._not_now(self._watch_expiry, error, now))
+
+    # -- descriptions
+
+    def describe(self, transactional_id: str, reply: Reply, now: Now) -> Outcome:
+        """One transaction of DescribeTransactions. Raises KafkaError: INVALID_REQUEST,
+        TRANSACTIONAL_ID_NOT_FOUND.
+        """
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        described = describing.TransactionState(
+            transactional_id=transactional_id,
+            transaction_state=transaction.state.label,
+            transaction_timeout_ms=transaction.timeout_ms,
+            transaction_start_time_ms=transaction.started_ms,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            topics=[
+                describing.TopicData(topic=topic, partitions=indexes)
+                for topic, indexes in by_topic(transaction.partitions).items()
+            ],
+        )
+        return Outcome(answers=[(reply, described)])
+
+    def list_transactions(self, wanted: TransactionFilter, reply: Reply, now: Now) -> Outcome:
+        """The answer is the list of transactions that pass the filter."""
+        found = [each for each in self._transactions.values() if _passes(each, wanted, now.wall_ms)]
+        return Outcome(answers=[(reply, found)])
+
+
+def expected_producer(request: InitProducerIdRequest) -> ProducerStamp | None:
+    """The id and epoch that the producer has had so far. Raises KafkaError(INVALID_REQUEST)."""
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch go together")
+    if request.producer_id == NO_PRODUCER_ID:
+        return None
+    return ProducerStamp(request.producer_id, request.producer_epoch)
+
+
+def init_error(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
+
+
+def _end_response(producer: ProducerStamp) -> EndTxnResponse:
+    return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
+
+
+def _passes(transaction: Transaction, wanted: TransactionFilter, wall_ms: int) -> bool:
+    if wanted.producer_ids and transaction.producer_id not in wanted.producer_ids:
+        return False
+    if wanted.states is not None and transaction.state not in wanted.states:
+        return False
+    # Whoever has not begun yet counts as having begun long ago, as in Kafka.
+    if wanted.longer_than_ms >= 0 and wall_ms - transaction.started_ms <= wanted.longer_than_ms:
+        return False
+    return wanted.id_matches(transaction.transactional_id)

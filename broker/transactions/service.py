@@ -1,0 +1,71 @@
+"""Shell: makes this broker's transaction coordinator of the broker's parts."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, cast
+
+from broker.coordinator.coordinator import CoordinatedTopic, Coordinator
+from broker.coordinator.shard import Shard, ShardTimers
+from broker.internal_topics import TRANSACTION_TOPIC
+from broker.replication.partition import Partition
+from broker.transactions.machine import TransactionContext, TransactionMachine
+from broker.transactions.markers import MarkerWriter, ShardMarkers
+from kraft.metadata.image import MetadataImage
+from protocol.errors import KafkaError
+from protocol.messages import transaction_log
+from runtime.channel import Channel
+
+if TYPE_CHECKING:
+    from broker.services import BrokerServices
+
+log = logging.getLogger(__name__)
+
+
+def make_transactions(broker: BrokerServices) -> Coordinator[TransactionMachine]:
+    """The coordinator of all transactional ids whose partition is led here."""
+
+    def image() -> MetadataImage:
+        return broker.metadata.image
+
+    def request_timeout_ms() -> int:
+        return broker.settings.request_timeout_ms
+
+    def channel_to(broker_id: int) -> Channel | None:
+        node = broker.metadata.node(broker_id, broker.settings.inter_broker_listener_name)
+        if node is None:
+            return None
+        client_id = f"broker-{broker.settings.node_id}-transactions-{broker_id}"
+        return Channel(broker.world, broker.nursery, node.host, node.port, client_id=client_id)
+
+    def next_producer_id() -> int:
+        if not broker.producer_ids.at_hand:
+            broker.nursery.start_soon(_fetch_producer_ids, broker)
+        return broker.producer_ids.take()
+
+    writer = MarkerWriter(broker.world, broker.nursery, broker.wheel, image, channel_to, request_timeout_ms)
+
+    def make_machine(partition: Partition, timers: ShardTimers) -> TransactionMachine:
+        def shard() -> Shard[TransactionMachine] | None:
+            return cast("Shard[TransactionMachine] | None", timers.shard)
+
+        return TransactionMachine(
+            TransactionContext(
+                timers=timers,
+                settings=lambda: broker.settings,
+                image=image,
+                markers=ShardMarkers(writer, shard),
+                next_producer_id=next_producer_id,
+            )
+        )
+
+    topic = CoordinatedTopic(TRANSACTION_TOPIC, transaction_log, commit_timeout_ms=request_timeout_ms)
+    return Coordinator(topic, broker.world, broker.nursery, broker.wheel, image, make_machine)
+
+
+async def _fetch_producer_ids(broker: BrokerServices) -> None:
+    """Whoever needed one was told to come again."""
+    try:
+        await broker.producer_ids.fetch(broker.lifecycle.broker_epoch)
+    except KafkaError as error:
+        log.info("no producer ids now: %s", error)

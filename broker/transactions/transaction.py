@@ -1,0 +1,336 @@
+"""One transactional id: its state, the steps it may take, and who may ask for which. A core.
+
+A `Transaction` is a value. A step gives the next one; it holds once its record is in the log, and reading the record
+back gives the same value, so that a reloaded coordinator stands where the old one stood. Nothing here knows timers,
+markers or answers: those are the machine's (`machine.py`).
+
+KIP-98, KIP-360 (epochs are bumped, not only handed out), KIP-890 (transactions version 2: each end of a transaction
+bumps the epoch, so that nothing late of it can slip into the next one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+
+from broker.coordinator.outcome import CoordinatorRecord, ProducerStamp
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.messages.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from protocol.records.batch import NO_PRODUCER_ID
+
+NO_TIMESTAMP = -1
+
+MAX_EPOCH = 32767
+EXHAUSTED_EPOCH = MAX_EPOCH - 1
+"""The last epoch a producer is given; one more is left to fence it with."""
+
+BUMPS_EPOCH = 2
+"""From this transaction version on (the feature transaction.version) each end of a transaction bumps the epoch."""
+
+NEVER_TIMES_OUT_MS = 2_147_483_647
+"""The timeout of transactions that somebody else coordinates (KIP-939)."""
+
+TopicPartition = tuple[str, int]
+
+
+class TransactionState(IntEnum):
+    """The numbers are those of the log."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def label(self) -> str:
+        """As ListTransactions says it: `PrepareCommit`."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+_S = TransactionState
+
+LEGAL_PREVIOUS: dict[TransactionState, tuple[TransactionState, ...]] = {
+    _S.EMPTY: (_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT),
+    _S.ONGOING: (_S.ONGOING, _S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT),
+    _S.PREPARE_COMMIT: (_S.ONGOING,),
+    # From a state without a transaction: version 2 ends nothing to get its epoch bumped.
+    _S.PREPARE_ABORT: (_S.ONGOING, _S.PREPARE_EPOCH_FENCE, _S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT),
+    _S.COMPLETE_COMMIT: (_S.PREPARE_COMMIT,),
+    _S.COMPLETE_ABORT: (_S.PREPARE_ABORT,),
+    _S.DEAD: (_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT),
+    _S.PREPARE_EPOCH_FENCE: (_S.ONGOING,),
+}
+"""The states from which each state may be reached; no other step exists. Dead is a tombstone in the log, and the
+epoch fence goes on to PrepareAbort within one step, so neither is ever seen in a record."""
+
+PREPARED = (_S.PREPARE_COMMIT, _S.PREPARE_ABORT)
+"""The result is decided, its markers are on their way: nothing else may happen meanwhile."""
+COMPLETED = (_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)
+AT_REST = (_S.EMPTY, *COMPLETED)
+"""No transaction is open."""
+
+
+def diagram() -> str:
+    """The table of states as mermaid text."""
+    steps = (f"    {old.label} --> {new.label}" for new, olds in LEGAL_PREVIOUS.items() for old in olds)
+    return "\n".join(("stateDiagram-v2", f"    [*] --> {_S.EMPTY.label}", *steps, f"    {_S.DEAD.label} --> [*]"))
+
+
+class IllegalStep(Exception):
+    """Our own mistake: the table of states does not have this step."""
+
+
+class EndStep(Enum):
+    """What an EndTxn leads to."""
+
+    END = "end"
+    END_NOTHING = "end nothing"
+    """No transaction is open; it is aborted all the same, for the epoch (version 2)."""
+    REPEATED = "repeated"
+    """That was done already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What the log says of one transactional id."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    """-1 while nobody was given one."""
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    """Those that get a marker at the end."""
+    started_ms: int = NO_TIMESTAMP
+    """Wall time of the first partition; -1 before the first transaction of this producer."""
+    updated_ms: int = NO_TIMESTAMP
+    """Wall time of the last step; the id expires by it."""
+    previous_producer_id: int = NO_PRODUCER_ID
+    """Who had the last step; another than `producer_id` just after the id changed."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """While prepared: who goes on afterwards, because the epochs of this producer id are used up."""
+    transaction_version: int = 0
+    """How the transaction is carried out: from `BUMPS_EPOCH` on the epoch is bumped with its end."""
+
+    # -- questions
+
+    @property
+    def producer(self) -> ProducerStamp:
+        return ProducerStamp(self.producer_id, self.producer_epoch)
+
+    @property
+    def exhausted(self) -> bool:
+        """No producer may get a higher epoch than this."""
+        return self.producer_epoch >= EXHAUSTED_EPOCH
+
+    @property
+    def commits(self) -> bool:
+        """While prepared or complete: which way."""
+        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+
+    @property
+    def producer_afterwards(self) -> ProducerStamp:
+        """While prepared: who goes on once the markers are written."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return ProducerStamp(self.next_producer_id, 0)
+        return self.producer
+
+    def timed_out(self, wall_ms: int) -> bool:
+        if self.state is not TransactionState.ONGOING or self.timeout_ms == NEVER_TIMES_OUT_MS:
+            return False
+        return self.started_ms + self.timeout_ms < wall_ms
+
+    def ended_by(self, producer: ProducerStamp) -> bool:
+        """The epoch that `producer` had was bumped to today's by the end of its transaction (version 2)."""
+        if self.state not in COMPLETED or self.transaction_version < BUMPS_EPOCH:
+            return False
+        if producer.producer_id == self.producer_id:
+            return producer.producer_epoch + 1 == self.producer_epoch
+        changed_over = producer.producer_id == self.previous_producer_id and self.producer_epoch == 0
+        return changed_over and producer.producer_epoch == EXHAUSTED_EPOCH
+
+    # -- steps
+
+    def to(self, state: TransactionState, **changes: object) -> Transaction:
+        """The next value; every step of every transaction goes through here."""
+        if self.state not in LEGAL_PREVIOUS[state]:
+            raise IllegalStep(f"{self.transactional_id!r}: {self.state.label} to {state.label}")
+        return replace(self, state=state, previous_producer_id=self.producer_id, **changes)  # type: ignore[arg-type]
+
+    def given_to(self, producer: ProducerStamp, timeout_ms: int, now_ms: int) -> Transaction:
+        """A producer begins: the epochs before its own are fenced."""
+        return self.to(
+            TransactionState.EMPTY,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            timeout_ms=timeout_ms,
+            partitions=frozenset(),
+            started_ms=NO_TIMESTAMP,
+            updated_ms=now_ms,
+            next_producer_id=NO_PRODUCER_ID,
+        )
+
+    def with_partitions(
+        self, added: Iterable[TopicPartition], transaction_version: int, now_ms: int
+    ) -> Transaction:
+        """The transaction goes on, or begins."""
+        return self.to(
+            TransactionState.ONGOING,
+            partitions=self.partitions.union(added),
+            started_ms=self.started_ms if self.state is TransactionState.ONGOING else now_ms,
+            updated_ms=now_ms,
+            transaction_version=transaction_version,
+        )
+
+    def fenced(self) -> Transaction:
+        """Whoever has today's epoch is locked out. Only a step on the way to `prepared`, never in the log."""
+        return self.to(TransactionState.PREPARE_EPOCH_FENCE, producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH))
+
+    def prepared(
+        self, commit: bool, transaction_version: int, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
+    ) -> Transaction:
+        """The result is decided. `next_producer_id` is needed when version 2 ends an exhausted epoch."""
+        state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
+        epoch = self.producer_epoch
+        # A fenced epoch was bumped already: once is enough.
+        if transaction_version >= BUMPS_EPOCH and self.state is not TransactionState.PREPARE_EPOCH_FENCE:
+            epoch = min(epoch + 1, MAX_EPOCH)
+        return self.to(
+            state,
+            producer_epoch=epoch,
+            next_producer_id=next_producer_id,
+            # One that has nothing in it begins and ends now.
+            started_ms=now_ms if self.state in AT_REST else self.started_ms,
+            updated_ms=now_ms,
+            transaction_version=transaction_version,
+        )
+
+    def completed(self, now_ms: int) -> Transaction:
+        """All markers are written."""
+        afterwards = self.producer_afterwards
+        return self.to(
+            TransactionState.COMPLETE_COMMIT if self.commits else TransactionState.COMPLETE_ABORT,
+            producer_id=afterwards.producer_id,
+            producer_epoch=afterwards.producer_epoch,
+            next_producer_id=NO_PRODUCER_ID,
+            partitions=frozenset(),
+            updated_ms=now_ms,
+        )
+
+    # -- who may ask for what; these raise KafkaError
+
+    def check_adding(self, producer: ProducerStamp) -> None:
+        """May this producer put partitions into its transaction?"""
+        if self.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        self._check_producer(producer)
+
+    def check_verifying(self, producer: ProducerStamp) -> None:
+        """May this producer ask whether partitions are in its transaction?"""
+        self._check_producer(producer)
+        if self.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    def _check_producer(self, producer: ProducerStamp) -> None:
+        if producer.producer_id != self.producer_id:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if producer.producer_epoch != self.producer_epoch:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+
+    def check_end(self, producer: ProducerStamp, commit: bool, transaction_version: int) -> EndStep:
+        """What an EndTxn of this producer leads to."""
+        if transaction_version >= BUMPS_EPOCH:
+            return self._check_end_with_bump(producer, commit)
+        self._check_producer(producer)
+        if self.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if self.state is TransactionState.ONGOING:
+            return EndStep.END
+        if self.state in COMPLETED and commit == self.commits:
+            return EndStep.REPEATED
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+
+    def _check_end_with_bump(self, producer: ProducerStamp, commit: bool) -> EndStep:
+        if self.state in PREPARED:
+            # Before any look at the epoch: it is that of afterwards already (KAFKA-18464).
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if self.ended_by(producer):
+            if commit == self.commits:
+                return EndStep.REPEATED
+            # A commit that came after the coordinator's own abort: the producer lost its transaction, and that is
+            # nothing it did wrong (KAFKA-20785).
+            raise KafkaError(ErrorCode.PRODUCER_FENCED if commit else ErrorCode.INVALID_TXN_STATE)
+        self._check_producer(producer)
+        if self.state is TransactionState.ONGOING:
+            return EndStep.END
+        if commit:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        return EndStep.END_NOTHING
+
+    # -- the log
+
+    def record(self, feature_level: int) -> CoordinatorRecord:
+        """As the log keeps it; version 0 has no place for what came with KIP-890."""
+        version = 1 if feature_level >= 1 or self.transaction_version >= BUMPS_EPOCH else 0
+        value = TransactionLogValue(
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            transaction_timeout_ms=self.timeout_ms,
+            transaction_status=self.state,
+            transaction_partitions=None if self.state is TransactionState.EMPTY else _by_topic(self.partitions),
+            transaction_last_update_timestamp_ms=self.updated_ms,
+            transaction_start_timestamp_ms=self.started_ms,
+        )
+        if version >= 1:
+            value.previous_producer_id = self.previous_producer_id
+            value.next_producer_id = self.next_producer_id
+            value.client_transaction_version = self.transaction_version
+        return CoordinatorRecord(TransactionLogKey(transactional_id=self.transactional_id), value, version)
+
+    def tombstone(self) -> CoordinatorRecord:
+        """What forgets the transactional id."""
+        dead = self.to(TransactionState.DEAD)
+        return CoordinatorRecord(TransactionLogKey(transactional_id=dead.transactional_id), None)
+
+
+def read_transaction(key: TransactionLogKey, value: TransactionLogValue) -> Transaction:
+    """The transaction that a record tells of. Raises MalformedMessage."""
+    try:
+        state = TransactionState(value.transaction_status)
+    except ValueError:
+        raise MalformedMessage(f"transaction state {value.transaction_status}") from None
+    return Transaction(
+        transactional_id=key.transactional_id,
+        producer_id=value.producer_id,
+        producer_epoch=value.producer_epoch,
+        timeout_ms=value.transaction_timeout_ms,
+        state=state,
+        partitions=frozenset(
+            (topic.topic, index) for topic in value.transaction_partitions or () for index in topic.partition_ids
+        ),
+        started_ms=value.transaction_start_timestamp_ms,
+        updated_ms=value.transaction_last_update_timestamp_ms,
+        previous_producer_id=value.previous_producer_id,
+        next_producer_id=value.next_producer_id,
+        transaction_version=value.client_transaction_version,
+    )
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Topic to partitions, both in order."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        topics.setdefault(topic, []).append(index)
+    return topics
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[PartitionsSchema]:
+    return [
+        PartitionsSchema(topic=topic, partition_ids=indexes) for topic, indexes in by_topic(partitions).items()
+    ]
