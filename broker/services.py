@@ -23,6 +23,7 @@ from broker.purgatory import Purgatory
 from broker.replication.fetcher import Fetchers
 from broker.replication.partitions import Partitions
 from broker.timing_wheel import TimingWheel
+from broker.transactions.verification import TransactionVerifier
 from runtime.world import World
 from settings.broker import BrokerSettings
 
@@ -54,6 +55,8 @@ class BrokerServices:
     coordinators: list[Coordinator[Any]] = field(default_factory=list)
     """Everybody who wants to hear which partitions are led here."""
     auto_topics: AutoTopics = field(init=False)
+    verifier: TransactionVerifier = field(init=False)
 
     def __post_init__(self) -> None:
         self.auto_topics = AutoTopics(self)
+        self.verifier = TransactionVerifier(self.world, self.nursery, self.metadata, lambda: self.settings)

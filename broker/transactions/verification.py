@@ -1,0 +1,229 @@
+"""Shell: asks the coordinator of a transaction whether partitions belong to it, or has them added (KIP-890).
+
+There is one courier for each broker that coordinates: one connection, one AddPartitionsToTxn under way, and what is
+asked meanwhile goes with the next, many transactions in one request. Knows neither logs nor requests of clients:
+who may append what after the answer, `storage.producers` says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+import trio
+
+from broker.coordinator.coordinator import partition_for
+from broker.metadata_cache import MetadataCache, Node
+from protocol.errors import ErrorCode
+from protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from runtime.channel import Channel, ChannelError
+from runtime.world import World
+from settings.broker import BrokerSettings
+
+log = logging.getLogger(__name__)
+
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+
+TopicPartition = tuple[str, int]
+Verdict = Mapping[TopicPartition, ErrorCode]
+Settings = Callable[[], BrokerSettings]
+
+
+class TransactionVerifier:
+    """The client side of AddPartitionsToTxn from version 4 on."""
+
+    def __init__(self, world: World, nursery: trio.Nursery, metadata: MetadataCache, settings: Settings) -> None:
+        """`settings` gives them as they hold now."""
+        self._world = world
+        self._nursery = nursery
+        self._metadata = metadata
+        self._settings = settings
+        self._couriers: dict[int, _Courier] = {}
+
+    async def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        add: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """NONE for each partition that is in the open transaction of this very producer epoch; else why not.
+
+        With `add` those that are not in it are added, and a transaction is begun if none is open; while the one
+        before it is still ending, the coordinator is asked again for a short time.
+
+        Errors are the coordinator's (INVALID_TXN_STATE, TRANSACTION_ABORTABLE, INVALID_PRODUCER_ID_MAPPING,
+        CONCURRENT_TRANSACTIONS, …), with INVALID_PRODUCER_EPOCH for PRODUCER_FENCED; COORDINATOR_NOT_AVAILABLE if
+        it is not known, and NETWORK_EXCEPTION if it did not answer.
+        """
+        settings = self._settings()
+        patience_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)
+        deadline_ms = self._world.monotonic.now_ms() + patience_ms
+        while True:
+            question = _Question(producer_id, producer_epoch, add, dict.fromkeys(partitions))
+            verdict = await self._ask(transactional_id, question)
+            answers = {each: verdict.get(each, ErrorCode.UNKNOWN_SERVER_ERROR) for each in partitions}
+            is_ending = add and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values()
+            if not is_ending or self._world.monotonic.now_ms() >= deadline_ms:
+                return answers
+            await trio.sleep(settings.add_partitions_to_txn_retry_backoff_ms / 1000)
+
+    async def _ask(self, transactional_id: str, question: _Question) -> Verdict:
+        node = self._coordinator(transactional_id)
+        if node is None:
+            return question.all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        courier = self._couriers.get(node.node_id)
+        if courier is None:
+            courier = self._couriers[node.node_id] = _Courier(self._world, self._nursery, self._settings)
+        question = courier.take(transactional_id, question)
+        courier.go(node)
+        await question.answered.wait()
+        return question.verdict
+
+    def _coordinator(self, transactional_id: str) -> Node | None:
+        """Who leads the partition that the id hashes to, if that broker is alive."""
+        image = self._metadata.image.topics.by_name.get(TRANSACTION_STATE_TOPIC)
+        if image is None or not image.partitions:
+            return None
+        leader = image.partitions[partition_for(transactional_id, len(image.partitions))].leader
+        return self._metadata.alive_nodes(self._settings().inter_broker_listener_name).get(leader)
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    """About one transaction, until its answer."""
+
+    producer_id: int
+    producer_epoch: int
+    add: bool
+    partitions: dict[TopicPartition, None]
+    answered: trio.Event = field(default_factory=trio.Event)
+    verdict: Verdict = field(default_factory=dict)
+
+    def settle(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        self.answered.set()
+
+    def all(self, error: ErrorCode) -> Verdict:
+        return dict.fromkeys(self.partitions, error)
+
+    def may_join(self, other: _Question) -> bool:
+        mine = (self.producer_id, self.producer_epoch, self.add)
+        return mine == (other.producer_id, other.producer_epoch, other.add)
+
+
+class _Courier:
+    """Carries questions to one broker. A transaction is in a request once: who asks for more of it joins; a newer
+    epoch of the producer sends an older one home.
+    """
+
+    def __init__(self, world: World, nursery: trio.Nursery, settings: Settings) -> None:
+        self._world = world
+        self._nursery = nursery
+        self._settings = settings
+        self._channel: Channel | None = None
+        self._asked: dict[str, _Question] = {}
+        """What goes with the next request, by transactional id."""
+        self._is_on_its_way = False
+
+    def take(self, transactional_id: str, question: _Question) -> _Question:
+        """Gives the question whose answer will hold that of this one."""
+        known = self._asked.get(transactional_id)
+        if known is not None:
+            if known.may_join(question):
+                known.partitions |= question.partitions
+                return known
+            if known.producer_id == question.producer_id and known.producer_epoch > question.producer_epoch:
+                question.settle(question.all(ErrorCode.INVALID_PRODUCER_EPOCH))
+                return question
+            is_fenced = known.producer_id == question.producer_id and known.producer_epoch < question.producer_epoch
+            known.settle(known.all(ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.NETWORK_EXCEPTION))
+        self._asked[transactional_id] = question
+        return question
+
+    def go(self, node: Node) -> None:
+        if not self._is_on_its_way and self._asked:
+            self._is_on_its_way = True
+            self._nursery.start_soon(self._run, node)
+
+    async def _run(self, node: Node) -> None:
+        while self._asked:
+            asked, self._asked = self._asked, {}
+            verdicts = await self._carry(node, asked)
+            for transactional_id, question in asked.items():
+                question.settle(verdicts.get(transactional_id, {}))
+        self._is_on_its_way = False
+
+    async def _carry(self, node: Node, asked: Mapping[str, _Question]) -> Mapping[str, Verdict]:
+        request = AddPartitionsToTxnRequest(
+            transactions=[_transaction(transactional_id, question) for transactional_id, question in asked.items()]
+        )
+        try:
+            response: AddPartitionsToTxnResponse = await self._channel_to(node).call(
+                request, timeout_ms=self._settings().request_timeout_ms
+            )
+        except ChannelError as error:
+            log.info("broker %d does not say which partitions are in which transaction: %s", node.node_id, error)
+            return _all(asked, ErrorCode.NETWORK_EXCEPTION)
+        if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            # Not for the eyes of clients.
+            return _all(asked, ErrorCode.INVALID_TXN_STATE)
+        if response.error_code != ErrorCode.NONE:
+            return _all(asked, _known(response.error_code))
+        return {result.transactional_id: _verdict(result) for result in response.results_by_transaction}
+
+    def _channel_to(self, node: Node) -> Channel:
+        channel = self._channel
+        if channel is not None and (channel.host, channel.port) != (node.host, node.port):
+            channel.close()
+            channel = None
+        if channel is None:
+            client_id = f"broker-{self._settings().node_id}-transactions-{node.node_id}"
+            channel = self._channel = Channel(
+                self._world, self._nursery, node.host, node.port, client_id=client_id
+            )
+        return channel
+
+
+def _transaction(transactional_id: str, question: _Question) -> AddPartitionsToTxnTransaction:
+    topics: dict[str, AddPartitionsToTxnTopic] = {}
+    for name, index in question.partitions:
+        topics.setdefault(name, AddPartitionsToTxnTopic(name=name)).partitions.append(index)
+    return AddPartitionsToTxnTransaction(
+        transactional_id=transactional_id,
+        producer_id=question.producer_id,
+        producer_epoch=question.producer_epoch,
+        verify_only=not question.add,
+        topics=list(topics.values()),
+    )
+
+
+def _all(asked: Mapping[str, _Question], error: ErrorCode) -> Mapping[str, Verdict]:
+    return {transactional_id: question.all(error) for transactional_id, question in asked.items()}
+
+
+def _verdict(result: AddPartitionsToTxnResult) -> Verdict:
+    return {
+        (topic.name, partition.partition_index): _known(partition.partition_error_code)
+        for topic in result.topic_results
+        for partition in topic.results_by_partition
+    }
+
+
+def _known(code: int) -> ErrorCode:
+    """What producers take it for."""
+    if code == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
