@@ -69,6 +69,10 @@ NEVER_APPENDED = frozenset(
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         ErrorCode.POLICY_VIOLATION,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
 """Answers that a broker gives before it appends. After any other one the batch may be in a log that
@@ -135,8 +139,9 @@ class Batch:
 class PartitionQueue:
     """The batches of one partition, from `append` to the outcome of every record."""
 
-    def __init__(self, partition: int, settings: ProducerSettings) -> None:
+    def __init__(self, partition: int, settings: ProducerSettings, *, transactional: bool = False) -> None:
         self.partition = partition
+        self._transactional = transactional
         self.producer: ProducerId | None = None
         """None: one is wanted before anything can be sent."""
         self.flushing = False
@@ -303,6 +308,7 @@ class PartitionQueue:
             producer_id=producer.producer_id,
             producer_epoch=producer.epoch,
             base_sequence=batch.base_sequence,
+            transactional=self._transactional,
         )
         return batch
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import trio
 
@@ -93,6 +94,23 @@ class _Sender:
         self.news.set()
 
 
+class Admission(Protocol):
+    """Who lets a partition's records go: the transaction that they belong to."""
+
+    @property
+    def transactional_id(self) -> str: ...
+
+    @property
+    def produce_at_most(self) -> int | None:
+        """The highest version of Produce that means what is wanted."""
+
+    async def admit(self, partition: TopicPartition, queue: PartitionQueue) -> None:
+        """Give the queue a producer id, or abandon it; returns too if neither could be done yet."""
+
+    def decided(self, outcome: Outcome) -> None:
+        """A record's fate is known."""
+
+
 @dataclass(slots=True)
 class _Sticky:
     """Where keyless records of a topic go until a batch is full (KIP-794)."""
@@ -117,8 +135,20 @@ async def open_producer(cluster: Cluster, settings: ProducerSettings | None = No
 class Producer:
     """Sends records. All methods may be used by many tasks at once."""
 
-    def __init__(self, cluster: Cluster, nursery: trio.Nursery, settings: ProducerSettings) -> None:
-        """`nursery` runs the sending; whoever cancels it calls `abandon`. See `open_producer`."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        nursery: trio.Nursery,
+        settings: ProducerSettings,
+        admission: Admission | None = None,
+    ) -> None:
+        """`nursery` runs the sending; whoever cancels it calls `abandon`. See `open_producer`.
+
+        Without `admission` there are no transactions.
+        """
+        self._admission = admission
+        self._calls = 0
+        self._no_calls = trio.Event()
         self._cluster = cluster
         self._nursery = nursery
         self._settings = settings
@@ -167,6 +197,8 @@ class Producer:
         def decide(outcome: Outcome) -> None:
             self._buffered_bytes -= size_bytes
             self._room.set()
+            if self._admission is not None:
+                self._admission.decided(outcome)
             delivery.decide(outcome)
 
         sender = self._sender(TopicPartition(topic, partition))
@@ -189,6 +221,24 @@ class Producer:
         """Decide all that is undecided: nothing more will be sent."""
         for sender in self._senders.values():
             sender.queue.abandon(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the producer was closed"))
+
+    async def answered(self) -> None:
+        """Wait until no request is under way."""
+        while self._calls:
+            self._no_calls = trio.Event()
+            await self._no_calls.wait()
+
+    def renumber(self) -> None:
+        """Whatever comes now is sent with another producer id or epoch, from sequence 0 on; all is decided."""
+        for sender in self._senders.values():
+            assert sender.queue.idle, f"{sender.partition} has records under the old epoch"
+            sender.queue = self._new_queue(sender.partition)
+            sender.wake()
+
+    def readmit(self) -> None:
+        """A new transaction begins in the same epoch: partitions need to be admitted to it again."""
+        for sender in self._senders.values():
+            sender.queue.producer = None
 
     def _is_full(self, size_bytes: int) -> bool:
         """One record always has room, whatever its size."""
@@ -216,16 +266,21 @@ class Producer:
     def _sender(self, partition: TopicPartition) -> _Sender:
         sender = self._senders.get(partition)
         if sender is None:
-            queue = PartitionQueue(partition.partition, self._settings)
-            queue.producer = self._producer_id
-            sender = self._senders[partition] = _Sender(partition, queue, self._cluster.backoff())
+            sender = _Sender(partition, self._new_queue(partition), self._cluster.backoff())
+            self._senders[partition] = sender
             self._nursery.start_soon(self._run, sender)
         return sender
 
+    def _new_queue(self, partition: TopicPartition) -> PartitionQueue:
+        transactional = self._admission is not None
+        queue = PartitionQueue(partition.partition, self._settings, transactional=transactional)
+        queue.producer = self._producer_id
+        return queue
+
     async def _run(self, sender: _Sender) -> None:
         """Do what the queue says, whenever something happened or its next moment has come."""
-        queue = sender.queue
         while True:
+            queue = sender.queue
             sender.news = trio.Event()
             now_ms = self._cluster.now_ms()
             queue.expire(now_ms)
@@ -233,7 +288,10 @@ class Producer:
                 queue.flushing = False
                 sender.idle.set()
             elif queue.producer is None:
-                await self._obtain_producer_id(sender)
+                if self._admission is None:
+                    await self._obtain_producer_id(sender)
+                else:
+                    await self._admission.admit(sender.partition, queue)
                 continue
             while (batch := queue.next_to_send(now_ms)) is not None:
                 # Each call is under way before the next begins: batches leave in order.
@@ -248,19 +306,26 @@ class Producer:
     ) -> None:
         cluster, queue = self._cluster, sender.queue
         leadership = cluster.leadership(sender.partition)
+        admission = self._admission
+        at_most = None if admission is None else admission.produce_at_most
+        self._calls += 1
         task_status.started()
         try:
             if leadership is None:
                 raise NotSent(f"nobody is known to lead {sender.partition}")
             request = self._request(sender.partition, batch)
             timeout_ms = self._settings.request_timeout_ms + CALL_MARGIN_MS
-            response = await cluster.call(leadership.node_id, request, timeout_ms)
+            response = await cluster.call(leadership.node_id, request, timeout_ms, at_most=at_most)
         except ChannelError as error:
             sent = not isinstance(error, NotSent)
             queue.lost(batch, error, cluster.now_ms() + sender.backoff.next_ms(), sent=sent)
             stale = True
         else:
-            stale = self._answered(sender, batch, response)
+            stale = self._answered(sender, queue, batch, response)
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._no_calls.set()
         sender.wake()
         if stale:
             await cluster.refresh([sender.partition.topic])
@@ -270,11 +335,14 @@ class Producer:
         topic_id = self._cluster.topic_id(partition.topic)
         data = PartitionProduceData(index=partition.partition, records=batch.encoded)
         topic = TopicProduceData(name=partition.topic, topic_id=topic_id, partition_data=[data])
-        return ProduceRequest(acks=-1, timeout_ms=self._settings.request_timeout_ms, topic_data=[topic])
+        transactional_id = None if self._admission is None else self._admission.transactional_id
+        return ProduceRequest(
+            transactional_id=transactional_id, acks=-1, timeout_ms=self._settings.request_timeout_ms, topic_data=[topic]
+        )
 
-    def _answered(self, sender: _Sender, batch: Batch, response: ProduceResponse) -> bool:
+    def _answered(self, sender: _Sender, queue: PartitionQueue, batch: Batch, response: ProduceResponse) -> bool:
         """Tell the queue; True if the metadata must be refreshed."""
-        cluster, queue = self._cluster, sender.queue
+        cluster = self._cluster
         answer = _only_partition(response, sender.partition.partition)
         if answer is None:
             error = ChannelError(f"the answer to a produce says nothing of {sender.partition}")
