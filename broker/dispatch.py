@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker.apis.acls import describe_acls
 from broker.apis.api_versions import api_versions
+from broker.apis.classic_groups import heartbeat, join_group, leave_group, sync_group
 from broker.apis.configs import describe_configs, incremental_alter_configs, list_config_resources
 from broker.apis.delete_records import delete_records
 from broker.apis.describe_cluster import describe_cluster, describe_topic_partitions
 from broker.apis.describe_producers import describe_producers
 from broker.apis.fetch import fetch
 from broker.apis.find_coordinator import find_coordinator
+from broker.apis.group_admin import delete_groups, describe_groups, list_groups
+from broker.apis.group_offsets import offset_commit, offset_delete, offset_fetch
 from broker.apis.list_offsets import list_offsets, offset_for_leader_epoch
 from broker.apis.log_dirs import describe_log_dirs
 from broker.apis.metadata import metadata
@@ -21,26 +25,70 @@ from broker.apis.produce import produce
 from broker.apis.producer_ids import init_producer_id
 from broker.forwarding import forward
 from protocol.api_keys import ApiKey
+from protocol.messages.produce import ProduceRequest
 from runtime.dispatch import Call, Dispatcher, Handler
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
 
+log = logging.getLogger(__name__)
+
 ServedHere = Callable[["BrokerServices", Call], None]
 
+
+def when_known(serve: ServedHere) -> ServedHere:
+    """For a topic that was just created, and whose logs this broker is still making, the request waits for them:
+    that takes milliseconds, and "unknown, ask again" would cost the client a whole pause.
+    """
+
+    def serve_when_known(broker: BrokerServices, call: Call) -> None:
+        publisher = broker.publisher
+        if publisher.behind is not None and any(map(publisher.is_bringing, _topics(call.message))):
+            publisher.afterwards(partial(serve_late, broker, call))
+        else:
+            serve(broker, call)
+
+    def serve_late(broker: BrokerServices, call: Call) -> None:
+        try:
+            serve_when_known(broker, call)
+        except Exception:
+            # As the dispatcher does with what fails at once.
+            log.exception("API key %d failed, late", call.request.api_key)
+            call.abort("internal error")
+
+    return serve_when_known
+
+
+def _topics(message: Any) -> Iterator[str | bytes]:
+    """The topics that a Metadata, a Produce or a ListOffsets names, by name or id."""
+    topics = message.topic_data if isinstance(message, ProduceRequest) else message.topics
+    for topic in topics or ():
+        yield topic.name or getattr(topic, "topic_id", b"")
+
+
 SERVED_HERE: dict[ApiKey, ServedHere] = {
-    ApiKey.PRODUCE: produce,
+    ApiKey.PRODUCE: when_known(produce),
     ApiKey.FETCH: fetch,
-    ApiKey.LIST_OFFSETS: list_offsets,
-    ApiKey.METADATA: metadata,
+    ApiKey.LIST_OFFSETS: when_known(list_offsets),
+    ApiKey.METADATA: when_known(metadata),
+    ApiKey.OFFSET_COMMIT: offset_commit,
+    ApiKey.OFFSET_FETCH: offset_fetch,
     ApiKey.FIND_COORDINATOR: find_coordinator,
+    ApiKey.JOIN_GROUP: join_group,
+    ApiKey.HEARTBEAT: heartbeat,
+    ApiKey.LEAVE_GROUP: leave_group,
+    ApiKey.SYNC_GROUP: sync_group,
+    ApiKey.DESCRIBE_GROUPS: describe_groups,
+    ApiKey.LIST_GROUPS: list_groups,
     ApiKey.DELETE_RECORDS: delete_records,
     ApiKey.INIT_PRODUCER_ID: init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
     ApiKey.DESCRIBE_ACLS: describe_acls,
     ApiKey.DESCRIBE_CONFIGS: describe_configs,
     ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
+    ApiKey.DELETE_GROUPS: delete_groups,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+    ApiKey.OFFSET_DELETE: offset_delete,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster,
     ApiKey.DESCRIBE_PRODUCERS: describe_producers,
     ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,

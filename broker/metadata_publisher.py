@@ -2,7 +2,8 @@
 
 A step that brings new partitions waits until their logs are made, away from the event loop, and what comes
 after it waits, too. So nobody sees half a step, or steps out of order: meanwhile the broker answers as one that
-has not read that far yet. A step that needs no log, with none before it that waits, is published at once.
+has not read that far yet, or does not answer yet (`when_known`). A step that needs no log, with none before it
+that waits, is published at once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from kraft.metadata.delta import MetadataDelta
+from kraft.metadata.image import MetadataImage, TopicImage
 from storage.opening import NewLog
 
 
@@ -32,12 +34,26 @@ class MetadataPublisher:
         self._waiting: deque[MetadataDelta] = deque()
         """The first one's logs are being made."""
         self._wanted: list[NewLog] = []
+        self._afterwards: list[Callable[[], None]] = []
         self._bell = trio.Event()
 
     @property
     def behind(self) -> int | None:
         """The offset of the last step that was published, while others wait; None if none does."""
         return self._waiting[0].before.offset if self._waiting else None
+
+    def is_bringing(self, topic: str | bytes) -> bool:
+        """Whether a step that waits brings this topic (by name or id), or more partitions of it."""
+        if not self._waiting:
+            return False
+        coming = _find(self._waiting[-1].after, topic)
+        known = _find(self._waiting[0].before, topic)
+        return coming is not None and (known is None or len(coming.partitions) > len(known.partitions))
+
+    def afterwards(self, callback: Callable[[], None]) -> None:
+        """Call back once the first of the steps that wait is published. The callback must not raise."""
+        assert self._waiting
+        self._afterwards.append(callback)
 
     def put(self, delta: MetadataDelta) -> None:
         """Publish it now, or as soon as its turn comes."""
@@ -61,3 +77,11 @@ class MetadataPublisher:
                 self._waiting.popleft()
                 if self._waiting:
                     self._wanted = self._prepare(self._waiting[0])
+                callbacks, self._afterwards = self._afterwards, []
+                for callback in callbacks:
+                    callback()
+
+
+def _find(image: MetadataImage, topic: str | bytes) -> TopicImage | None:
+    topics = image.topics
+    return topics.by_id.get(topic) if isinstance(topic, bytes) else topics.by_name.get(topic)

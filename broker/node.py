@@ -171,6 +171,7 @@ class _BrokerNode:
             world=world,
             nursery=nursery,
             metadata=self._metadata,
+            publisher=self._publisher,
             store=store,
             partitions=partitions,
             fetchers=self._fetchers,

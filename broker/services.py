@@ -15,9 +15,12 @@ from broker.auto_topics import AutoTopics
 from broker.controller_channel import ControllerChannel
 from broker.coordinator.coordinator import Coordinator
 from broker.fetch_sessions import FetchSessions, PartitionKey
+from broker.groups.coordinator import group_coordinator
+from broker.groups.machine import GroupMachine
 from broker.lifecycle import BrokerLifecycle
 from broker.log_store import LogStore
 from broker.metadata_cache import MetadataCache
+from broker.metadata_publisher import MetadataPublisher
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.replication.fetcher import Fetchers
@@ -40,6 +43,8 @@ class BrokerServices:
     nursery: trio.Nursery
     """Handlers that have to wait for somebody else do it in a task here."""
     metadata: MetadataCache
+    publisher: MetadataPublisher
+    """What brings `metadata` and `partitions` forward."""
     store: LogStore
     partitions: Partitions
     fetchers: Fetchers
@@ -52,6 +57,7 @@ class BrokerServices:
     """DeleteRecords that wait for the followers."""
     sessions: FetchSessions
     producer_ids: ProducerIds
+    groups: Coordinator[GroupMachine] = field(init=False)
     coordinators: list[Coordinator[Any]] = field(default_factory=list)
     """Everybody who wants to hear which partitions are led here."""
     auto_topics: AutoTopics = field(init=False)
@@ -60,3 +66,5 @@ class BrokerServices:
     def __post_init__(self) -> None:
         self.auto_topics = AutoTopics(self)
         self.verifier = TransactionVerifier(self.world, self.nursery, self.metadata, lambda: self.settings)
+        self.groups = group_coordinator(self)
+        self.coordinators.append(self.groups)
