@@ -198,17 +198,20 @@ class Offsets:
         committed nothing. Raises KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
         """
         response = OffsetFetchResponseGroup(group_id=request.group_id)
-        if request.topics is not None:
-            topics = request.topics
-        else:
-            topics = self._all_topics(request.group_id)
-        group_is_there = self._check_fetch(request)
-        if group_is_there or request.topics is not None:
-            for topic in topics:
-                answers = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
-                response.topics.append(answers)
-                for index in topic.partition_indexes:
-                    answers.partitions.append(self._fetched(request.group_id, topic, index, require_stable))
+        is_there = self._check_fetch(request)
+        topics = request.topics
+        if topics is None:
+            topics = self._all_topics(request.group_id) if is_there else []
+        for topic in topics:
+            answers = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
+            response.topics.append(answers)
+            for index in topic.partition_indexes:
+                answer = OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1)
+                answers.partitions.append(answer)
+                if require_stable and self.committed.is_pending(request.group_id, topic.name, index):
+                    answer.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+                elif is_there:
+                    self._tell(request.group_id, topic, answer)
         return Outcome(answers=[(reply, response)])
 
     def _check_fetch(self, request: OffsetFetchRequestGroup) -> bool:
@@ -229,20 +232,13 @@ class Offsets:
             topics.setdefault(topic, OffsetFetchRequestTopics(name=topic)).partition_indexes.append(partition)
         return list(topics.values())
 
-    def _fetched(
-        self, group_id: str, topic: OffsetFetchRequestTopics, index: int, require_stable: bool
-    ) -> OffsetFetchResponsePartitions:
-        answer = OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1)
-        if require_stable and self.committed.is_pending(group_id, topic.name, index):
-            answer.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
-            return answer
-        committed = self.committed.get(group_id, topic.name, index)
+    def _tell(self, group_id: str, topic: OffsetFetchRequestTopics, answer: OffsetFetchResponsePartitions) -> None:
+        committed = self.committed.get(group_id, topic.name, answer.partition_index)
         # What was committed for another topic that had the same name is nothing.
         if committed is not None and not _differ(committed.topic_id, topic.topic_id):
             answer.committed_offset = committed.offset
             answer.committed_leader_epoch = committed.leader_epoch
             answer.metadata = committed.metadata
-        return answer
 
     # -- delete
 
