@@ -126,8 +126,8 @@ class ClassicMember:
         if self.change is change:
             self._changes.pop(0)
         self.owned = change.applied_to(self.owned)
-        if self._changes and self._changes[0].kind is ChangeKind.LOSE:
-            # Membership was lost while the application was at it.
+        if self.generation == NO_GENERATION:
+            # It is out of the group, perhaps since a moment ago, while the application was at it.
             self._changes = lose(self.owned)
         elif self._rejoin:
             self._revoke_before_joining()

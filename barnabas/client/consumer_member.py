@@ -109,10 +109,11 @@ class ConsumerMember:
         if self.change is change:
             self._changes.pop(0)
         self.owned = change.applied_to(self.owned)
-        if self._changes and self._changes[0].kind is ChangeKind.LOSE:
+        if self.epoch == JOIN_EPOCH:
+            # It is out of the group, perhaps since a moment ago, while the application was at it.
             self._changes = lose(self.owned)
-        elif not self._changes and self.state is MemberState.FENCED:
-            self.state = MemberState.JOINING
+            if self.state in (MemberState.FENCED, MemberState.JOINING):
+                self.state = MemberState.FENCED if self._changes else MemberState.JOINING
         elif not self._changes and self.state is MemberState.RECONCILING:
             self.state = MemberState.ACKNOWLEDGING
             self._heartbeat_at_ms = 0

@@ -1,0 +1,276 @@
+"""A member of a classic group, told as the line of what it sends, hears, and wants of its application."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.client.classic_member import ClassicMember, MemberState
+from barnabas.client.cluster import TopicPartition
+from barnabas.client.membership import Change, ChangeKind, GroupSettings
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from protocol.schema import Message
+
+pytestmark = pytest.mark.feature("CG-07", "CG-08", "CG-09")
+
+A0, A1, A2 = (TopicPartition("a", index) for index in range(3))
+
+
+class Metadata:
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def partitions_count(self, topic: str) -> int:
+        return self.count
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return None
+
+
+class Story:
+    """One member and its coordinator; other members are named by what they subscribed with."""
+
+    def __init__(self, assignors: tuple[str, ...] = ("range",), instance: str | None = None) -> None:
+        settings = GroupSettings("g", group_instance_id=instance, partition_assignors=assignors)
+        self.now_ms = 1_000
+        self.member = ClassicMember(settings, ["a"], self.now_ms)
+        self.assignments: dict[str, bytes] = {}
+
+    def sends(self, kind: type[Message]) -> Message:
+        request = self.member.next_request(self.now_ms)
+        assert type(request) is kind, f"{self.member} sends {request}"
+        assert self.member.next_request(self.now_ms) is None, "one request is under way at a time"
+        return request
+
+    def quiet(self) -> bool:
+        return self.member.next_request(self.now_ms) is None
+
+    def hears(self, response: Message) -> ErrorCode:
+        return self.member.answered(response, self.now_ms)
+
+    def joins(self, generation: int, *others: JoinGroupResponseMember, leads: bool = True) -> None:
+        request = self.sends(JoinGroupRequest)
+        assert isinstance(request, JoinGroupRequest)
+        [protocol, *_] = request.protocols
+        me = JoinGroupResponseMember(member_id="me", metadata=protocol.metadata)
+        self.hears(
+            JoinGroupResponse(
+                generation_id=generation,
+                protocol_name=protocol.name,
+                leader="me" if leads else "other",
+                member_id="me",
+                members=[me, *others] if leads else [],
+            )
+        )
+
+    def syncs(self, assignment: bytes | None = None) -> None:
+        """As the coordinator gives it, or else as this member, the leader, said."""
+        request = self.sends(SyncGroupRequest)
+        assert isinstance(request, SyncGroupRequest)
+        self.assignments = {each.member_id: each.assignment for each in request.assignments}
+        self.hears(SyncGroupResponse(assignment=self.assignments["me"] if assignment is None else assignment))
+
+    def wants(self, kind: ChangeKind, *partitions: TopicPartition) -> None:
+        change = self.member.change
+        assert change == Change(kind, partitions)
+        self.member.changed(change)
+
+    def joins_alone(self, generation: int = 1, count: int = 2) -> None:
+        self.joins(generation)
+        assert self.member.topics_to_learn() == ["a"]
+        assert self.quiet()
+        self.member.learnt(Metadata(count))
+        self.syncs()
+
+    def beats(self, code: ErrorCode = ErrorCode.NONE) -> None:
+        self.now_ms += 3_000
+        self.sends(HeartbeatRequest)
+        self.hears(HeartbeatResponse(error_code=code))
+
+
+def another(name: str, story: Story) -> JoinGroupResponseMember:
+    """One with the same subscription that owns nothing."""
+    twin = ClassicMember(GroupSettings("g"), ["a"], 0)
+    request = twin.next_request(0)
+    assert isinstance(request, JoinGroupRequest)
+    return JoinGroupResponseMember(member_id=name, metadata=request.protocols[0].metadata)
+
+
+def test_it_is_given_its_name_joins_leads_and_beats() -> None:
+    story = Story()
+    story.sends(JoinGroupRequest)
+    assert story.member.state is MemberState.PREPARING_REBALANCE
+    story.hears(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
+    assert story.member.member_id == "me"
+    story.joins(1)
+    assert story.member.state is MemberState.COMPLETING_REBALANCE
+    story.member.learnt(Metadata(2))
+    story.syncs()
+    assert story.member.state is MemberState.STABLE
+    story.wants(ChangeKind.ASSIGN, A0, A1)
+    assert story.member.owned == (A0, A1)
+    assert story.quiet()
+    assert story.member.wake_at_ms(story.now_ms) == story.now_ms + 3_000
+    story.beats()
+    assert story.member.stamp == ("g", "me", 1, None)
+
+
+def test_an_eager_member_gives_up_everything_before_it_joins_again() -> None:
+    story = Story()
+    story.joins_alone()
+    story.wants(ChangeKind.ASSIGN, A0, A1)
+    story.beats(ErrorCode.REBALANCE_IN_PROGRESS)
+    story.beats()  # the application takes its time
+    story.wants(ChangeKind.REVOKE, A0, A1)
+    story.joins(2, another("other", story))
+    story.member.learnt(Metadata(2))
+    story.syncs()
+    assert set(story.assignments) == {"me", "other"}
+    story.wants(ChangeKind.ASSIGN, A0)
+
+
+def test_a_rebalance_while_the_application_still_takes_on_what_it_was_given() -> None:
+    story = Story()
+    story.joins_alone()
+    change = story.member.change
+    assert change is not None
+    story.beats(ErrorCode.REBALANCE_IN_PROGRESS)
+    story.now_ms += 100
+    assert story.quiet(), "it does not join with something on its hands"
+    story.member.changed(change)
+    story.wants(ChangeKind.REVOKE, A0, A1)
+    story.sends(JoinGroupRequest)
+
+
+@pytest.mark.feature("CG-11")
+def test_a_cooperative_member_keeps_what_does_not_move() -> None:
+    story = Story(("cooperative-sticky",))
+    story.joins_alone(count=2)
+    story.wants(ChangeKind.ASSIGN, A0, A1)
+    story.beats(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert story.member.change is None
+    story.joins(2, another("other", story))
+    story.member.learnt(Metadata(2))
+    story.syncs()
+    story.wants(ChangeKind.REVOKE, A1)
+    story.wants(ChangeKind.ASSIGN)
+    assert story.member.owned == (A0,)
+    story.sends(JoinGroupRequest)  # so that the other one gets it
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
+def test_a_group_that_went_on_without_it(code: ErrorCode) -> None:
+    story = Story()
+    story.joins_alone()
+    story.wants(ChangeKind.ASSIGN, A0, A1)
+    story.beats(code)
+    assert story.member.stamp is None
+    assert story.quiet()
+    story.wants(ChangeKind.LOSE, A0, A1)
+    story.now_ms += 1_000
+    request = story.sends(JoinGroupRequest)
+    assert isinstance(request, JoinGroupRequest)
+    assert request.member_id == ("" if code is ErrorCode.UNKNOWN_MEMBER_ID else "me")
+
+
+def test_membership_lost_while_the_application_takes_partitions_on() -> None:
+    story = Story()
+    story.joins_alone()
+    change = story.member.change
+    assert change is not None
+    story.beats(ErrorCode.UNKNOWN_MEMBER_ID)
+    story.member.changed(change)
+    assert story.quiet()
+    story.wants(ChangeKind.LOSE, A0, A1)
+    assert story.member.owned == ()
+
+
+def test_a_lost_answer_to_a_join_leads_to_another_join_under_the_same_name() -> None:
+    story = Story()
+    story.sends(JoinGroupRequest)
+    story.hears(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
+    story.sends(JoinGroupRequest)
+    story.member.unanswered(story.now_ms)
+    assert story.quiet()
+    assert story.member.wake_at_ms(story.now_ms) == story.now_ms + 100
+    story.now_ms += 100
+    request = story.sends(JoinGroupRequest)
+    assert isinstance(request, JoinGroupRequest) and request.member_id == "me"
+
+
+def test_a_refused_commit_tells_of_the_membership_unless_a_join_is_under_way() -> None:
+    story = Story(("cooperative-sticky",))
+    story.joins_alone()
+    story.wants(ChangeKind.ASSIGN, A0, A1)
+    stamp = story.member.stamp
+    assert stamp is not None
+    story.beats(ErrorCode.REBALANCE_IN_PROGRESS)
+    story.sends(JoinGroupRequest)
+    story.member.fenced(ErrorCode.ILLEGAL_GENERATION, stamp, story.now_ms)
+    assert story.member.change is None, "the join may just have ended that generation"
+    story.member.unanswered(story.now_ms)
+    story.now_ms += 1_000
+    story.joins(2)
+    story.member.learnt(Metadata(2))
+    story.syncs()
+    story.wants(ChangeKind.ASSIGN)
+    story.member.fenced(ErrorCode.ILLEGAL_GENERATION, stamp, story.now_ms)
+    assert story.member.change is None, "that was said of another generation"
+    stamp = story.member.stamp
+    assert stamp is not None
+    story.member.fenced(ErrorCode.UNKNOWN_MEMBER_ID, stamp, story.now_ms)
+    story.wants(ChangeKind.LOSE, A0, A1)
+
+
+@pytest.mark.feature("CG-10")
+def test_a_static_member_that_was_replaced_ends() -> None:
+    story = Story(instance="one")
+    story.joins_alone()
+    story.wants(ChangeKind.ASSIGN, A0, A1)
+    assert story.member.leave() is None, "whoever comes back under its name goes on in its place"
+    story = Story(instance="one")
+    story.joins_alone()
+    story.beats(ErrorCode.FENCED_INSTANCE_ID)
+    assert story.member.fatal is not None and story.member.fatal.code is ErrorCode.FENCED_INSTANCE_ID
+    assert story.quiet() and story.member.wake_at_ms(story.now_ms) is None
+
+
+def test_an_application_that_does_not_poll_loses_its_place_until_it_does() -> None:
+    story = Story()
+    story.joins_alone()
+    story.wants(ChangeKind.ASSIGN, A0, A1)
+    story.now_ms += 300_001
+    request = story.sends(LeaveGroupRequest)
+    assert isinstance(request, LeaveGroupRequest) and request.members[0].member_id == "me"
+    story.hears(LeaveGroupResponse())
+    story.wants(ChangeKind.LOSE, A0, A1)
+    assert story.quiet()
+    story.member.polled(story.now_ms)
+    story.sends(JoinGroupRequest)
+
+
+def test_the_leader_sees_that_a_topic_has_grown() -> None:
+    story = Story()
+    story.joins_alone(count=2)
+    story.wants(ChangeKind.ASSIGN, A0, A1)
+    story.member.learnt(Metadata(2))
+    assert story.member.change is None
+    story.member.learnt(Metadata(3))
+    story.wants(ChangeKind.REVOKE, A0, A1)
+    story.joins_alone(2, 3)
+    story.wants(ChangeKind.ASSIGN, A0, A1, A2)
+
+
+def test_an_assignment_that_cannot_be_read_ends_it() -> None:
+    story = Story()
+    story.joins(1, leads=False)
+    story.syncs(b"\x00\x01\xff\xff")
+    assert isinstance(story.member.fatal, KafkaError)
+
+
+def test_no_assignor_of_that_name() -> None:
+    with pytest.raises(ValueError, match="sticky-ish"):
+        ClassicMember(GroupSettings("g", partition_assignors=("sticky-ish",)), ["a"], 0)

@@ -1,0 +1,246 @@
+"""A member of a consumer group (KIP-848), told as heartbeats and what they lead to."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.client.cluster import TopicPartition
+from barnabas.client.consumer_member import ConsumerMember, MemberState
+from barnabas.client.membership import Change, ChangeKind, GroupSettings
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+pytestmark = pytest.mark.feature("CG-13", "CG-14")
+
+A = b"a" * 16
+A0, A1, A2 = (TopicPartition("a", index) for index in range(3))
+
+
+class Metadata:
+    def __init__(self, known: bool = True) -> None:
+        self.known = known
+
+    def partitions_count(self, topic: str) -> int:
+        return 3
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return "a" if self.known and topic_id == A else None
+
+
+class Story:
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+        self.member = ConsumerMember(GroupSettings("g", group_protocol="consumer"), ["a"], "me", self.now_ms)
+
+    def beats(self) -> ConsumerGroupHeartbeatRequest:
+        request = self.member.next_request(self.now_ms)
+        assert isinstance(request, ConsumerGroupHeartbeatRequest), f"{self.member} sends {request}"
+        assert self.member.next_request(self.now_ms) is None, "one request is under way at a time"
+        return request
+
+    def hears(self, epoch: int, *partitions: int, same: bool = False) -> None:
+        topics = [TopicPartitions(topic_id=A, partitions=list(partitions))] if partitions else []
+        self.member.answered(
+            ConsumerGroupHeartbeatResponse(
+                member_id="me",
+                member_epoch=epoch,
+                heartbeat_interval_ms=5_000,
+                assignment=None if same else Assignment(topic_partitions=topics),
+            ),
+            self.now_ms,
+        )
+
+    def refused(self, code: ErrorCode) -> None:
+        self.member.answered(ConsumerGroupHeartbeatResponse(error_code=code), self.now_ms)
+
+    def wants(self, kind: ChangeKind, *partitions: TopicPartition) -> None:
+        change = self.member.change
+        assert change == Change(kind, partitions)
+        self.member.changed(change)
+
+    def joins(self, epoch: int, *partitions: int) -> None:
+        self.beats()
+        self.hears(epoch, *partitions)
+        assert self.member.topics_to_learn() == ["a"]
+        self.member.learnt(Metadata())
+        self.wants(ChangeKind.ASSIGN, *(TopicPartition("a", index) for index in partitions))
+        self.acknowledges(epoch, *partitions)
+
+    def acknowledges(self, epoch: int, *partitions: int) -> None:
+        assert self.member.state is MemberState.ACKNOWLEDGING
+        request = self.beats()
+        assert request.member_epoch == epoch
+        assert owned(request) == list(partitions)
+        self.hears(epoch, same=True)
+
+
+def owned(request: ConsumerGroupHeartbeatRequest) -> list[int] | None:
+    if request.topic_partitions is None:
+        return None
+    return [index for topic in request.topic_partitions for index in topic.partitions]
+
+
+def test_it_joins_takes_on_what_it_is_given_and_says_so() -> None:
+    story = Story()
+    request = story.beats()
+    assert (request.member_epoch, request.subscribed_topic_names, owned(request)) == (0, ["a"], [])
+    story.hears(1, 0, 1)
+    story.member.learnt(Metadata())
+    story.wants(ChangeKind.ASSIGN, A0, A1)
+    story.acknowledges(1, 0, 1)
+    assert story.member.state is MemberState.STABLE
+    story.now_ms += 5_000
+    request = story.beats()
+    assert (request.subscribed_topic_names, request.topic_partitions) == (None, None), "nothing is new"
+    assert story.member.stamp == ("g", "me", 1, None)
+
+
+def test_nothing_is_acknowledged_before_the_application_has_given_it_up() -> None:
+    story = Story()
+    story.joins(1, 0, 1)
+    story.now_ms += 5_000
+    story.beats()
+    story.hears(1, 0)
+    assert story.member.state is MemberState.RECONCILING
+    story.now_ms += 5_000
+    assert owned(story.beats()) is None
+    story.hears(1, same=True)
+    story.wants(ChangeKind.REVOKE, A1)
+    story.acknowledges(1, 0)
+    story.now_ms += 5_000
+    story.beats()
+    story.hears(2, 0, 2)
+    story.wants(ChangeKind.ASSIGN, A2)
+    story.acknowledges(2, 0, 2)
+
+
+def test_a_newer_target_while_the_application_is_busy_with_an_older_one() -> None:
+    story = Story()
+    story.joins(1, 0, 1)
+    story.now_ms += 5_000
+    story.beats()
+    story.hears(1, 0)
+    story.now_ms += 5_000
+    story.beats()
+    story.hears(3, 1)
+    story.wants(ChangeKind.REVOKE, A1)
+    story.acknowledges(3, 0)
+    story.wants(ChangeKind.REVOKE, A0)
+    story.wants(ChangeKind.ASSIGN, A1)
+    assert story.member.state is MemberState.ACKNOWLEDGING
+
+
+def test_after_a_lost_answer_it_says_everything_again() -> None:
+    story = Story()
+    story.joins(1, 0)
+    story.now_ms += 5_000
+    story.beats()
+    story.member.unanswered(story.now_ms)
+    story.now_ms += 100
+    request = story.beats()
+    assert (request.member_epoch, request.subscribed_topic_names, owned(request)) == (1, ["a"], [0])
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH])
+def test_a_fenced_member_loses_what_it_had_and_joins_again(code: ErrorCode) -> None:
+    story = Story()
+    story.joins(4, 0, 1)
+    story.now_ms += 5_000
+    story.beats()
+    story.refused(code)
+    story.now_ms += 1_000
+    assert story.member.next_request(story.now_ms) is None
+    assert story.member.stamp is None
+    story.wants(ChangeKind.LOSE, A0, A1)
+    request = story.beats()
+    assert (request.member_epoch, owned(request)) == (0, [])
+
+
+def test_fenced_while_the_application_takes_partitions_on() -> None:
+    story = Story()
+    story.beats()
+    story.hears(1, 0)
+    story.member.learnt(Metadata())
+    change = story.member.change
+    assert change is not None
+    story.now_ms += 5_000
+    story.beats()
+    story.refused(ErrorCode.FENCED_MEMBER_EPOCH)
+    story.member.changed(change)
+    story.now_ms += 1_000
+    assert story.member.next_request(story.now_ms) is None
+    story.wants(ChangeKind.LOSE, A0)
+    assert story.beats().member_epoch == 0
+
+
+def test_a_commit_refused_while_a_heartbeat_is_under_way_voids_its_answer() -> None:
+    story = Story()
+    story.joins(1, 0)
+    stamp = story.member.stamp
+    assert stamp is not None
+    story.now_ms += 5_000
+    story.beats()
+    story.member.fenced(ErrorCode.UNKNOWN_MEMBER_ID, stamp, story.now_ms)
+    story.hears(1, same=True)
+    assert story.member.stamp is None
+    story.wants(ChangeKind.LOSE, A0)
+    assert story.beats().member_epoch == 0
+
+
+def test_a_stale_epoch_is_mended_by_a_heartbeat() -> None:
+    story = Story()
+    story.joins(1, 0)
+    stamp = story.member.stamp
+    assert stamp is not None
+    story.member.fenced(ErrorCode.STALE_MEMBER_EPOCH, stamp, story.now_ms)
+    story.beats()
+    story.hears(2, same=True)
+    assert story.member.owned == (A0,)
+
+
+def test_a_topic_without_a_name_waits_for_the_metadata() -> None:
+    story = Story()
+    story.beats()
+    story.hears(1, 0)
+    story.member.learnt(Metadata(known=False))
+    assert story.member.change is None
+    assert story.member.topics_to_learn() == ["a"]
+    story.member.learnt(Metadata())
+    story.wants(ChangeKind.ASSIGN, A0)
+
+
+@pytest.mark.feature("CG-10")
+@pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("one", -2)])
+def test_leaving(instance: str | None, epoch: int) -> None:
+    settings = GroupSettings("g", group_instance_id=instance, group_protocol="consumer")
+    story = Story()
+    story.member = ConsumerMember(settings, ["a"], "me", 0)
+    story.joins(1, 0)
+    request = story.member.leave()
+    assert isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == epoch
+    assert story.member.leave() is None
+
+
+def test_an_application_that_does_not_poll_loses_its_place_until_it_does() -> None:
+    story = Story()
+    story.joins(1, 0)
+    story.now_ms += 300_001
+    assert story.beats().member_epoch == -1
+    story.hears(-1)
+    story.wants(ChangeKind.LOSE, A0)
+    assert story.member.next_request(story.now_ms) is None
+    story.member.polled(story.now_ms)
+    assert story.beats().member_epoch == 0
+
+
+def test_an_error_for_good() -> None:
+    story = Story()
+    story.beats()
+    story.refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
+    assert story.member.fatal is not None
+    assert story.member.next_request(story.now_ms + 10_000) is None
