@@ -263,12 +263,11 @@ class ProducerStates:
         )
 
     def begin_verification(
-        self, header: BatchHeader, now_ms: int, *, supports_epoch_bump: bool
+        self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, supports_epoch_bump: bool
     ) -> Verification | None:
-        """What has to be verified before this transactional batch may be appended; None if its transaction has
-        begun here already. Raises KafkaError with INVALID_PRODUCER_EPOCH.
+        """What has to be verified before a transactional batch may be appended; None if its transaction has begun
+        here already. Raises KafkaError with INVALID_PRODUCER_EPOCH.
         """
-        producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
         entry = self.entries.get(producer_id)
         if entry is not None:
             if epoch < entry.epoch:

@@ -1,10 +1,12 @@
-"""DescribeProducers (61): who writes to a partition and how far they are (KIP-664)."""
+"""DescribeProducers (61): who writes to a partition and how far they are, as any of its replicas knows it
+(KIP-664).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.apis.lookup import find_leader
+from broker.apis.lookup import find_partition
 from broker.replication.partition import Partition
 from protocol.errors import KafkaError
 from protocol.messages.describe_producers import (
@@ -30,7 +32,7 @@ def describe_producers(broker: BrokerServices, call: Call) -> None:
             answer = PartitionResponse(partition_index=index)
             answers.partitions.append(answer)
             try:
-                answer.active_producers = _producers(find_leader(broker, topic.name, index))
+                answer.active_producers = _producers(find_partition(broker, topic.name, index))
             except KafkaError as error:
                 answer.error_code = error.code
                 answer.error_message = error.message

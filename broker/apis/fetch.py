@@ -24,6 +24,7 @@ from broker.replication.partition import FetchKind, Partition, ReadRequest
 from broker.replication.replica import FollowerFetch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -194,6 +195,11 @@ class _Fetch(DelayedOperation):
             data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         if self._kind is not FetchKind.READ_COMMITTED:
             data.aborted_transactions = None
+        elif found.aborted:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                for each in found.aborted
+            ]
         readable = self._readable(partition)
         self._partitions.append((partition, wanted, found.log_start_offset, readable))
         if (found.records is None and readable > wanted.fetch_offset) or (

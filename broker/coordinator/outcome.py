@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
 from protocol.schema import Message
+from storage.producers import Verification
 
 
 class Now(NamedTuple):
@@ -66,6 +67,9 @@ class Outcome:
     """In the order in which they leave."""
     producer: ProducerStamp | None = None
     """Set: the records belong to this producer's transaction."""
+    verification: Verification | None = None
+    """By which the first records of a transaction are let in, once the transaction's coordinator has said that this
+    partition is in it; see `Shard.begin_verification`."""
     replay: bool = True
     """False where the core has already made the records' change to a state of which only a part is written (classic
     groups): then they are replayed at loading only."""

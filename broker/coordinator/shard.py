@@ -19,12 +19,13 @@ from broker.purgatory import WaitingAck
 from broker.replication.partition import Partition
 from broker.timing_wheel import TimerEntry, TimingWheel
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.records.batch import CorruptBatch, read_header
+from protocol.records.batch import NO_SEQUENCE, CorruptBatch, read_header
 from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch, read_end_txn
 from protocol.records.coordinator import RecordType, decode_key, decode_versioned, encode_key, encode_versioned
 from protocol.records.record import Record, decode_records
 from runtime.world import World
+from storage.producers import Verification, Warrant
 
 log = logging.getLogger(__name__)
 
@@ -238,7 +239,7 @@ class Shard(Generic[MachineT]):
     def _carry_out(self, outcome: Outcome) -> None:
         if outcome.records:
             try:
-                self._append(outcome.records, outcome.producer)
+                self._append(outcome.records, outcome.producer, outcome.verification)
             except KafkaError as error:
                 self._append_failed(outcome, error)
                 return
@@ -252,7 +253,12 @@ class Shard(Generic[MachineT]):
         for reply, response in outcome.answers:
             self._answer_when_committed(reply, response, required_offset)
 
-    def _append(self, records: list[CoordinatorRecord], producer: ProducerStamp | None) -> None:
+    def _append(
+        self,
+        records: list[CoordinatorRecord],
+        producer: ProducerStamp | None,
+        verification: Verification | None,
+    ) -> None:
         now_ms = self._world.wall_clock.now_ms()
         encoded = [
             Record(
@@ -273,11 +279,11 @@ class Shard(Generic[MachineT]):
                 producer_epoch=producer.producer_epoch,
                 transactional=True,
             )
-        self._append_batch(batch)
+        self._append_batch(batch, Warrant(verification=verification))
 
-    def _append_batch(self, batch: bytes) -> None:
+    def _append_batch(self, batch: bytes, warrant: Warrant) -> None:
         buffer = bytearray(batch)
-        self.partition.append(buffer, [(0, read_header(buffer, 0))], acks=-1)
+        self.partition.append(buffer, [(0, read_header(buffer, 0))], acks=-1, warrant=warrant)
 
     def _append_failed(self, outcome: Outcome, error: KafkaError) -> None:
         if outcome.failed is not None:
@@ -289,14 +295,33 @@ class Shard(Generic[MachineT]):
         for reply, _ in outcome.answers:
             reply.refuse(coordinator_error(error.code))
 
-    def end_transaction(self, producer: ProducerStamp, marker: EndTxn, reply: Reply, response: object) -> None:
+    def begin_verification(self, producer: ProducerStamp, *, supports_epoch_bump: bool) -> Verification | None:
+        """Before records of a producer's transaction are written: what is to go with their `Outcome` once the
+        transaction's coordinator has confirmed that this partition is in it; None if there are some already, and
+        nobody need be asked. Raises KafkaError.
+        """
+        self.check_active()
+        return self.partition.begin_verification(
+            producer.producer_id, producer.producer_epoch, NO_SEQUENCE, supports_epoch_bump=supports_epoch_bump
+        )
+
+    def end_transaction(
+        self,
+        producer: ProducerStamp,
+        marker: EndTxn,
+        reply: Reply,
+        response: object,
+        *,
+        transaction_version: int = 0,
+    ) -> None:
         """Write a transaction marker and tell the machine; `response` leaves when it is replicated."""
         try:
             self.check_active()
             self._append_batch(
                 build_end_txn_batch(
                     marker, producer.producer_id, producer.producer_epoch, self._world.wall_clock.now_ms()
-                )
+                ),
+                Warrant(transaction_version=transaction_version),
             )
         except KafkaError as error:
             reply.refuse(error.code)

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from broker.admission import limits_of
+from broker.lines import Lines
 from broker.purgatory import WaitingAck, WaitingAcks
 from broker.replication.follower import (
     APPEND,
@@ -45,7 +46,9 @@ from protocol.messages.fetch import PartitionData
 from protocol.records.batch import BatchHeader, CorruptBatch
 from protocol.records.validation import ProduceLimits
 from runtime.world import Clock, no_fault
+from storage.aborted import AbortedTransaction
 from storage.log import AppendResult, LogSlice, OffsetOutOfRange, PartitionLog
+from storage.producers import NO_WARRANT, Verification, Warrant
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +92,8 @@ class ReadResult(NamedTuple):
     log_end_offset: int
     diverging_epoch: tuple[int, int] | None = None
     """(epoch, end offset) where the reader's log parts from this one; then there are no records (KIP-595)."""
+    aborted: Sequence[AbortedTransaction] = ()
+    """Of the transactions in `records`, if only what is committed was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,18 @@ class PartitionHost:
 class Partition:
     """A replica of a partition that lives here. `topic_id` and `index` never change."""
 
-    __slots__ = ("_acks", "_admitting", "_host", "follower", "index", "log", "replica", "topic", "topic_id")
+    __slots__ = (
+        "_acks",
+        "_admitting",
+        "_host",
+        "follower",
+        "index",
+        "log",
+        "producer_lines",
+        "replica",
+        "topic",
+        "topic_id",
+    )
 
     def __init__(
         self, topic: str, topic_id: bytes, log: PartitionLog, replica: Replica, host: PartitionHost
@@ -125,6 +141,8 @@ class Partition:
         self.follower = Follower(log, replica_fetch_backoff_ms=host.replica_fetch_backoff_ms)
         self._host = host
         self._acks: WaitingAcks[ErrorCode] = WaitingAcks()
+        self.producer_lines: Lines[int] = Lines()
+        """By producer id: transactional batches, while it is verified that the first of them belongs here."""
         self._admitting = (log.config, limits_of(log.config))
         log.set_high_watermark(replica.high_watermark)
 
@@ -167,14 +185,18 @@ class Partition:
         return limits
 
     def append(
-        self, buffer: bytearray | memoryview, batches: Sequence[tuple[int, BatchHeader]], acks: int
+        self,
+        buffer: bytearray | memoryview,
+        batches: Sequence[tuple[int, BatchHeader]],
+        acks: int,
+        warrant: Warrant = NO_WARRANT,
     ) -> AppendResult:
         """Append what a client (or a coordinator) wrote. Raises KafkaError, and then nothing was appended."""
         error = self.replica.append_error(acks)
         if error is not None:
             raise KafkaError(error)
         now_ms = self._host.wall_clock.now_ms()
-        result = self.log.append_as_leader(buffer, batches, self.replica.leader_epoch, now_ms)
+        result = self.log.append_as_leader(buffer, batches, self.replica.leader_epoch, now_ms, warrant)
         self._host.fault_point("replica.append.written")
         if not result.duplicate:
             effects = self.replica.appended(self.log.log_end_offset, self._host.monotonic.now_ms())
@@ -183,6 +205,28 @@ class Partition:
                 # Followers read to the end of the log.
                 self._host.changed(self)
         return result
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int, *, supports_epoch_bump: bool
+    ) -> Verification | None:
+        """What the first batch of a transaction needs to be appended, once the coordinator has confirmed that this
+        partition is in it (KIP-890); None if the transaction has begun here already. Raises KafkaError.
+
+        `sequence` is -1 for coordinators, which do not number their batches.
+        """
+        error = self.replica.leader_error()
+        if error is not None:
+            raise KafkaError(error)
+        producers = self.log.producers
+        if producers is None:
+            return None
+        return producers.begin_verification(
+            producer_id,
+            producer_epoch,
+            sequence,
+            self._host.wall_clock.now_ms(),
+            supports_epoch_bump=supports_epoch_bump,
+        )
 
     def when_replicated(
         self, required_offset: int, callback: Callable[[ErrorCode | None], None]
@@ -254,7 +298,11 @@ class Partition:
         records = partition_log.read(
             request.offset, request.max_bytes, upper_offset, request.at_least_one_batch
         )
-        return self._offsets(records, None)
+        result = self._offsets(records, None)
+        if kind is FetchKind.READ_COMMITTED and records is not None:
+            aborted = partition_log.aborted_transactions(request.offset, records.upper_offset)
+            return result._replace(aborted=aborted) if aborted else result
+        return result
 
     def _offsets(self, records: LogSlice | None, diverging_epoch: tuple[int, int] | None) -> ReadResult:
         partition_log = self.log
