@@ -106,6 +106,11 @@ class TopicConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def longest_segment_ms(self) -> int:
+        """How long one segment may be written to: what is compacted within `max.compaction.lag.ms` has to be closed."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+
+    @property
     def log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
 

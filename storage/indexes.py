@@ -143,6 +143,10 @@ class EntryFile:
             self._file = self._disk.open(self.path, create=True)
         return self._file
 
+    def hold_open(self) -> None:
+        """The file may get another name; it is this one all the same."""
+        self._open()
+
     @property
     def is_open(self) -> bool:
         return self._file is not None

@@ -38,6 +38,7 @@ from protocol.records.record import decode_records
 from runtime.world import Disk, File, FileRegion
 from settings.topic import TopicConfig
 from storage.aborted import AbortedTransaction
+from storage.cleaning import CleaningState
 from storage.epochs import LeaderEpochs
 from storage.flushing import Flusher, FlushWork
 from storage.indexes import CorruptIndex
@@ -48,6 +49,7 @@ from storage.recovery import LoadedLog, LogLoader
 from storage.retention import Retention
 from storage.segment import AppendedBatch, Folder, Segment
 from storage.snapshots import SnapshotFiles
+from storage.swapping import CleanedFolder, SegmentSwap
 
 _READ_AHEAD_BYTES = 1 << 20
 _OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -112,7 +114,10 @@ class PartitionLog:
         "_folder",
         "_segments",
         "_snapshots",
+        "_swap",
         "_tracker",
+        "cleaned_to",
+        "cleaning",
         "config",
         "epochs",
         "failure",
@@ -153,6 +158,11 @@ class PartitionLog:
         self._flusher = Flusher(folder, loaded.epochs, self._snapshots, loaded.recovery_point)
         self._condemned: list[tuple[int, Segment]] = []
         """(when it is due, segment whose files are to be removed)"""
+        self.cleaning = CleaningState()
+        self.cleaned_to: int | None = None
+        """Everything below it was compacted; None if nothing ever was."""
+        self._swap: SegmentSwap | None = None
+        """A copy that is read from already, while its files do not have their names yet."""
 
     @classmethod
     def open(  # noqa: PLR0913 - each says one thing about a log, and nobody calls it twice
@@ -437,7 +447,7 @@ class PartitionLog:
             raise self._storage_failed(error) from error
 
     def _waited_too_long(self, active: Segment, timestamp: int, now_ms: int) -> bool:
-        limit = self.config.segment_ms
+        limit = self.config.longest_segment_ms
         if self.config.segment_jitter_ms > 0:
             # Drawn from the names, so that a replay draws the same, and not all partitions roll together.
             seed = f"{self.topic}-{self.partition}-{active.base_offset}".encode()
@@ -646,6 +656,7 @@ class PartitionLog:
         return self.log_end_offset
 
     def _truncate(self, offset: int) -> None:
+        self._before_cut(offset)
         self._lower_recovery_point(offset)
         self._snapshots.remove_after(offset)
         place = bisect_right(self._bases, offset) - 1
@@ -661,6 +672,14 @@ class PartitionLog:
         if self._tracker is not None:
             self._tracker.rebuild(self._segments, end_offset, 0, self.high_watermark)
             self._tracker.states.replicated_to(self.high_watermark)
+
+    def _before_cut(self, offset: int) -> None:
+        """Nothing that is copied now may bring back what is cut."""
+        self._settle_swap()
+        if offset < self._bases[-1]:
+            self.cleaning.interrupt()
+        if self.cleaned_to is not None:
+            self.cleaned_to = min(self.cleaned_to, offset)
 
     def _lower_recovery_point(self, offset: int) -> None:
         if self._flusher.cut(offset) and self.on_recovery_point_lowered is not None:
@@ -682,6 +701,8 @@ class PartitionLog:
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None, now_ms: int = 0) -> None:
         """Forget everything; the next record gets `offset`. The log starts at it or at `log_start_offset`."""
         try:
+            self._before_cut(-1)
+            self.cleaned_to = None
             self._lower_recovery_point(offset)
             self._drop_segments(0)
             self._add_segment(offset, now_ms)
@@ -726,6 +747,7 @@ class PartitionLog:
     def _delete_first(self, count: int, now_ms: int) -> None:
         if count == len(self._segments):
             self._roll(now_ms)
+        self._settle_swap()
         # Else a power cut could leave none of the segments, and offsets would be given out again.
         self._flusher.sync_names()
         deleted = self._segments[:count]
@@ -739,6 +761,46 @@ class PartitionLog:
         self._flusher.forget(deleted)
         if self._tracker is not None:
             self._tracker.segments_deleted(deleted)
+
+    # -- compaction (`storage.cleaner`)
+
+    def begin_copy(self, base_offset: int, now_ms: int) -> Segment:
+        """An empty segment that may take the place of others. Raises OSError."""
+        folder = CleanedFolder.beside(self._folder)
+        copy = Segment.create(folder, base_offset, self.config.segment_index_bytes, now_ms)
+        copy.hold_open()
+        return copy
+
+    def replace_segments(self, replaced: Sequence[Segment], copy: Segment, now_ms: int) -> SegmentSwap | None:
+        """Read from `copy` from now on, which is durable and holds what is left of `replaced`; None if those are not
+        all here any more. What it gives is to be run, anywhere; then call `swapped`.
+        """
+        place = bisect_right(self._bases, replaced[0].base_offset) - 1
+        end = place + len(replaced)
+        if place < 0 or end >= len(self._segments) or self._segments[place:end] != list(replaced):
+            return None
+        self._settle_swap()
+        self._segments[place:end] = [copy]
+        self._bases[place:end] = [copy.base_offset]
+        self._flusher.forget(replaced)
+        self._swap = SegmentSwap(self._folder, copy, replaced, now_ms + self.config.file_delete_delay_ms)
+        return self._swap
+
+    def swapped(self, swap: SegmentSwap) -> None:
+        """It has run: the files have their names."""
+        if self._swap is not swap:
+            return
+        self._swap = None
+        swap.copy.move_to(self._folder)
+        self._condemned += [(swap.due_ms, segment) for segment in swap.replaced]
+        if self._tracker is not None:
+            self._tracker.segments_deleted(swap.replaced[1:])
+
+    def _settle_swap(self) -> None:
+        """Waits for it, if it has begun elsewhere."""
+        if self._swap is not None:
+            self._swap()
+            self.swapped(self._swap)
 
     def deletion_work(self, now_ms: int) -> Callable[[], None] | None:
         """What removes the files that are due, to be run away from the event loop; None if none are."""
@@ -800,6 +862,8 @@ class PartitionLog:
 
     def close(self) -> None:
         """A clean stop: everything durable, so that the next start need not look at it. Raises OSError."""
+        self.cleaning.interrupt()
+        self._settle_swap()
         self._flusher.sync_cuts(self._segments[-1])
         self._segments[-1].write_out()
         if self._tracker is not None:
@@ -812,13 +876,14 @@ class PartitionLog:
 
     def close_files(self) -> None:
         """Without writing anything: the disk is gone, or the directory is about to be removed."""
-        for segment in self._segments:
-            segment.close_files()
-        for _, segment in self._condemned:
+        replaced = self._swap.replaced if self._swap is not None else ()
+        for segment in [*self._segments, *replaced, *(each for _, each in self._condemned)]:
             segment.close_files()
 
     def rename_directory(self, path: str) -> None:
         """Move the log's directory, with its files open."""
+        self.cleaning.interrupt()
+        self._settle_swap()
         self._folder.disk.rename(self._folder.path, path)
         self._folder.path = path
         for segment in self._segments:

@@ -142,10 +142,13 @@ class LogLoader:
             elif rest.endswith(SWAP_SUFFIX):
                 swaps.append((offset, name))
         first_cleaned = min((offset for offset, _ in cleaned), default=None)
-        for offset, name in swaps:
-            if first_cleaned is not None and offset >= first_cleaned:
-                self._note(f"removed {name} of an unfinished split")
-                self._remove(name)
+        invalid = [(offset, name) for offset, name in swaps if first_cleaned is not None and offset >= first_cleaned]
+        for _, name in invalid:
+            self._note(f"removed {name} of an unfinished swap")
+            self._remove(name)
+        if invalid:
+            # What is left of them must not be taken for a finished copy, once nothing says otherwise.
+            self._disk.sync_directory(self._folder.path)
         for _, name in cleaned:
             self._remove(name)
         valid = [(offset, name) for offset, name in swaps if name in self._names]
@@ -170,22 +173,27 @@ class LogLoader:
             self._remove(name)
 
     def _put_swaps_in_place(self, swaps: list[tuple[int, str]]) -> None:
-        logs = [offset for offset, name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]
+        """Step by step, as in `storage.swapping`."""
+        logs = [(offset, name) for offset, name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]
         if logs:
-            start, end = min(logs), max(self._swap_end_offset(offset) for offset in logs)
+            start = min(offset for offset, _ in logs)
+            # An empty copy replaces at least the segment whose name it has.
+            end = max(max(self._swap_end_offset(offset), offset + 1) for offset, _ in logs)
             for name in list(self._names):
                 parsed = parse_offset_file_name(name)
                 if parsed is not None and start <= parsed[0] < end and parsed[1] in SEGMENT_SUFFIXES:
                     # The swapped copy holds its records.
                     self._remove(name)
-        for _, name in swaps:
-            target = name.removesuffix(SWAP_SUFFIX)
-            self._disk.rename(f"{self._folder.path}/{name}", f"{self._folder.path}/{target}")
-            self._names.remove(name)
-            if target not in self._names:
-                self._names.append(target)
+            self._disk.sync_directory(self._folder.path)
+        for part in (logs, [swap for swap in swaps if swap not in logs]):
+            for _, name in part:
+                target = name.removesuffix(SWAP_SUFFIX)
+                self._disk.rename(f"{self._folder.path}/{name}", f"{self._folder.path}/{target}")
+                self._names.remove(name)
+                if target not in self._names:
+                    self._names.append(target)
+            self._disk.sync_directory(self._folder.path)
         self._names.sort()
-        self._disk.sync_directory(self._folder.path)
         self._note(f"finished the swap of {len(logs)} segments")
 
     def _swap_end_offset(self, base_offset: int) -> int:

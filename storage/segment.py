@@ -100,6 +100,7 @@ class Segment:
         "_tail_unknown",
         "aborted",
         "base_offset",
+        "copied_from_ms",
         "created_ms",
         "first_batch_timestamp",
         "offset_index",
@@ -114,6 +115,8 @@ class Segment:
         self.base_offset = base_offset
         self.size_bytes = 0
         self.created_ms = now_ms
+        self.copied_from_ms: int | None = None
+        """Of a compacted copy: how old the youngest record was that it was made from."""
         self.first_batch_timestamp: int | None = None
         self._deleted_suffix = ""
         self._max_timestamp: TimestampOffset | None = None
@@ -210,9 +213,15 @@ class Segment:
         return self._max_timestamp
 
     def largest_timestamp(self) -> int:
-        """What retention by time goes by: the records' own time; the file's if they have none (magic 0)."""
+        """What retention by time goes by: the records' own time; the file's if they have none (magic 0, or
+        compaction took them all).
+        """
         timestamp = self.max_timestamp.timestamp
-        return timestamp if timestamp >= 0 else self._folder.disk.modified_ms(self.log_path)
+        if timestamp >= 0:
+            return timestamp
+        if self.copied_from_ms is not None:
+            return self.copied_from_ms
+        return self._folder.disk.modified_ms(self.log_path)
 
     def waited_ms(self, now_ms: int, batch_timestamp: int) -> int:
         """How long this segment has been written to, by the records' time where they have one."""
@@ -496,6 +505,19 @@ class Segment:
             path = self._folder.file(self.base_offset, kind) + self._deleted_suffix
             if disk.exists(path):
                 disk.remove(path)
+
+    def hold_open(self) -> None:
+        """The files are about to be renamed, so none of them may be looked for by its name."""
+        self.log_file()
+        self.offset_index.hold_open()
+        self.time_index.hold_open()
+
+    def move_to(self, folder: Folder) -> None:
+        """The files have the names that they have in `folder`."""
+        self._folder = folder
+        self.directory_renamed()
+        for index in self._indexes:
+            index.close()
 
     def directory_renamed(self) -> None:
         """The folder has a new path; files that are open stay open."""

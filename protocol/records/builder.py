@@ -10,6 +10,7 @@ from crc32c import crc32c
 from protocol.records.batch import (
     ATTRIBUTES_POSITION,
     BATCH_HEADER_BYTES,
+    COMPRESSION_MASK,
     CONTROL_BIT,
     CRC_POSITION,
     DELETE_HORIZON_BIT,
@@ -23,6 +24,7 @@ from protocol.records.batch import (
     NO_TIMESTAMP,
     OFFSET_AND_SIZE_BYTES,
     TRANSACTIONAL_BIT,
+    BatchHeader,
 )
 from protocol.records.record import Headers
 from protocol.records.varint import encode_varint, varint_size
@@ -70,7 +72,7 @@ class BatchOptions(TypedDict, total=False):
 
 
 def build_batch(records: Sequence[RecordLike], **options: Unpack[BatchOptions]) -> bytes:
-    """One batch with `records`; without any, the empty shell that compaction leaves (give it `last_offset`).
+    """One batch with `records`; without any, an empty one (give it `last_offset`).
 
     ValueError or struct.error if an offset, a length or a timestamp does not fit: a mistake of the caller.
     """
@@ -124,6 +126,27 @@ def build_batch(records: Sequence[RecordLike], **options: Unpack[BatchOptions]) 
     )
     crc = crc32c(payload, crc32c(head[ATTRIBUTES_POSITION:]))
     return b"".join((head[:CRC_POSITION], crc.to_bytes(4, "big"), head[ATTRIBUTES_POSITION:], payload))
+
+
+def build_empty_batch(header: BatchHeader) -> bytes:
+    """The shell that compaction leaves of a batch whose records are gone: its offsets, its producer, its time."""
+    head = HEADER_STRUCT.pack(
+        header.base_offset,
+        BATCH_HEADER_BYTES - OFFSET_AND_SIZE_BYTES,
+        header.partition_leader_epoch,
+        2,
+        0,
+        header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT),
+        header.last_offset_delta,
+        NO_TIMESTAMP,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        0,
+    )
+    crc = crc32c(head[ATTRIBUTES_POSITION:])
+    return b"".join((head[:CRC_POSITION], crc.to_bytes(4, "big"), head[ATTRIBUTES_POSITION:]))
 
 
 def _encode_records(

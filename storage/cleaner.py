@@ -1,0 +1,333 @@
+"""Cleans one log: its keys are mapped to their last offsets, and its segments copied without what is superseded.
+
+What is slow is given out in slices, each a callable that may run away from the event loop. They look at closed
+segments only, through files of their own, so the log goes on being written to and read from meanwhile. Between two
+slices it is seen whether the log is still what was read of it. Each group of segments takes its place as soon as it
+is copied (`storage.swapping`); what comes after it is cleaned with the same map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+from protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, read_header
+from runtime.world import Disk
+from storage.aborted import AbortedTransaction
+from storage.cleaning import Extent, Phase, find_first_dirty_offset, measure, next_group
+from storage.compaction import Compaction, LastBatch, Transactions, map_batch
+from storage.log import PartitionLog
+from storage.offset_map import OffsetMap
+from storage.segment import AppendedBatch, Segment
+
+Slice = Callable[[], int]
+"""Gives how many bytes it read and wrote."""
+
+_MAX_SEGMENT_BYTES = 0x7FFF_FFFF
+
+
+class CleaningAborted(Exception):
+    """The log was cut, deleted or lost its disk, or is compacted no more."""
+
+
+class CannotClean(Exception):
+    """Nothing will come of cleaning this log, now or later; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
+    """What one cleaning may take."""
+
+    dedupe_buffer_bytes: int = 128 << 20
+    load_factor: float = 0.9
+    slice_bytes: int = 256 << 10
+
+
+def extent_of(log: PartitionLog, now_ms: int) -> Extent:
+    """How dirty a log is. Raises OSError, `CorruptBatch`."""
+    first_dirty_offset = find_first_dirty_offset(log.cleaned_to, log.log_start_offset, log.log_end_offset)
+    # Recovery takes whatever lies behind the recovery point for the tail of appends, which has no gaps.
+    limit_offset = min(log.last_stable_offset, log.recovery_point)
+    return measure(log.segments, first_dirty_offset, limit_offset, log.config, now_ms)
+
+
+def filthiest(logs: Iterable[PartitionLog], now_ms: int) -> tuple[PartitionLog, Extent] | None:
+    """The log that is to be cleaned next; None if cleaning none is worth it."""
+    best: tuple[PartitionLog, Extent] | None = None
+    for log in logs:
+        if not log.config.compacts or len(log.segments) < 2 or log.failure is not None:
+            continue
+        if log.cleaning.phase is not Phase.IDLE or log.cleaning.problem is not None:
+            continue
+        try:
+            extent = extent_of(log, now_ms)
+        except (CorruptBatch, OSError) as error:
+            log.cleaning.problem = str(error)
+            continue
+        if extent.is_worth_it(log.config) and (best is None or extent.dirty_ratio > best[1].dirty_ratio):
+            best = log, extent
+    return best
+
+
+class LogCleaning:
+    """One cleaning of one log, whose state says that it has begun. What `slices` gives is run one after the other;
+    the last of them has run when it ends.
+    """
+
+    def __init__(self, log: PartitionLog, extent: Extent, settings: CleanerSettings, now_ms: int) -> None:
+        self._log = log
+        self._extent = extent
+        self._settings = settings
+        self._now_ms = now_ms
+        self._map: OffsetMap | None = None
+        self._compaction: Compaction | None = None
+        self._copy: Segment | None = None
+        """Being made, and not yet in its place."""
+        self._is_changed = False
+        """The copy differs from what it is made of."""
+        self.bytes_before = 0
+        self.bytes_after = 0
+
+    def slices(self) -> Iterator[Slice]:
+        """Raises `CleaningAborted`, `CannotClean`; the slices raise OSError and `CorruptBatch`."""
+        yield from self._map_keys()
+        yield from self._copy_segments()
+        assert self._map is not None
+        self._log.cleaned_to = self._map.latest_offset + 1
+
+    def discard(self) -> None:
+        """Remove what there is of a copy that did not take its place. Raises OSError."""
+        if self._copy is not None:
+            self._copy.remove_files()
+            self._copy = None
+
+    @property
+    def records_read(self) -> int:
+        return self._compaction.records_read if self._compaction is not None else 0
+
+    @property
+    def records_kept(self) -> int:
+        return self._compaction.records_kept if self._compaction is not None else 0
+
+    @property
+    def map_utilization(self) -> float:
+        return self._map.utilization if self._map is not None else 0.0
+
+    def _check_wanted(self) -> None:
+        log = self._log
+        if log.cleaning.phase is not Phase.CLEANING or log.failure is not None or not log.config.compacts:
+            raise CleaningAborted(f"{log} was cut or deleted, lost its disk, or is compacted no more")
+
+    def _closed_segments(self, from_offset: int, end_offset: int) -> list[Segment]:
+        """Those that reach beyond `from_offset` and begin below `end_offset`."""
+        segments = self._log.segments
+        return [
+            segment
+            for segment, following in pairwise(segments)
+            if following.base_offset > from_offset and segment.base_offset < end_offset
+        ]
+
+    def _aborted(self, from_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Whose marker is where does not matter: all of them may have records here."""
+        return [
+            each
+            for segment in self._log.segments
+            for each in segment.aborted
+            if each.last_offset >= from_offset and each.first_offset < end_offset
+        ]
+
+    # -- the map
+
+    def _map_keys(self) -> Iterator[Slice]:
+        first_dirty, end = self._extent.first_dirty_offset, self._extent.end_offset
+        settings = self._settings
+        try:
+            offsets = self._map = OffsetMap(settings.dedupe_buffer_bytes, end - first_dirty, settings.load_factor)
+        except ValueError as error:
+            raise CannotClean(str(error)) from None
+        transactions = Transactions(self._aborted(first_dirty, end))
+        segments = self._closed_segments(first_dirty, end)
+        following = [*[segment.base_offset for segment in segments[1:]], end]
+        for segment, next_base in zip(segments, following, strict=True):
+            position = segment.offset_index.lookup(first_dirty).position if segment.base_offset < first_dirty else 0
+            reader = _Reader(self._log.disk, segment, position, settings.slice_bytes)
+            try:
+                while not reader.is_done:
+                    yield partial(self._map_slice, reader, transactions)
+                    self._check_wanted()
+            finally:
+                reader.close()
+            if reader.is_cut_short:
+                break
+            # Earlier cleanings may have taken the last records of the segment.
+            offsets.latest_offset = next_base - 1
+        if offsets.latest_offset < first_dirty:
+            raise CannotClean("log.cleaner.dedupe.buffer.size is too small for its first batch")
+
+    def _map_slice(self, reader: _Reader, transactions: Transactions) -> int:
+        assert self._map is not None
+        before = reader.position
+        for batch in reader.next_batches():
+            if not map_batch(self._map, transactions, self._extent.first_dirty_offset, batch):
+                reader.cut_short()
+                break
+        return reader.position - before
+
+    # -- the copy
+
+    def _copy_segments(self) -> Iterator[Slice]:
+        assert self._map is not None
+        log, upper_offset = self._log, self._extent.end_offset
+        end_offset = self._map.latest_offset + 1
+        transactions = Transactions(self._aborted(log.segments[0].base_offset, upper_offset))
+        compaction = self._compaction = Compaction(
+            self._map,
+            transactions,
+            upper_offset=upper_offset,
+            now_ms=self._now_ms,
+            delete_retention_ms=log.config.delete_retention_ms,
+        )
+        position = log.segments[0].base_offset
+        while rest := [each for each in self._closed_segments(position, end_offset) if each.base_offset >= position]:
+            config = log.config
+            group = list(next_group(rest, upper_offset, config.segment_bytes, config.segment_index_bytes))
+            position = group[-1].base_offset + 1
+            compaction.last_batches = last_batches(log)
+            self._copy = copy = log.begin_copy(group[0].base_offset, self._now_ms)
+            copy.copied_from_ms = group[-1].largest_timestamp()
+            self._is_changed = False
+            yield from self._fill(copy, group, compaction)
+            for each in transactions.kept:
+                copy.aborted.append(each)
+            transactions.kept.clear()
+            if self._is_changed or len(group) > 1:
+                yield partial(_make_durable, copy)
+                self._check_wanted()
+                yield from self._put_in_place(copy, group)
+            else:
+                yield partial(self._discard_slice)
+            self._check_wanted()
+
+    def _fill(self, copy: Segment, group: list[Segment], compaction: Compaction) -> Iterator[Slice]:
+        for segment in group:
+            reader = _Reader(self._log.disk, segment, 0, self._settings.slice_bytes)
+            try:
+                while not reader.is_done:
+                    yield partial(self._copy_slice, reader, copy, compaction)
+                    self._check_wanted()
+            finally:
+                reader.close()
+
+    def _copy_slice(self, reader: _Reader, copy: Segment, compaction: Compaction) -> int:
+        before, size = reader.position, 0
+        kept: list[bytes | bytearray | memoryview] = []
+        appended: list[AppendedBatch] = []
+        for batch in reader.next_batches():
+            header = read_header(batch)
+            rest = compaction.compact(header, batch)
+            if rest is not batch:
+                self._is_changed = True
+                if rest is None:
+                    continue
+                header = read_header(rest)
+            appended.append(AppendedBatch(size, len(rest), header.last_offset, header.max_timestamp))
+            kept.append(rest)
+            size += len(rest)
+        if copy.size_bytes + size > _MAX_SEGMENT_BYTES:
+            raise CorruptBatch(f"the copy of segment {copy.base_offset} would grow beyond {_MAX_SEGMENT_BYTES} bytes")
+        if appended:
+            # An index that is full stays as it is; it may be sparse.
+            is_full = copy.offset_index.is_full or copy.time_index.is_full
+            interval = _MAX_SEGMENT_BYTES if is_full else self._log.config.index_interval_bytes
+            copy.append(b"".join(kept), appended, interval)
+        return reader.position - before + size
+
+    def _put_in_place(self, copy: Segment, group: list[Segment]) -> Iterator[Slice]:
+        before = sum(segment.size_bytes for segment in group)
+        swap = self._log.replace_segments(group, copy, self._now_ms)
+        if swap is None:
+            # Retention was faster, and took the first of them.
+            yield partial(self._discard_slice)
+            return
+        self._copy = None
+        self.bytes_before += before
+        self.bytes_after += copy.size_bytes
+
+        def run() -> int:
+            swap()
+            return 0
+
+        yield run
+        self._log.swapped(swap)
+
+    def _discard_slice(self) -> int:
+        self.discard()
+        return 0
+
+
+def last_batches(log: PartitionLog) -> dict[int, LastBatch]:
+    """By producer id, what has to stay of each producer that the log remembers."""
+    if log.producers is None:
+        return {}
+    return {
+        producer_id: LastBatch(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
+        for producer_id, entry in log.producers.entries.items()
+    }
+
+
+def _make_durable(copy: Segment) -> int:
+    copy.seal()
+    copy.forget_boundaries()
+    for file in copy.files_to_sync():
+        file.sync()
+    return 0
+
+
+class _Reader:
+    """Reads a closed segment through a file of its own: the segment may be taken out of the log meanwhile."""
+
+    __slots__ = ("_file", "_size", "_slice_bytes", "is_cut_short", "position")
+
+    def __init__(self, disk: Disk, segment: Segment, position: int, slice_bytes: int) -> None:
+        self._file = disk.open(segment.log_path)
+        self._size = segment.size_bytes
+        self._slice_bytes = max(slice_bytes, BATCH_HEADER_BYTES)
+        self.position = position
+        self.is_cut_short = False
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_cut_short or self.position >= self._size
+
+    def cut_short(self) -> None:
+        self.is_cut_short = True
+
+    def next_batches(self) -> Iterator[memoryview]:
+        """Those of the next slice, at least one; it moves on as they are taken."""
+        start = self.position
+        data = self._file.pread(min(self._slice_bytes, self._size - start), start)
+        size = self._batch_bytes(data, start)
+        if size > len(data):
+            data = self._file.pread(size, start)
+        view = memoryview(data)
+        at = 0
+        while len(view) - at >= BATCH_HEADER_BYTES or start + len(view) == self._size > start + at:
+            size = self._batch_bytes(view[at:], start + at)
+            if at + size > len(view):
+                if not at:
+                    raise CorruptBatch(f"{self._file.path} ends within the batch at byte {start}")
+                return
+            at += size
+            self.position = start + at
+            yield view[at - size : at]
+
+    def _batch_bytes(self, data: bytes | memoryview, position: int) -> int:
+        size = read_header(data).size_bytes
+        if position + size > self._size:
+            raise CorruptBatch(f"{self._file.path}: the batch at byte {position} reaches beyond the end")
+        return size
+
+    def close(self) -> None:
+        self._file.close()

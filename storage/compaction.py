@@ -1,0 +1,212 @@
+"""Which records of a compacted log stay. A core: a batch goes in, what is left of it comes out.
+
+A record stays while no later one of its key is known. A tombstone (a key without a value) stays until the
+horizon that the first cleaning wrote into its batch (KIP-534) is over. What an aborted transaction wrote goes at
+once, its marker only after a horizon of its own, and so does the marker of a committed one whose batches are all
+gone. The last batch of each producer stays, without records if need be: it says where the producer's sequence is.
+So does the last batch of what was cleaned: it says where the offsets are.
+
+Nothing here is ever renumbered: a batch that loses records keeps its offsets, sequences, epoch and timestamps, and
+one that loses none is passed on byte by byte. Knows no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, read_header
+from protocol.records.builder import build_batch, build_empty_batch
+from protocol.records.control import ControlType, control_type
+from protocol.records.record import Record, decode_records
+from runtime.world import Bytes
+from storage.aborted import AbortedTransaction
+from storage.offset_map import OffsetMap
+
+
+class LastBatch(NamedTuple):
+    """What a log's producer state says of one producer."""
+
+    last_offset: int
+    """Of its last batch with records; -1 if all that is left of it is a marker."""
+    producer_epoch: int
+
+
+class Transactions:
+    """Follows the transactions of a log while its batches are gone through in order."""
+
+    __slots__ = ("_aborted", "_coming", "_committed", "kept")
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """`aborted` are those that reach into what will be gone through."""
+        self._coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
+        """By producer id: the one that is open, and whether a batch of it was seen."""
+        self._committed: dict[int, None] = {}
+        """Producers with a batch of a transaction that was not aborted."""
+        self.kept: list[AbortedTransaction] = []
+        """Those whose marker was seen after a batch of theirs: an index of the copy has to name them."""
+
+    def _reach(self, offset: int) -> None:
+        coming = self._coming
+        while coming and coming[-1].first_offset <= offset:
+            each = coming.pop()
+            self._aborted.setdefault(each.producer_id, (each, False))
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Of a batch that is no control batch."""
+        self._reach(header.last_offset)
+        if not header.is_transactional:
+            return False
+        found = self._aborted.get(header.producer_id)
+        if found is None:
+            self._committed[header.producer_id] = None
+            return False
+        self._aborted[header.producer_id] = (found[0], True)
+        return True
+
+    def is_over(self, header: BatchHeader, records: list[Record]) -> bool:
+        """Of a control batch: whether no batch is left that its marker would speak of."""
+        self._reach(header.last_offset)
+        if not records:
+            return True
+        kind = control_type(records[0])
+        if kind is ControlType.ABORT:
+            transaction, seen = self._aborted.pop(header.producer_id, (None, False))
+            if transaction is not None and seen:
+                self.kept.append(transaction)
+                return False
+            return True
+        if kind is ControlType.COMMIT:
+            return self._committed.pop(header.producer_id, self) is self
+        return False
+
+
+class Compaction:
+    """One pass over a log, from its first batch on, in order."""
+
+    __slots__ = (
+        "_delete_horizon_ms",
+        "_map",
+        "_now_ms",
+        "_transactions",
+        "_upper_offset",
+        "last_batches",
+        "records_kept",
+        "records_read",
+    )
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        transactions: Transactions,
+        *,
+        upper_offset: int,
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        """`upper_offset` is where the pass may end at the most."""
+        self._map = offsets
+        self._transactions = transactions
+        self.last_batches: Mapping[int, LastBatch] = {}
+        """By producer id, as the log's producers stand. An older state is no harm."""
+        self._upper_offset = upper_offset
+        self._now_ms = now_ms
+        self._delete_horizon_ms = now_ms + delete_retention_ms
+        self.records_read = 0
+        self.records_kept = 0
+
+    def compact(self, header: BatchHeader, batch: memoryview) -> Bytes | None:
+        """What stays of a batch: `batch` itself, a shorter one, or nothing. `CorruptBatch` if it is damaged."""
+        if not crc_is_valid(batch, 0, header):
+            raise CorruptBatch(f"wrong CRC in the batch at offset {header.base_offset}")
+        if not header.is_control:
+            is_over = False
+            if self._transactions.is_aborted(header):
+                self.records_read += max(header.records_count, 0)
+                return self._without_records(header)
+            records = decode_records(batch)
+            kept = self._last_values(header, records)
+        else:
+            records = kept = decode_records(batch)
+            is_over = self._transactions.is_over(header, records)
+            horizon_ms = header.delete_horizon_ms
+            if is_over and horizon_ms is not None and horizon_ms <= self._now_ms:
+                kept = []
+        self.records_read += len(records)
+        if not kept:
+            return self._without_records(header)
+        self.records_kept += len(kept)
+        horizon_ms = header.delete_horizon_ms
+        gets_horizon = horizon_ms is None and header.magic >= 2 and (is_over or any(r.value is None for r in kept))
+        if len(kept) == len(records) and header.magic >= 2 and not gets_horizon:
+            return batch
+        return _rebuilt(header, kept, self._delete_horizon_ms if gets_horizon else horizon_ms)
+
+    def _last_values(self, header: BatchHeader, records: list[Record]) -> list[Record]:
+        """Records behind the map all stay, and of the others those that it names; one without a key never does."""
+        latest, find = self._map.latest_offset, self._map.get
+        horizon_ms = header.delete_horizon_ms
+        tombstones = horizon_ms is None or self._now_ms < horizon_ms
+        return [
+            record
+            for record in records
+            if record.offset > latest
+            or (
+                record.key is not None
+                and record.offset >= find(record.key)
+                and (tombstones or record.value is not None)
+            )
+        ]
+
+    def _without_records(self, header: BatchHeader) -> bytes | None:
+        if header.next_offset == self._upper_offset or self._is_last_of_producer(header):
+            return build_empty_batch(header)
+        return None
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        last = self.last_batches.get(header.producer_id) if header.has_producer_id else None
+        if last is None:
+            return False
+        if last.last_offset >= 0:
+            return header.last_offset == last.last_offset
+        return header.is_control and header.producer_epoch == last.producer_epoch
+
+
+def _rebuilt(header: BatchHeader, records: list[Record], delete_horizon_ms: int | None) -> bytes:
+    """The batch with other records; those of magic 0 and 1 become magic 2."""
+    is_old = header.magic < 2
+    return build_batch(
+        records,
+        base_offset=records[0].offset if is_old else header.base_offset,
+        keep_offsets=True,
+        last_offset=header.last_offset,
+        compression=header.compression,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        leader_epoch=header.partition_leader_epoch,
+        transactional=header.is_transactional,
+        control=header.is_control,
+        log_append_time=header.max_timestamp if header.is_log_append_time else None,
+        delete_horizon_ms=delete_horizon_ms,
+    )
+
+
+def map_batch(offsets: OffsetMap, transactions: Transactions, from_offset: int, batch: memoryview) -> bool:
+    """Note the keys of one batch; False once the map is full. `CorruptBatch` if it is damaged."""
+    header = read_header(batch)
+    if not crc_is_valid(batch, 0, header):
+        raise CorruptBatch(f"wrong CRC in the batch at offset {header.base_offset}")
+    if header.is_control:
+        transactions.is_over(header, decode_records(batch))
+    elif not transactions.is_aborted(header):
+        put = offsets.put
+        for record in decode_records(batch):
+            if record.key is not None and record.offset >= from_offset:
+                if offsets.is_full:
+                    return False
+                put(record.key, record.offset)
+    if header.last_offset >= from_offset:
+        offsets.latest_offset = header.last_offset
+    return True

@@ -1,0 +1,118 @@
+"""What the tests of compaction share: keyed records, transactions, and a cleaning run to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.records.batch import read_header
+from protocol.records.builder import BatchOptions, build_batch
+from protocol.records.control import EndTxn, build_end_txn_batch
+from protocol.records.record import Record, decode_records
+from settings.topic import TopicConfig
+from storage.cleaner import CleanerSettings, LogCleaning, extent_of
+from storage.cleaning import Event
+from storage.log import PartitionLog
+from tests.storage.rig import NOW_MS, all_batches, append
+
+DAY_MS = 24 * 60 * 60 * 1000
+RETENTION_MS = DAY_MS
+"""Of tombstones and markers: delete.retention.ms as it is by default."""
+
+
+def compacted(**changes: object) -> TopicConfig:
+    """Segments of a few batches, cleaned as soon as anything is dirty."""
+    values: dict[str, object] = {
+        "segment_bytes": 400,
+        "index_interval_bytes": 1,
+        "segment_index_bytes": 4096,
+        "cleanup_policy": frozenset(["compact"]),
+        "min_cleanable_dirty_ratio": 0.0,
+    }
+    return TopicConfig(**(values | changes))  # type: ignore[arg-type]
+
+
+def keyed(*pairs: tuple[str, str | None], timestamp: int = NOW_MS, options: BatchOptions | None = None) -> bytes:
+    """A batch of (key, value); without a value it is a tombstone."""
+    made = [
+        Record(0, timestamp + place, key.encode(), None if value is None else value.encode())
+        for place, (key, value) in enumerate(pairs)
+    ]
+    return build_batch(made, **(options or {}))
+
+
+def put(log: PartitionLog, *pairs: tuple[str, str | None], **options: object) -> int:
+    """Append one batch, all of it replicated at once; gives its first offset."""
+    result = append(log, keyed(*pairs, options=options))  # type: ignore[arg-type]
+    log.set_high_watermark(log.log_end_offset)
+    return result.first_offset
+
+
+def put_in_transaction(log: PartitionLog, producer_id: int, sequence: int, *pairs: tuple[str, str | None]) -> int:
+    return put(log, *pairs, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
+
+
+def end_transaction(log: PartitionLog, producer_id: int, *, commit: bool) -> int:
+    result = append(log, build_end_txn_batch(EndTxn(commit, 0), producer_id, 0, NOW_MS))
+    log.set_high_watermark(log.log_end_offset)
+    return result.first_offset
+
+
+def close_segments(log: PartitionLog) -> None:
+    """Everything so far may be cleaned: it is in closed segments, and durable."""
+    log.roll(NOW_MS)
+    log.flush()
+
+
+def clean(log: PartitionLog, now_ms: int = NOW_MS, settings: CleanerSettings | None = None) -> LogCleaning:
+    """One cleaning, as far as it goes, whatever the dirty ratio."""
+    log.cleaning.move(Event.BEGIN)
+    cleaning = LogCleaning(log, extent_of(log, now_ms), settings or CleanerSettings(), now_ms)
+    for piece in cleaning.slices():
+        piece()
+    log.cleaning.finish()
+    return cleaning
+
+
+def records_of(log: PartitionLog) -> list[Record]:
+    """All records that are left, those of markers aside."""
+    return [
+        record for batch in all_batches(log) if not read_header(batch).is_control for record in decode_records(batch)
+    ]
+
+
+def committed(log: PartitionLog) -> list[Record]:
+    """What a reader of committed records is given, who began at the start."""
+    aborted = sorted(log.aborted_transactions(log.log_start_offset, log.last_stable_offset), key=lambda a: a.first_offset)
+    open_aborts: set[int] = set()
+    seen = []
+    for batch in all_batches(log):
+        header = read_header(batch)
+        if header.base_offset >= log.last_stable_offset:
+            break
+        while aborted and aborted[0].first_offset <= header.last_offset:
+            open_aborts.add(aborted.pop(0).producer_id)
+        if header.is_control:
+            open_aborts.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in open_aborts):
+            seen += decode_records(batch)
+    return seen
+
+
+def table(records: Sequence[Record]) -> dict[bytes, bytes]:
+    """What a reader who follows the log to its end makes of it."""
+    values: dict[bytes, bytes] = {}
+    for record in records:
+        assert record.key is not None
+        if record.value is None:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+    return values
+
+
+def values(log: PartitionLog) -> list[tuple[int, str, str | None]]:
+    """(offset, key, value) of all records."""
+    return [
+        (record.offset, (record.key or b"").decode(), None if record.value is None else record.value.decode())
+        for record in records_of(log)
+    ]
