@@ -10,8 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.apis.group_calls import run_on_group
-from broker.coordinator.outcome import Reply
-from protocol.errors import ErrorCode
+from broker.coordinator.outcome import Now, Outcome, ProducerStamp, Reply
+from broker.groups.machine import GroupMachine
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -49,6 +50,7 @@ from protocol.messages.txn_offset_commit import (
 )
 from protocol.primitives import ZERO_UUID
 from runtime.dispatch import Call
+from storage.producers import Verification
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
@@ -61,6 +63,12 @@ GROUP_ERRORS_FROM_VERSION = 2
 
 MANY_GROUPS_FROM_VERSION = 8
 """Of OffsetFetch (KIP-709)."""
+
+ADDS_PARTITION_FROM_VERSION = 5
+"""Of TxnOffsetCommit. Before it AddOffsetsToTxn has told the transaction's coordinator (KIP-890)."""
+
+ABORTABLE_FROM_VERSION = 4
+"""Of TxnOffsetCommit: TRANSACTION_ABORTABLE is known."""
 
 LOADING_IS_KNOWN_FROM_VERSION = 2
 """Of TxnOffsetCommit. Producers before it take COORDINATOR_LOAD_IN_PROGRESS as fatal (KAFKA-7296)."""
@@ -125,16 +133,60 @@ def txn_offset_commit(broker: BrokerServices, call: Call) -> None:
     if not request.topics:
         answer(TxnOffsetCommitResponse())
         return
-    if not request.group_id:
-        refuse(ErrorCode.INVALID_GROUP_ID)
-        return
     reply = Reply(answer, refuse)
-    run_on_group(
-        broker,
-        request.group_id,
-        reply,
-        lambda machine: partial(machine.offsets.commit_in_transaction, request, call.version, reply),
+    try:
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        verification = _begin_verification(broker, request, call.version)
+    except KafkaError as error:
+        refuse(error.code)
+        return
+    if verification is None:
+        _commit_in_transaction(broker, call, None, reply)
+    else:
+        broker.nursery.start_soon(_verify_and_commit, broker, call, verification, reply)
+
+
+def _begin_verification(broker: BrokerServices, request: TxnOffsetCommitRequest, version: int) -> Verification | None:
+    """What is to be confirmed by the transaction's coordinator; None if nothing is. Raises KafkaError."""
+    adds = version >= ADDS_PARTITION_FROM_VERSION
+    if not (adds or broker.settings.transaction_partition_verification_enable):
+        return None
+    producer = ProducerStamp(request.producer_id, request.producer_epoch)
+    return broker.groups.shard(request.group_id).begin_verification(producer, supports_epoch_bump=adds)
+
+
+async def _verify_and_commit(broker: BrokerServices, call: Call, verification: Verification, reply: Reply) -> None:
+    request: TxnOffsetCommitRequest = call.message
+    partition = (broker.groups.topic.name, broker.groups.partition_of(request.group_id) or 0)
+    verdict = await broker.verifier.verify(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        [partition],
+        add=call.version >= ADDS_PARTITION_FROM_VERSION,
     )
+    code = verdict[partition]
+    if code is ErrorCode.NETWORK_EXCEPTION:
+        # What producers of every version take as: the same again, to the same broker.
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    elif code is ErrorCode.TRANSACTION_ABORTABLE and call.version < ABORTABLE_FROM_VERSION:
+        code = ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.NONE:
+        _commit_in_transaction(broker, call, verification, reply)
+    else:
+        reply.refuse(code)
+
+
+def _commit_in_transaction(broker: BrokerServices, call: Call, verification: Verification | None, reply: Reply) -> None:
+    request: TxnOffsetCommitRequest = call.message
+
+    def commit(machine: GroupMachine, now: Now) -> Outcome:
+        outcome = machine.offsets.commit_in_transaction(request, call.version, reply, now)
+        outcome.verification = verification
+        return outcome
+
+    run_on_group(broker, request.group_id, reply, lambda machine: partial(commit, machine))
 
 
 def _txn_commit_error(
