@@ -1,0 +1,372 @@
+"""A shell for classic groups in virtual time: a clock, timers, a log in memory, and people who join.
+
+Carries out what the core decides as `broker.coordinator.shard.Shard` does, and checks after each step what must always
+hold: each reply is answered once, generations only rise, one assignment for each, nobody is in a group unwatched.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from broker.coordinator.outcome import Now, Operation, Outcome, Reply
+from broker.groups.classic import ClassicGroups
+from broker.groups.classic_group import ClassicGroup
+from broker.groups.classic_rebalance import session_key
+from broker.groups.classic_state import ClassicState
+from broker.groups.group import Client, GroupContext, GroupDirectory
+from kraft.metadata.image import MetadataImage
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import group_log
+from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from protocol.records.coordinator import decode_key, decode_versioned, encode_key, encode_versioned, record_types
+from protocol.schema import Message, decode, encode
+from settings.broker import BrokerSettings
+
+GROUP = "readers"
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+INITIAL_DELAY_MS = 3_000
+WALL_MS = 1_700_000_000_000
+
+TYPES = dict(record_types(group_log))
+
+
+def subscription(*topics: str, version: int = 3) -> bytes:
+    """What a consumer says to read."""
+    body = ConsumerProtocolSubscription(topics=list(topics))
+    return version.to_bytes(2, "big") + encode(body, version)
+
+
+class VirtualTimers:
+    """`broker.coordinator.outcome.Timers`, whose time is moved by hand."""
+
+    def __init__(self) -> None:
+        self.due: dict[Hashable, tuple[int, int, Operation]] = {}
+        self._order = 0
+
+    def schedule(self, key: Hashable, deadline_ms: int, operation: Operation) -> None:
+        self._order += 1
+        self.due[key] = (deadline_ms, self._order, operation)
+
+    def cancel(self, key: Hashable) -> None:
+        self.due.pop(key, None)
+
+    def deadline_ms(self, key: Hashable) -> int | None:
+        return self.due[key][0] if key in self.due else None
+
+    def pop_due(self, now_ms: int) -> tuple[int, Operation] | None:
+        """The first that is due, and when it was."""
+        first = min(self.due.items(), key=lambda item: item[1][:2], default=None)
+        if first is None or first[1][0] > now_ms:
+            return None
+        del self.due[first[0]]
+        return first[1][0], first[1][2]
+
+
+class Asked:
+    """One request, and what became of it."""
+
+    def __init__(self, refusal: Callable[[ErrorCode], Message], version: int) -> None:
+        self.version = version
+        self.response: Any = None
+        self._refusal = refusal
+        self.reply = Reply(self._answer, lambda code: self._answer(self._refusal(code)))
+
+    def _answer(self, response: Any) -> None:
+        assert self.response is None, "answered twice"
+        if isinstance(response, JoinGroupResponse) and self.version < 7 and response.protocol_name is None:
+            response.protocol_name = ""
+        encode(response, self.version)
+        self.response = response
+
+    @property
+    def waits(self) -> bool:
+        return self.response is None
+
+    @property
+    def error(self) -> ErrorCode:
+        assert self.response is not None, "not answered yet"
+        return ErrorCode(self.response.error_code)
+
+
+class Shell:
+    """One partition of `__consumer_offsets`, led here, with classic groups only."""
+
+    def __init__(self, seed: int = 0, **settings: int) -> None:
+        self.settings = BrokerSettings.model_construct(None, **settings)
+        self.chance = random.Random(seed)
+        self.now_ms = 1_000
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.append_error: ErrorCode | None = None
+        """Set: whatever is to be written is not."""
+        self.is_cut_off = False
+        """No follower fetches: what is written is not replicated, and no answer leaves."""
+        self.held: list[tuple[Reply, Any]] = []
+        self.replicated = 0
+        """So much of the log survives."""
+        self.asked: list[Asked] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self.timers = VirtualTimers()
+        self.context = GroupContext(GroupDirectory(), self.timers, self.chance, lambda: self.settings, MetadataImage)
+        self.core = ClassicGroups(self.context)
+        self.assignments: dict[int, list[bytes]] = {}
+        """What was written, by generation."""
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, WALL_MS + self.now_ms)
+
+    @property
+    def group(self) -> ClassicGroup:
+        group = self.core.find(GROUP)
+        assert group is not None, "there is no such group"
+        return group
+
+    @property
+    def state(self) -> str:
+        return self.group.state_name()
+
+    # -- as the shard does
+
+    def run(self, operation: Operation, reply: Reply | None = None) -> None:
+        try:
+            outcome = operation(self.now)
+        except KafkaError as error:
+            assert reply is not None, "a timer must not raise"
+            outcome = Outcome(answers=[(reply, error.code)], replay=False)
+        assert not (outcome.replay and outcome.records), "classic groups change before their records are written"
+        if outcome.records and self.append_error is not None:
+            assert outcome.failed is not None, "a live group was changed: somebody has to undo it"
+            outcome = outcome.failed(KafkaError(self.append_error))
+            assert not outcome.records
+        for record in outcome.records:
+            value = None if record.value is None else encode_versioned(record.value, record.version)
+            self.log.append((encode_key(record.key), value))
+            self._check_record(record.key, record.value)
+        self.held += outcome.answers
+        if not self.is_cut_off:
+            self.replicate()
+        self._check_groups()
+
+    def replicate(self) -> None:
+        """All that was written is on enough replicas: answers leave."""
+        self.is_cut_off = False
+        self.replicated = len(self.log)
+        held, self.held = self.held, []
+        for reply, response in held:
+            if isinstance(response, ErrorCode):
+                reply.refuse(response)
+            else:
+                reply.answer(response)
+
+    def pass_ms(self, duration_ms: int) -> None:
+        """Time goes by; timers run when they are due."""
+        until_ms = self.now_ms + duration_ms
+        while (due := self.timers.pop_due(until_ms)) is not None:
+            deadline_ms, operation = due
+            self.now_ms = max(self.now_ms, deadline_ms)
+            self.run(operation)
+        self.now_ms = until_ms
+
+    def fail_over(self) -> None:
+        """Another broker leads the partition; what was not replicated is lost."""
+        for reply in [*self.core.give_up(), *(reply for reply, _ in self.held)]:
+            reply.refuse(ErrorCode.NOT_COORDINATOR)
+        self.held.clear()
+        assert not any(asked.waits for asked in self.asked), "whoever waits is told to look elsewhere"
+        del self.log[self.replicated :]
+        self.is_cut_off = False
+        self._begin()
+        for key, value in self.log:
+            decoded_key = decode_key(TYPES, key)
+            decoded_value = None if value is None else decode_versioned(GroupMetadataValue, value)[0]
+            assert isinstance(decoded_key, GroupMetadataKey)
+            self.core.replay(decoded_key, decoded_value)
+            self._check_record(decoded_key, decoded_value)
+        self.run(self.core.loaded)
+
+    # -- what always holds
+
+    def _check_groups(self) -> None:
+        for group in self.context.groups:
+            assert isinstance(group, ClassicGroup)
+            members = list(group.members.values())
+            joining = [member for member in members if member.awaiting_join is not None]
+            assert group.has_all_joined() == (len(joining) == len(members) and not group.pending_join)
+            assert (group.leader_id in group.members) if members else group.leader_id is None
+            assert not joining or group.state is ClassicState.PREPARING_REBALANCE
+            if group.state is not ClassicState.COMPLETING_REBALANCE:
+                assert all(member.awaiting_sync is None for member in members)
+            assert not members or group.state is not ClassicState.EMPTY
+            assert {member.group_instance_id: member.member_id for member in members if member.is_static} == (
+                group.static_members
+            )
+            for member_id in [*group.members, *group.pending_join]:
+                key = session_key(group.group_id, member_id)
+                assert self.timers.deadline_ms(key) is not None, f"nobody would notice that {member_id} is silent"
+            for member in members:
+                due_ms = self.timers.deadline_ms(session_key(group.group_id, member.member_id))
+                assert due_ms is not None and (member.is_excused() or due_ms <= member.session_deadline_ms)
+
+    def _check_record(self, key: Message, value: Message | None) -> None:
+        assert isinstance(key, GroupMetadataKey)
+        if value is None:
+            self.assignments.clear()
+            return
+        assert isinstance(value, GroupMetadataValue)
+        assert value.generation >= max(self.assignments, default=0), "generations only rise"
+        parts = sorted(member.assignment for member in value.members)
+        assert self.assignments.setdefault(value.generation, parts) == parts, "one assignment for each generation"
+
+    # -- requests
+
+    def ask(
+        self, command: Callable[..., Outcome], request: Any, refusal: Callable[[ErrorCode], Message], version: int
+    ) -> Asked:
+        asked = Asked(refusal, version)
+        self.asked.append(asked)
+        request = decode(type(request), encode(request, version), version)
+        operation = partial(command, request, Client("client", "/127.0.0.1"), version, asked.reply)
+        self.run(operation, asked.reply)
+        return asked
+
+    def join(self, request: JoinGroupRequest, version: int = 9) -> Asked:
+        def refusal(code: ErrorCode) -> Message:
+            return JoinGroupResponse(member_id=request.member_id, error_code=code)
+
+        return self.ask(self.core.join, request, refusal, version)
+
+    def sync(self, request: SyncGroupRequest, version: int = 5) -> Asked:
+        return self.ask(self.core.sync, request, lambda code: SyncGroupResponse(error_code=code), version)
+
+    def heartbeat(self, request: HeartbeatRequest, version: int = 4) -> Asked:
+        return self.ask(self.core.heartbeat, request, lambda code: HeartbeatResponse(error_code=code), version)
+
+    def leave(self, request: LeaveGroupRequest, version: int = 5) -> Asked:
+        return self.ask(self.core.leave, request, lambda code: LeaveGroupResponse(error_code=code), version)
+
+    def stable(self, *people: Person) -> None:
+        """These people make up the group, and have synced; the first of them leads."""
+        joins = [person.join() for person in people]
+        while any(asked.waits for asked in joins):
+            self.pass_ms(INITIAL_DELAY_MS)
+        self.sync_all(people)
+
+    def sync_all(self, people: Iterable[Person]) -> None:
+        """All of them sync, the leader last."""
+        ordered = sorted(people, key=lambda person: person.member_id == self.group.leader_id)
+        for person in ordered:
+            person.sync()
+        assert self.state == "Stable"
+
+
+@dataclass(eq=False)
+class Person:
+    """A client that remembers what it was told, as real ones do."""
+
+    shell: Shell
+    instance_id: str | None = None
+    kind: str = "consumer"
+    protocols: dict[str, bytes] = field(default_factory=lambda: {"range": subscription("news")})
+    join_version: int = 9
+    session_ms: int = SESSION_MS
+    rebalance_ms: int = REBALANCE_MS
+    member_id: str = ""
+    joining: Asked | None = None
+
+    @property
+    def joined(self) -> JoinGroupResponse:
+        """What its last JoinGroup was answered."""
+        assert self.joining is not None
+        response = self.joining.response
+        assert isinstance(response, JoinGroupResponse), "its JoinGroup waits"
+        return response
+
+    @property
+    def generation(self) -> int:
+        return self.joined.generation_id
+
+    @property
+    def is_leader(self) -> bool:
+        return self.joined.leader == self.member_id
+
+    def join_once(self) -> Asked:
+        """One JoinGroup."""
+        request = JoinGroupRequest(
+            group_id=GROUP,
+            session_timeout_ms=self.session_ms,
+            rebalance_timeout_ms=self.rebalance_ms,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type=self.kind,
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=data) for name, data in self.protocols.items()],
+            reason="because",
+        )
+        self.joining = self.shell.join(request, self.join_version)
+        return self.joining
+
+    def join(self) -> Asked:
+        """JoinGroup, and again with the id that it is given."""
+        asked = self.join_once()
+        if not asked.waits and asked.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = asked.response.member_id
+            asked = self.join_once()
+        elif not asked.waits and asked.error is ErrorCode.NONE:
+            self.member_id = asked.response.member_id
+        else:
+            self.learn_id()
+        return asked
+
+    def learn_id(self) -> None:
+        """Where no id was asked for first, the test looks into the group for it."""
+        assert self.joining is not None
+        for member in self.shell.group.members.values():
+            if member.awaiting_join is self.joining.reply:
+                self.member_id = member.member_id
+
+    def sync(self, **changes: Any) -> Asked:
+        """SyncGroup; a leader gives each member a part that is new in each generation."""
+        joined = self.joined
+        assignments = [
+            SyncGroupRequestAssignment(
+                member_id=member.member_id, assignment=f"part {place} of {joined.generation_id}".encode()
+            )
+            for place, member in enumerate([] if joined.skip_assignment else joined.members)
+        ]
+        request = SyncGroupRequest(
+            group_id=GROUP,
+            generation_id=changes.pop("generation", self.generation),
+            member_id=changes.pop("member_id", self.member_id),
+            group_instance_id=changes.pop("instance_id", self.instance_id),
+            protocol_type=changes.pop("kind", self.kind),
+            protocol_name=changes.pop("protocol", self.joined.protocol_name),
+            assignments=assignments,
+        )
+        assert not changes
+        return self.shell.sync(request)
+
+    def heartbeat(self, generation: int | None = None) -> ErrorCode:
+        request = HeartbeatRequest(
+            group_id=GROUP,
+            generation_id=self.generation if generation is None else generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+        )
+        return self.shell.heartbeat(request).error
+
+    def leave(self, version: int = 5) -> Asked:
+        identity = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id, reason="done")
+        if version >= 3:
+            return self.shell.leave(LeaveGroupRequest(group_id=GROUP, members=[identity]), version)
+        return self.shell.leave(LeaveGroupRequest(group_id=GROUP, member_id=self.member_id), version)
