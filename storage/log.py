@@ -204,6 +204,25 @@ class PartitionLog:
             ]
         return log
 
+    @classmethod
+    def create(  # noqa: PLR0913 - as `open`
+        cls,
+        disk: Disk,
+        directory: str,
+        *,
+        topic: str,
+        partition: int,
+        config: TopicConfig,
+        now_ms: int,
+        producer_state: ProducerStateConfig,
+    ) -> PartitionLog:
+        """An empty log in a directory that is there and has none; nothing is synced. Raises OSError."""
+        folder = Folder(disk, directory)
+        segment = Segment.create(folder, 0, config.segment_index_bytes, now_ms)
+        log = cls(folder, LoadedLog([segment], LeaderEpochs(), 0, 0, 0, names=[]), topic, partition, config)
+        log._tracker = ProducerTracker(ProducerStates(producer_state), log._snapshots)
+        return log
+
     # -- what it is
 
     @property

@@ -130,14 +130,13 @@ class MakeLogs:
         path = f"{self.directory.path}/{directory_name(new.topic, new.partition)}"
         disk.make_directories(path)
         begin_partition_metadata(disk, path, new.topic_id)
-        log = PartitionLog.open(
+        log = PartitionLog.create(
             disk,
             path,
             topic=new.topic,
             partition=new.partition,
             config=new.config,
             now_ms=self.now_ms,
-            clean_shutdown=True,
             producer_state=self.producer_state,
         )
         log.topic_id = new.topic_id

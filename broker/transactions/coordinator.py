@@ -1,4 +1,4 @@
-"""Shell: makes this broker's transaction coordinator of the broker's parts."""
+"""Shell: the transaction coordinator of a broker, made of the general one and the machine of transactions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def make_transactions(broker: BrokerServices) -> Coordinator[TransactionMachine]:
+def transaction_coordinator(broker: BrokerServices) -> Coordinator[TransactionMachine]:
     """The coordinator of all transactional ids whose partition is led here."""
 
     def image() -> MetadataImage:

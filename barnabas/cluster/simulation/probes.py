@@ -65,8 +65,17 @@ def observed(observer: Observer) -> Iterator[None]:
             observer.log_opened(log, recovered=recovered)
         return log
 
+    original_create = PartitionLog.__dict__["create"].__func__
+
+    @wraps(original_create)
+    def create_log(cls: type[PartitionLog], *arguments: Any, **keywords: Any) -> PartitionLog:
+        log: PartitionLog = original_create(cls, *arguments, **keywords)
+        observer.log_opened(log, recovered=False)
+        return log
+
     probes: list[tuple[type, str, Any]] = [
         (PartitionLog, "open", classmethod(open_log)),
+        (PartitionLog, "create", classmethod(create_log)),
         (MetadataReplica, "_carry_out", _after(MetadataReplica, "_carry_out", stepped)),
         (MetadataLoader, "handle_commit", _after(MetadataLoader, "handle_commit", applied)),
         (MetadataLoader, "handle_snapshot", _after(MetadataLoader, "handle_snapshot", applied)),
