@@ -20,9 +20,17 @@ from broker.apis.group_admin import delete_groups, describe_groups, list_groups
 from broker.apis.group_offsets import offset_commit, offset_delete, offset_fetch
 from broker.apis.list_offsets import list_offsets, offset_for_leader_epoch
 from broker.apis.log_dirs import describe_log_dirs
+from broker.apis.markers import write_txn_markers
 from broker.apis.metadata import metadata
 from broker.apis.produce import produce
 from broker.apis.producer_ids import init_producer_id
+from broker.apis.transactions import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    list_transactions,
+)
 from broker.forwarding import forward
 from protocol.api_keys import ApiKey
 from protocol.messages.produce import ProduceRequest
@@ -83,6 +91,10 @@ SERVED_HERE: dict[ApiKey, ServedHere] = {
     ApiKey.DELETE_RECORDS: delete_records,
     ApiKey.INIT_PRODUCER_ID: init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
+    ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN: add_offsets_to_txn,
+    ApiKey.END_TXN: end_txn,
+    ApiKey.WRITE_TXN_MARKERS: write_txn_markers,
     ApiKey.DESCRIBE_ACLS: describe_acls,
     ApiKey.DESCRIBE_CONFIGS: describe_configs,
     ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
@@ -91,6 +103,8 @@ SERVED_HERE: dict[ApiKey, ServedHere] = {
     ApiKey.OFFSET_DELETE: offset_delete,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster,
     ApiKey.DESCRIBE_PRODUCERS: describe_producers,
+    ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions,
+    ApiKey.LIST_TRANSACTIONS: list_transactions,
     ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
 }

@@ -24,11 +24,6 @@ class ProducerIds:
         self._end_id = 0
         self._fetching = trio.Lock()
 
-    async def next_id(self, broker_epoch: int) -> int:
-        """As `take`, but waits for one."""
-        await self.fetch(broker_epoch)
-        return self.take()
-
     @property
     def at_hand(self) -> bool:
         """Whether `take` has one."""

@@ -26,6 +26,8 @@ from broker.purgatory import Purgatory
 from broker.replication.fetcher import Fetchers
 from broker.replication.partitions import Partitions
 from broker.timing_wheel import TimingWheel
+from broker.transactions.coordinator import transaction_coordinator
+from broker.transactions.machine import TransactionMachine
 from broker.transactions.verification import TransactionVerifier
 from runtime.world import World
 from settings.broker import BrokerSettings
@@ -58,6 +60,7 @@ class BrokerServices:
     sessions: FetchSessions
     producer_ids: ProducerIds
     groups: Coordinator[GroupMachine] = field(init=False)
+    transactions: Coordinator[TransactionMachine] = field(init=False)
     coordinators: list[Coordinator[Any]] = field(default_factory=list)
     """Everybody who wants to hear which partitions are led here."""
     auto_topics: AutoTopics = field(init=False)
@@ -67,4 +70,5 @@ class BrokerServices:
         self.auto_topics = AutoTopics(self)
         self.verifier = TransactionVerifier(self.world, self.nursery, self.metadata, lambda: self.settings)
         self.groups = group_coordinator(self)
-        self.coordinators.append(self.groups)
+        self.transactions = transaction_coordinator(self)
+        self.coordinators += [self.groups, self.transactions]

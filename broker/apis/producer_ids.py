@@ -1,34 +1,58 @@
-"""InitProducerId (22) for idempotent producers."""
+"""InitProducerId (22): an id for an idempotent producer, an id and an epoch for a transactional one."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from broker.coordinator.outcome import Reply
+from broker.transactions.machine import expected_producer, init_error
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from runtime.dispatch import Call
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
 
+KNOWS_FENCED_FROM_VERSION = 4
+"""Older clients know only INVALID_PRODUCER_EPOCH for it (KIP-588)."""
+
 
 def init_producer_id(broker: BrokerServices, call: Call) -> None:
-    broker.nursery.start_soon(_init_producer_id, broker, call)
+    if broker.producer_ids.at_hand:
+        _init_producer_id(broker, call)
+    else:
+        broker.nursery.start_soon(_fetch_and_init, broker, call)
 
 
-async def _init_producer_id(broker: BrokerServices, call: Call) -> None:
-    request: InitProducerIdRequest = call.message
-    response = InitProducerIdResponse(producer_epoch=-1)
+async def _fetch_and_init(broker: BrokerServices, call: Call) -> None:
     try:
-        if request.transactional_id is not None:
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE if request.transactional_id else ErrorCode.INVALID_REQUEST
-            raise KafkaError(code, "transactions are not served yet")
-        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch go together")
-        # An idempotent producer has no state to keep: whatever id and epoch it had, it begins anew (KIP-360).
-        response.producer_id = await broker.producer_ids.next_id(broker.lifecycle.broker_epoch)
-        response.producer_epoch = 0
+        await broker.producer_ids.fetch(broker.lifecycle.broker_epoch)
     except KafkaError as error:
-        response.error_code = error.code
-    call.answer(response)
+        call.answer(init_error(error.code))
+    else:
+        _init_producer_id(broker, call)
+
+
+def _init_producer_id(broker: BrokerServices, call: Call) -> None:
+    request: InitProducerIdRequest = call.message
+
+    def refuse(code: ErrorCode) -> None:
+        if code is ErrorCode.PRODUCER_FENCED and call.version < KNOWS_FENCED_FROM_VERSION:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        call.answer(init_error(code))
+
+    try:
+        expected_producer(request)
+        if request.transactional_id is None:
+            # An idempotent producer has no state to keep: whatever id and epoch it had, it begins anew (KIP-360).
+            call.answer(InitProducerIdResponse(producer_id=broker.producer_ids.take(), producer_epoch=0))
+            return
+        if not request.transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        shard = broker.transactions.shard(request.transactional_id)
+    except KafkaError as error:
+        refuse(error.code)
+        return
+    reply = Reply(call.answer, refuse)
+    shard.run(partial(shard.machine.init_producer_id, request, reply), reply)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.dispatch import SERVED_HERE
 from kraft.metadata.features import SUPPORTED_FEATURES
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.messages import (
@@ -51,7 +52,7 @@ from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
-from tests.broker.apis.coordinator_questions import OF_GROUPS
+from tests.broker.apis.coordinator_questions import OF_GROUPS, OF_TRANSACTIONS
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, frame_of, on_cluster, produce_request
 
 TOPIC = "events"
@@ -299,6 +300,7 @@ ANYWHERE: dict[ApiKey, Asking] = {
 OF_BROKERS: dict[ApiKey, Asking] = {
     **ANYWHERE,
     **OF_GROUPS,
+    **{key: asking for key, asking in OF_TRANSACTIONS.items() if key in SERVED_HERE},
     ApiKey.PRODUCE: produce,
     ApiKey.FETCH: fetch,
     ApiKey.LIST_OFFSETS: offsets,
