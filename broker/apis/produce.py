@@ -2,14 +2,20 @@
 
 Each partition has its own error and never fails the others. With acks=all the answer leaves when the high watermark
 has passed the last batch, or when the client's timeout has.
+
+A transactional batch may begin its transaction in a partition only once the coordinator has confirmed that the
+partition belongs to it, or has added it (KIP-890). Until then the producer's next batches for the partition wait in
+line. Requests without a transactional id take none of this way.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.admission import admit
+from broker.admission import Batches, admit
 from broker.apis.lookup import known_leader
 from broker.purgatory import WaitingAck
 from broker.replication.partition import Partition
@@ -24,7 +30,9 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from protocol.records.batch import BatchHeader
 from runtime.dispatch import Call
+from storage.producers import NO_WARRANT, Warrant
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
@@ -38,8 +46,54 @@ LEADER_HINTS_FROM_VERSION = 10
 _LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
+ABORTABLE_FROM_VERSION = 11
+"""Older clients do not know TRANSACTION_ABORTABLE."""
+ADDS_FROM_VERSION = 12
+"""Clients of transaction.version 2 do not add partitions by themselves: the broker does it for them."""
+_TRY_AGAIN = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
 def produce(broker: BrokerServices, call: Call) -> None:
-    _Produce(broker, call).start()
+    if call.message.transactional_id is None:
+        _Produce(broker, call).start()
+    else:
+        _TransactionalProduce(broker, call).start()
+
+
+def verification_error(code: ErrorCode, version: int) -> tuple[ErrorCode, str | None]:
+    """What a producer is told when the coordinator answers `code`; it must know what to do about it."""
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM_VERSION:
+        code = ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.INVALID_TXN_STATE:
+        return code, "the partition is not in the transaction"
+    if code in _TRY_AGAIN or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDS_FROM_VERSION):
+        # It makes every client try again, and does not make it look for another leader.
+        return ErrorCode.NOT_ENOUGH_REPLICAS, f"whether the partition is in the transaction is not known: {code.name}"
+    return code, None
+
+
+@dataclass(slots=True, eq=False)
+class _Piece:
+    """A transactional batch for one partition."""
+
+    partition: Partition
+    buffer: memoryview
+    batches: Batches
+    answer: PartitionProduceResponse
+    warrant: Warrant = NO_WARRANT
+    leader_epoch: int = -1
+    """In which the verification began."""
+
+    @property
+    def header(self) -> BatchHeader:
+        return self.batches[0][1]
 
 
 class _Produce:
@@ -60,6 +114,10 @@ class _Produce:
         self._wall_ms = broker.world.wall_clock.now_ms()
 
     def start(self) -> None:
+        self._append_all()
+        self._all_appended()
+
+    def _append_all(self) -> None:
         request: ProduceRequest = self._call.message
         with_ids = self._call.version >= TOPIC_IDS_FROM_VERSION
         self._waiting = 1
@@ -71,8 +129,11 @@ class _Produce:
                 answer = PartitionProduceResponse(index=data.index, base_offset=-1)
                 answers.partition_responses.append(answer)
                 self._append(key, data, answer)
+
+    def _all_appended(self) -> None:
+        """Nothing but acknowledgements is outstanding now."""
         if self._waiting > 1:
-            deadline_ms = self._broker.world.monotonic.now_ms() + max(0, request.timeout_ms)
+            deadline_ms = self._broker.world.monotonic.now_ms() + max(0, self._call.message.timeout_ms)
             self._timer = self._broker.wheel.add(deadline_ms, self._expired)
         self._one_done()
 
@@ -97,7 +158,8 @@ class _Produce:
                 self._wall_ms,
             )
             if batches[0][1].is_transactional:
-                self._refuse_transactional()
+                self._take(_Piece(partition, buffer, batches, answer))
+                return
             result = partition.append(buffer, batches, self._acks)
         except KafkaError as refusal:
             self._failed(answer, refusal.code, refusal.message, partition.known_leader())
@@ -108,11 +170,11 @@ class _Produce:
         if self._acks == ALL_IN_SYNC:
             self._wait_for_replicas(partition, result.last_offset + 1, answer)
 
-    def _refuse_transactional(self) -> None:
-        """Nobody could end a transaction that has no coordinator, and readers would wait at its start for ever."""
-        if self._call.message.transactional_id is None:
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the request names no transactional id")
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the partition is in no ongoing transaction")
+    def _take(self, piece: _Piece) -> None:
+        """A transactional batch. Nobody could end its transaction, and readers would wait at its start for ever."""
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the request names no transactional id"
+        )
 
     def _wait_for_replicas(
         self, partition: Partition, required_offset: int, answer: PartitionProduceResponse
@@ -180,3 +242,119 @@ class _Produce:
             self._call.abort(f"produce with acks=0 failed with error {ErrorCode(refused[0]).name}")
         else:
             self._call.answer_nothing()
+
+
+class _TransactionalProduce(_Produce):
+    """One request of a transactional producer."""
+
+    __slots__ = ("_adds", "_coming", "_pieces", "_unverified", "_verifies")
+
+    def __init__(self, broker: BrokerServices, call: Call) -> None:
+        super().__init__(broker, call)
+        self._adds = call.version >= ADDS_FROM_VERSION
+        self._verifies = self._adds or broker.settings.transaction_partition_verification_enable
+        self._pieces: list[_Piece] = []
+        self._coming = 0
+        """Pieces that are neither appended nor refused yet, and one for `start` itself."""
+        self._unverified: list[_Piece] | None = []
+        """Found by `start`; None afterwards."""
+
+    def start(self) -> None:
+        self._append_all()
+        pieces = self._pieces
+        if len({(piece.header.producer_id, piece.header.producer_epoch) for piece in pieces}) > 1:
+            for piece in pieces:
+                self._failed(piece.answer, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "batches of several producers")
+            pieces = []
+        self._coming = len(pieces) + 1
+        for piece in pieces:
+            piece.partition.producer_lines.enter(piece.header.producer_id, partial(self._take_turn, piece))
+        unverified, self._unverified = self._unverified, None
+        if unverified:
+            self._broker.nursery.start_soon(self._verify, unverified)
+        self._settled()
+
+    def _take(self, piece: _Piece) -> None:
+        if not piece.header.has_producer_id:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
+        self._pieces.append(piece)
+
+    def _take_turn(self, piece: _Piece) -> bool:
+        """No batch of this producer waits for this partition: append, or begin to verify and let others wait."""
+        partition, header = piece.partition, piece.header
+        verification = None
+        try:
+            if self._verifies:
+                verification = partition.begin_verification(
+                    header.producer_id,
+                    header.producer_epoch,
+                    header.base_sequence,
+                    supports_epoch_bump=self._adds,
+                )
+        except KafkaError as refusal:
+            self._refused(piece, refusal.code, refusal.message)
+            return True
+        if verification is None:
+            self._write(piece)
+            return True
+        piece.warrant = Warrant(verification)
+        piece.leader_epoch = partition.leader_epoch
+        if self._unverified is not None:
+            self._unverified.append(piece)
+        else:
+            self._broker.nursery.start_soon(self._verify, [piece])
+        return False
+
+    async def _verify(self, pieces: list[_Piece]) -> None:
+        try:
+            header = pieces[0].header
+            verdict = await self._broker.verifier.verify(
+                self._call.message.transactional_id,
+                header.producer_id,
+                header.producer_epoch,
+                [(piece.partition.topic, piece.partition.index) for piece in pieces],
+                add=self._adds,
+            )
+            for piece in pieces:
+                self._verified(piece, verdict[piece.partition.topic, piece.partition.index])
+        except Exception:
+            # As the dispatcher does with what fails at once.
+            log.exception("a transactional produce failed while it was verified")
+            self._call.abort("internal error")
+        for piece in pieces:
+            piece.partition.producer_lines.over(piece.header.producer_id)
+
+    def _verified(self, piece: _Piece, code: ErrorCode) -> None:
+        if code is not ErrorCode.NONE:
+            self._refused(piece, *verification_error(code, self._call.version))
+        elif piece.partition.leader_epoch != piece.leader_epoch:
+            # Somebody else may have led meanwhile, and have written the end of the transaction.
+            self._refused(piece, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif self._call.slot.connection_closed:
+            # Nobody would hear of it; and it may be closed because this broker is about to close its logs.
+            self._settled()
+        else:
+            self._write(piece)
+
+    def _write(self, piece: _Piece) -> None:
+        partition, answer = piece.partition, piece.answer
+        try:
+            result = partition.append(piece.buffer, piece.batches, self._acks, piece.warrant)
+        except KafkaError as refusal:
+            self._refused(piece, refusal.code, refusal.message)
+            return
+        answer.base_offset = result.first_offset
+        answer.log_append_time_ms = result.log_append_time_ms
+        answer.log_start_offset = partition.log.log_start_offset
+        if self._acks == ALL_IN_SYNC:
+            self._wait_for_replicas(partition, result.last_offset + 1, answer)
+        self._settled()
+
+    def _refused(self, piece: _Piece, error: ErrorCode, message: str | None = None) -> None:
+        self._failed(piece.answer, error, message, piece.partition.known_leader())
+        self._settled()
+
+    def _settled(self) -> None:
+        self._coming -= 1
+        if self._coming == 0:
+            self._all_appended()

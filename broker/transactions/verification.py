@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import trio
 
 from broker.coordinator.coordinator import partition_for
+from broker.internal_topics import TRANSACTION_TOPIC
 from broker.metadata_cache import MetadataCache, Node
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
@@ -28,8 +29,6 @@ from runtime.world import World
 from settings.broker import BrokerSettings
 
 log = logging.getLogger(__name__)
-
-TRANSACTION_STATE_TOPIC = "__transaction_state"
 
 TopicPartition = tuple[str, int]
 Verdict = Mapping[TopicPartition, ErrorCode]
@@ -91,7 +90,7 @@ class TransactionVerifier:
 
     def _coordinator(self, transactional_id: str) -> Node | None:
         """Who leads the partition that the id hashes to, if that broker is alive."""
-        image = self._metadata.image.topics.by_name.get(TRANSACTION_STATE_TOPIC)
+        image = self._metadata.image.topics.by_name.get(TRANSACTION_TOPIC)
         if image is None or not image.partitions:
             return None
         leader = image.partitions[partition_for(transactional_id, len(image.partitions))].leader
