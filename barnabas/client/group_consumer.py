@@ -104,6 +104,7 @@ class GroupConsumer:
         self._coordinator = CoordinatorLink(cluster, CoordinatorType.GROUP, settings.group_id)
         self._offsets = GroupOffsets(cluster, self._coordinator, settings)
         self.member: Member = self._new_member()
+        self._confirmed_ms = 0
         self._running = trio.CancelScope()
         self._news = trio.Event()
         self._learning = False
@@ -124,6 +125,12 @@ class GroupConsumer:
     def stamp(self) -> GroupStamp | None:
         """As a transaction needs it to commit offsets of this group; None while it is not in the group."""
         return self.member.stamp
+
+    def unheard_ms(self) -> int:
+        """How long ago the last request was sent that the coordinator took well: for session.timeout.ms from then on it
+        counts this member in.
+        """
+        return self._cluster.now_ms() - self._confirmed_ms
 
     # ---- reading
 
@@ -263,13 +270,17 @@ class GroupConsumer:
 
     async def _call(self, member: Member, request: Message) -> None:
         timeout_ms = member.answer_timeout_ms(request, self._cluster.settings.request_timeout_ms)
+        sent_ms = self._cluster.now_ms()
         try:
             response = await self._coordinator.call(request, timeout_ms)
         except ChannelError as error:
             log.debug("%r: %s", member, error)
             member.unanswered(self._cluster.now_ms())
             return
-        if member.answered(response, self._cluster.now_ms()) in STALE_COORDINATOR:
+        code = member.answered(response, self._cluster.now_ms())
+        if code is ErrorCode.NONE:
+            self._confirmed_ms = sent_ms
+        elif code in STALE_COORDINATOR:
             self._coordinator.forget()
 
     async def _learn(self) -> None:

@@ -37,6 +37,8 @@ POINTS = {
         "replica.leadership.taken",
         "replica.truncated",
         "raft.fetched.written",
+        "coordinator.appended",
+        "coordinator.loaded",
     ),
     "controller": (
         "raft.append.written",
@@ -150,11 +152,12 @@ class Nemesis:
 
     def _partitions(self) -> Iterator[tuple[int, PartitionImage]]:
         """(min.insync.replicas, state) of each partition."""
-        topics = self.watch.quorum.image.topics.by_name
-        for plan in self.plan.topics:
-            if plan.name in topics:
-                for partition in topics[plan.name].partitions.values():
-                    yield min(int(plan.configs["min.insync.replicas"]), len(partition.replicas)), partition
+        configs = {plan.name: plan.configs for plan in self.plan.topics}
+        for name, topic in self.watch.quorum.image.topics.by_name.items():
+            # Internal topics have what the brokers say.
+            of_topic = configs.get(name, self.plan.settings)
+            for partition in topic.partitions.values():
+                yield min(int(of_topic["min.insync.replicas"]), len(partition.replicas)), partition
 
     def may_die(self, node: SimulatedNode, *, losing: bool = False) -> bool:
         """Whether the model allows this node to die now, and to lose what it has not synced (or everything)."""

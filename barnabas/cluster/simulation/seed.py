@@ -15,7 +15,9 @@ import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.simulated import SimulatedCluster
+from barnabas.cluster.simulation.clients import Mortals
 from barnabas.cluster.simulation.findings import Findings
+from barnabas.cluster.simulation.group_workload import GroupPart, Readers
 from barnabas.cluster.simulation.nemesis import Nemesis
 from barnabas.cluster.simulation.swarm import Plan, draw_plan
 from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
@@ -117,7 +119,9 @@ class _Story:
     async def _play(self) -> None:
         cluster, findings, universe = self.cluster, self.findings, self.universe
         workload = Workload(cluster, self.plan, findings, self.watch.partitions)
-        self.nemesis = Nemesis(universe, cluster, self.watch, findings, self.plan, workload.clients)
+        self.parts = list(self._parts(workload))
+        clients_of_all = workload.clients + tuple(client for part in self.parts for client in part.clients)
+        self.nemesis = Nemesis(universe, cluster, self.watch, findings, self.plan, clients_of_all)
         cluster.up()
         if not await self._within("the cluster comes up", cluster.not_ready, CONVERGENCE_SECONDS):
             return
@@ -125,11 +129,19 @@ class _Story:
         async with trio.open_nursery() as clients:
             clients.start_soon(workload.produce)
             clients.start_soon(workload.follow)
+            for part in self.parts:
+                clients.start_soon(part.run)
             await self._break_things(workload)
+            for part in self.parts:
+                part.mortals.calm.set()
             await self._heal()
             if not await self._within("the healed cluster converges", self._not_whole, CONVERGENCE_SECONDS):
                 return
             workload.stop.set()
+            for part in self.parts:
+                if not await self._within("all clients come to rest", part.not_settled, CONVERGENCE_SECONDS):
+                    return
+                part.mortals.stop.set()
         await workload.prove_alive()
         if await self._within("the replicas become equal", self._not_equal, CONVERGENCE_SECONDS):
             await workload.read_everything()
@@ -137,6 +149,15 @@ class _Story:
                 self.watch.partitions.check_replicas_equal(key, self._replicas(*key))
         findings.count("acks", workload.history.acked)
         findings.count("raft elections", len(self.watch.quorum.leaders))
+
+    def _parts(self, workload: Workload) -> Iterator[Readers]:
+        """The clients beside those that produce and follow."""
+        plan = self.plan
+        for group in plan.groups:
+            part = GroupPart(
+                self.cluster, group, self.findings, self.watch.partitions, self.watch.groups, workload.keys
+            )
+            yield Readers(part, Mortals(self.cluster, self.findings, group.mean_life_seconds))
 
     async def _break_things(self, workload: Workload) -> None:
         """The fault phase: as long as the plan says, and on until there was enough of everything."""

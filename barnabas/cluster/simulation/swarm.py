@@ -5,11 +5,13 @@ so that rare pairs meet; a plan is a value that can be shown and changed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from runtime.simulated.chance import Stream
 
 FAULT_PHASE_SECONDS = 50.0
+SESSION_TIMEOUT_MS = 6_000
+"""Of members of groups."""
 
 ALL_FAULTS = (
     "kill",
@@ -43,6 +45,24 @@ class TopicPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """A group that reads all topics."""
+
+    group_id: str
+    protocol: str
+    """`classic` or `consumer`."""
+    assignors: tuple[str, ...]
+    """Of a classic group."""
+    members: int
+    session_timeout_ms: int
+    max_poll_interval_ms: int = 30_000
+    mean_life_seconds: float = 20.0
+    """Until a member is killed."""
+    mean_stay_seconds: float = 30.0
+    """Until a member leaves."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One seed's draw. Rates are per simulated second."""
 
@@ -69,10 +89,56 @@ class Plan:
     """At most."""
     delivery_timeout_ms: int = 20_000
     phase_seconds: float = FAULT_PHASE_SECONDS
+    groups: tuple[GroupPlan, ...] = ()
 
 
 def draw_plan(chance: Stream) -> Plan:
-    """The plan of a seed."""
+    """The plan of a seed. A third of them has groups, too."""
+    plan = _draw_records(chance)
+    kind = chance.choice(("records", "records", "groups"))
+    if kind == "groups":
+        plan = replace(plan, settings={**plan.settings, **_draw_coordinators(chance)}, groups=(_draw_group(chance),))
+    return plan
+
+
+def _draw_coordinators(chance: Stream) -> dict[str, str]:
+    """What brokers that coordinate something want to know."""
+    return {
+        "min.insync.replicas": "2",
+        "offsets.topic.num.partitions": str(chance.choice((1, 2, 3))),
+        "transaction.state.log.num.partitions": str(chance.choice((1, 2, 3))),
+        "group.initial.rebalance.delay.ms": str(chance.choice((0, 300, 3_000))),
+        "group.min.session.timeout.ms": "1000",
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+        "group.consumer.min.heartbeat.interval.ms": "500",
+        "group.consumer.heartbeat.interval.ms": str(SESSION_TIMEOUT_MS // 4),
+        "group.consumer.assignment.interval.ms": str(chance.choice((0, 500))),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(chance.choice((500, 3_000))),
+    }
+
+
+def _draw_group(chance: Stream) -> GroupPlan:
+    protocol, assignors = chance.choice(
+        (
+            ("classic", ("range",)),
+            ("classic", ("cooperative-sticky",)),
+            ("classic", ("range", "cooperative-sticky")),
+        )
+    )
+    return GroupPlan(
+        "readers",
+        protocol,
+        assignors,
+        members=chance.randint(2, 3),
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        mean_life_seconds=chance.choice((8.0, 20.0, 60.0)),
+        mean_stay_seconds=chance.choice((8.0, 30.0, 100.0)),
+    )
+
+
+def _draw_records(chance: Stream) -> Plan:
+    """What every seed has."""
     weights = {kind: chance.choice((1.0, 1.0, 1.0, 3.0)) for kind in ALL_FAULTS if chance.random() < 0.6}
     if not weights:
         weights = {"kill": 1.0}

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from barnabas.cluster.simulated import SimulatedCluster, current_node
 from barnabas.cluster.simulation.findings import Findings
+from barnabas.cluster.simulation.invariants.groups import GroupPromises
 from barnabas.cluster.simulation.invariants.partitions import LeaderView, PartitionKey, PartitionPromises
 from barnabas.cluster.simulation.invariants.quorum import QuorumPromises, ReplicaView
 from barnabas.cluster.simulation.probes import observed
@@ -33,6 +34,7 @@ class Watch:
         self._steps: dict[int, tuple[object, ...]] = {}
         self.quorum = QuorumPromises(findings, self._content, self._metadata_changed)
         self.partitions = PartitionPromises(findings, self._content, lambda: self.quorum.image)
+        self.groups = GroupPromises(findings)
 
     def _content(self, node_id: int, path: str) -> bytearray | None:
         entry = self._universe.disk(self._names[node_id]).find(path)

@@ -6,7 +6,7 @@ Everything that an acknowledgement or a record claims is held to the ghost at on
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,19 +14,16 @@ import trio
 
 from barnabas.client.accumulator import Acked, Outcome, ProducerSettings, Unknown
 from barnabas.client.admin import Admin
-from barnabas.client.cluster import Cluster, ClusterSettings, TopicPartition
+from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer import EARLIEST, ConsumerSettings, open_consumer
 from barnabas.client.producer import Producer, open_producer
-from barnabas.cluster.simulated import SimulatedCluster, current_node
+from barnabas.cluster.simulated import SimulatedCluster
+from barnabas.cluster.simulation.clients import CLIENT_SETTINGS, ClientMain, as_client
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.invariants.partitions import PartitionKey, PartitionPromises
 from barnabas.cluster.simulation.swarm import Plan, TopicPlan
 from protocol.errors import ErrorCode, KafkaError
 from runtime.world import World
-
-CLIENT_SETTINGS = ClusterSettings(
-    request_timeout_ms=3_000, retry_backoff_ms=50, socket_connection_setup_timeout_ms=1_000
-)
 
 
 @dataclass(slots=True)
@@ -251,10 +248,5 @@ class Workload:
 
     # ---- inside
 
-    async def _as_client(self, host: str, main: Callable[[World, Cluster], Awaitable[None]]) -> None:
-        async def live(world: World) -> None:
-            current_node.set(host)
-            async with self.cluster.client(world, CLIENT_SETTINGS) as cluster:
-                await main(world, cluster)
-
-        await self.cluster.universe.run_node(host, live)
+    async def _as_client(self, host: str, main: ClientMain) -> None:
+        await as_client(self.cluster, host, main)
