@@ -1,0 +1,152 @@
+"""Committed offsets against a model that any reader can check: whatever happens, and however often a new coordinator
+reads the log, they are what the model says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from broker.coordinator.outcome import ProducerStamp
+from broker.groups.machine import GroupMachine
+from protocol.errors import ErrorCode, KafkaError
+from tests.broker.groups.machine_bench import Bench
+from tests.broker.groups.offset_words import commit, delete_offsets, everything, fetch, txn_commit
+
+GROUPS = st.sampled_from(["g", "h"])
+TOPICS = st.sampled_from(["t", "u"])
+PARTITIONS = st.sampled_from([0, 1])
+PRODUCERS = st.sampled_from([7, 8])
+OFFSETS = st.integers(0, 1000)
+
+Place = tuple[str, str, int]
+"""Group, topic, partition."""
+
+
+@dataclass
+class Model:
+    """Every commit gets a number; a transaction's commits count with their own, once it commits."""
+
+    number: int = 0
+    committed: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    """Number and offset."""
+    pending: dict[int, dict[Place, tuple[int, int]]] = field(default_factory=dict)
+
+    def commit(self, place: Place, offset: int) -> None:
+        self.number += 1
+        self.committed[place] = (self.number, offset)
+
+    def commit_in(self, producer_id: int, place: Place, offset: int) -> None:
+        self.number += 1
+        self.pending.setdefault(producer_id, {})[place] = (self.number, offset)
+
+    def end(self, producer_id: int, committed: bool) -> None:
+        for place, entry in self.pending.pop(producer_id, {}).items():
+            if committed:
+                self.committed[place] = max(entry, self.committed.get(place, (0, 0)))
+
+    def forget(self, place: Place) -> None:
+        self.committed.pop(place, None)
+        for entries in self.pending.values():
+            entries.pop(place, None)
+
+    def is_pending(self, place: Place) -> bool:
+        return any(place in entries for entries in self.pending.values())
+
+    def of(self, group: str) -> dict[tuple[str, int], int]:
+        return {
+            (topic, partition): offset
+            for (owner, topic, partition), (_, offset) in self.committed.items()
+            if owner == group
+        }
+
+    def groups(self) -> set[str]:
+        return {group for entries in (self.committed, *self.pending.values()) for group, _, _ in entries}
+
+
+class OffsetsMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bench = Bench()
+        self.bench.create_topic("t", 2)
+        self.bench.create_topic("u", 2)
+        self.bench.reload()
+        self.model = Model()
+
+    @rule(group=GROUPS, topic=TOPICS, partition=PARTITIONS, offset=OFFSETS)
+    def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
+        assert commit(self.bench, topic, offset, partition=partition, group=group) == ErrorCode.NONE
+        self.model.commit((group, topic, partition), offset)
+
+    @rule(producer_id=PRODUCERS, group=GROUPS, topic=TOPICS, partition=PARTITIONS, offset=OFFSETS)
+    def commit_in_transaction(self, producer_id: int, group: str, topic: str, partition: int, offset: int) -> None:
+        assert txn_commit(self.bench, topic, offset, producer_id, partition=partition, group=group) == 0
+        self.model.commit_in(producer_id, (group, topic, partition), offset)
+
+    @rule(producer_id=PRODUCERS, committed=st.booleans())
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        self.bench.end_transaction(ProducerStamp(producer_id, 0), committed)
+        self.model.end(producer_id, committed)
+
+    @rule(group=GROUPS, topic=TOPICS, partition=PARTITIONS)
+    def delete(self, group: str, topic: str, partition: int) -> None:
+        if group in self.model.groups():
+            assert delete_offsets(self.bench, topic, partition, group=group) == [ErrorCode.NONE]
+        else:
+            with pytest.raises(KafkaError):
+                delete_offsets(self.bench, topic, partition, group=group)
+        self.model.forget((group, topic, partition))
+
+    @rule(group=GROUPS)
+    def delete_group(self, group: str) -> None:
+        if group in self.model.groups():
+            self.bench.ask(self.bench.machine.delete, group)
+        for topic in ("t", "u"):
+            for partition in (0, 1):
+                self.model.forget((group, topic, partition))
+
+    @rule(topic=TOPICS)
+    def recreate_topic(self, topic: str) -> None:
+        for index in range(2):
+            for group in ("g", "h"):
+                self.model.forget((group, topic, index))
+        self.bench.delete_topic(topic)
+        self.bench.create_topic(topic, 2)
+        self.bench.advance(0)
+
+    @rule()
+    def lose_the_coordinator(self) -> None:
+        self.bench.reload()
+        self.bench.advance(0)
+
+    @rule(topic=TOPICS, offset=OFFSETS)
+    def fail_to_write(self, topic: str, offset: int) -> None:
+        self.bench.broken = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        with pytest.raises(KafkaError):
+            commit(self.bench, topic, offset)
+        self.bench.broken = None
+
+    @invariant()
+    def offsets_are_what_the_model_says(self) -> None:
+        for group in ("g", "h"):
+            assert everything(self.bench, group) == self.model.of(group)
+            for topic in ("t", "u"):
+                for partition in (0, 1):
+                    place = (group, topic, partition)
+                    stable = fetch(self.bench, topic, partition, group, stable=True)
+                    assert (stable is ErrorCode.UNSTABLE_OFFSET_COMMIT) == self.model.is_pending(place)
+
+    @invariant()
+    def groups_are_those_with_offsets(self) -> None:
+        machine: GroupMachine = self.bench.machine
+        assert {group.group_id for group in machine.offsets.all_groups()} == self.model.groups()
+
+
+TestOffsetsModel = pytest.mark.feature("CG-03", "CG-04", "CG-12", "TX-04")(OffsetsMachine.TestCase)
+TestOffsetsModel.settings = settings(
+    max_examples=80, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
