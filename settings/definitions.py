@@ -20,7 +20,7 @@ from typing import Literal, cast
 
 from settings.errors import SettingsError
 
-Scope = Literal["broker", "topic", "dynamic"]
+Scope = Literal["broker", "topic", "dynamic", "group"]
 """`dynamic`: broker keys which are never in a file, only altered while a broker runs."""
 KeyType = Literal["boolean", "string", "int", "short", "long", "double", "list", "class", "password"]
 Update = Literal["read-only", "per-broker", "cluster-wide"]
@@ -169,7 +169,7 @@ def definitions(scope: Scope) -> MappingProxyType[str, KeyDefinition]:
     """Name to definition of all keys of a scope."""
     found = {}
     for line in Path(__file__).with_name("keys.tsv").read_text("utf-8").splitlines():
-        if line.startswith(scope):
+        if line.startswith(scope + "\t"):
             definition = _read_row(line)
             found[definition.name] = definition
     return MappingProxyType(found)

@@ -1,4 +1,4 @@
-"""Tells what holds for a topic or a broker and where each value comes from; says which changes are allowed.
+"""Tells what holds for a topic, a group or a broker and where each value comes from; says which changes are allowed.
 
 The layers of a broker, strongest first (KIP-226): set for this broker while it runs, set for all brokers
 while they run, its file, Kafka's default. Knows no wire format beyond the numbers that DescribeConfigs gives
@@ -20,6 +20,7 @@ from settings.definitions import (
     find_broker_key,
 )
 from settings.errors import SettingsError
+from settings.group import GROUP_KEYS, group_value
 from settings.topic import BROKER_SYNONYMS, broker_default
 
 
@@ -115,6 +116,22 @@ def describe_topic_configs(overrides: Mapping[str, str], layers: BrokerLayers) -
         else:
             value = broker_default(name, broker)
             value = definition.default_value if value is None else value
+        entries.append(_entry(definition, name, to_text(value), synonyms, read_only=False))
+    return entries
+
+
+def describe_group_configs(overrides: Mapping[str, str], layers: BrokerLayers) -> list[ConfigEntry]:
+    """Every key of a group by name, as it was set or as the broker has it."""
+    broker = layers.merged()
+    entries = []
+    for name, definition in definitions("group").items():
+        synonym = GROUP_KEYS[name].synonym
+        synonyms = [] if synonym is None else _broker_synonyms([synonym], layers)
+        if name in overrides:
+            value: Value = definition.parse(overrides[name])
+            synonyms.insert(0, ConfigSynonym(name, to_text(value), ConfigSource.GROUP))
+        else:
+            value = group_value(name, {}, broker)
         entries.append(_entry(definition, name, to_text(value), synonyms, read_only=False))
     return entries
 

@@ -45,6 +45,7 @@ from settings.describe import (
     ConfigSource,
     describe_broker_configs,
     describe_cluster_defaults,
+    describe_group_configs,
     describe_topic_configs,
 )
 
@@ -112,9 +113,10 @@ def _entries(broker: BrokerServices, resource: DescribeConfigsResource) -> list[
     if kind in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource has no name")
-        source = ConfigSource.CLIENT_METRICS if kind == CLIENT_METRICS_RESOURCE else ConfigSource.GROUP
+        if kind == GROUP_RESOURCE:
+            return describe_group_configs(image.configs.get((kind, name), {}), layers_of(broker))
         return [
-            ConfigEntry(key, value, source, False, False, _STRING_TYPE, ())
+            ConfigEntry(key, value, ConfigSource.CLIENT_METRICS, False, False, _STRING_TYPE, ())
             for key, value in sorted(image.configs.get((kind, name), {}).items())
         ]
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"unsupported resource type {kind}")
@@ -186,9 +188,7 @@ def list_config_resources(broker: BrokerServices, call: Call) -> None:
             response.error_code = ErrorCode.UNSUPPORTED_VERSION
             response.config_resources = []
             break
-        response.config_resources += [
-            ConfigResource(resource_name=name, resource_type=kind) for name in names[kind]
-        ]
+        response.config_resources += [ConfigResource(resource_name=name, resource_type=kind) for name in names[kind]]
     call.answer(response)
 
 

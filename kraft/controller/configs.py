@@ -30,6 +30,7 @@ from protocol.schema import Message
 from settings.definitions import KeyDefinition, definitions
 from settings.describe import validate_broker_config
 from settings.errors import SettingsError
+from settings.group import validate_group_configs
 from settings.topic import validate_topic_configs
 
 log = logging.getLogger("kraft.controller")
@@ -41,31 +42,6 @@ LONGEST_VALUE = 32767
 CORDONED_LOG_DIRS = "cordoned.log.dirs"
 
 CLIENT_METRICS_KEYS = frozenset(("metrics", "interval.ms", "match"))
-GROUP_KEYS = frozenset(
-    (
-        "consumer.session.timeout.ms",
-        "consumer.heartbeat.interval.ms",
-        "consumer.assignment.interval.ms",
-        "consumer.assignor.offload.enable",
-        "share.session.timeout.ms",
-        "share.heartbeat.interval.ms",
-        "share.record.lock.duration.ms",
-        "share.delivery.count.limit",
-        "share.partition.max.record.locks",
-        "share.auto.offset.reset",
-        "share.isolation.level",
-        "share.renew.acknowledge.enable",
-        "share.assignment.interval.ms",
-        "share.assignor.offload.enable",
-        "streams.session.timeout.ms",
-        "streams.heartbeat.interval.ms",
-        "streams.num.standby.replicas",
-        "streams.initial.rebalance.delay.ms",
-        "streams.assignment.interval.ms",
-        "streams.assignor.offload.enable",
-    )
-)
-
 Changes = dict[str, str | None]
 """New values by key; None removes the override."""
 
@@ -224,6 +200,8 @@ def _definition(resource_type: int, key: str) -> KeyDefinition | None:
         return definitions("topic").get(key)
     if resource_type == BROKER_RESOURCE:
         return definitions("broker").get(key) or definitions("dynamic").get(key)
+    if resource_type == GROUP_RESOURCE:
+        return definitions("group").get(key)
     return None
 
 
@@ -238,9 +216,10 @@ def _alter(state: ControllerState, resource: ConfigResource, changes: Changes) -
         _check_topic(state, altered)
     elif resource[0] == BROKER_RESOURCE:
         _check_broker(state, resource[1], changes)
+    elif resource[0] == GROUP_RESOURCE:
+        _check_group(state, altered)
     else:
-        known = GROUP_KEYS if resource[0] == GROUP_RESOURCE else CLIENT_METRICS_KEYS
-        unknown = [key for key in altered if key not in known]
+        unknown = [key for key in altered if key not in CLIENT_METRICS_KEYS]
         if unknown:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown key {', '.join(unknown)}")
     # Brokers load things anew (certificates, say) when a key is set again to what it was.
@@ -255,6 +234,13 @@ def _alter(state: ControllerState, resource: ConfigResource, changes: Changes) -
 def _check_topic(state: ControllerState, overrides: Mapping[str, str]) -> None:
     try:
         validate_topic_configs(overrides, broker_layers(state.image, state.defaults).merged())
+    except SettingsError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _check_group(state: ControllerState, overrides: Mapping[str, str]) -> None:
+    try:
+        validate_group_configs(overrides, broker_layers(state.image, state.defaults).merged())
     except SettingsError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 

@@ -1,0 +1,37 @@
+"""The range assignor: every topic is cut into as many runs of partitions as it has subscribers. A core.
+
+All members in the same order for every topic, so that partitions of the same number meet in one member if topics have
+the same subscribers and the same number of partitions (co-partitioning, for joins).
+"""
+
+from __future__ import annotations
+
+from broker.groups.assignors.assignor import GroupSpec
+from broker.groups.consumer_member import Partitions
+
+
+def assign_ranges(group: GroupSpec) -> dict[str, Partitions]:
+    targets: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in group.members}
+    subscribers: dict[bytes, list[str]] = {}
+    for member_id in _ordered(group):
+        for topic_id in sorted(group.members[member_id].topics):
+            subscribers.setdefault(topic_id, []).append(member_id)
+    for topic_id, member_ids in subscribers.items():
+        quota, with_one_more = divmod(group.partition_counts[topic_id], len(member_ids))
+        start = 0
+        for place, member_id in enumerate(member_ids):
+            end = start + quota + (1 if place < with_one_more else 0)
+            if end > start:
+                targets[member_id][topic_id] = frozenset(range(start, end))
+            start = end
+    return dict(targets)
+
+
+def _ordered(group: GroupSpec) -> list[str]:
+    """Static members first, by what outlives their restarts; then the others."""
+
+    def place(member_id: str) -> tuple[bool, str]:
+        instance_id = group.members[member_id].instance_id
+        return (instance_id is None, member_id if instance_id is None else instance_id)
+
+    return sorted(group.members, key=place)

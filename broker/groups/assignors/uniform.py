@@ -1,0 +1,169 @@
+"""The uniform assignor: as evenly as subscriptions allow, and then with as few moves as possible. A core.
+
+If all members subscribe to the same topics it is a matter of counting: everybody has a quota, keeps what fits into it,
+and the rest fills up those who have less. Otherwise partitions are given out topic by topic, the ones with the fewest
+choices first, and then moved from who has most to who has least until no move makes it more even.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from broker.groups.assignors.assignor import GroupSpec
+from broker.groups.consumer_member import Partitions
+
+MOST_ROUNDS = 16
+"""In which everybody's load is evened out. Almost all groups need two; what is left after 16 is not worth the time."""
+
+Target = dict[bytes, set[int]]
+
+
+def assign_uniformly(group: GroupSpec) -> dict[str, Partitions]:
+    targets = _assign_counted(group) if group.is_homogeneous else _Balancing(group).run()
+    return {
+        member_id: {topic_id: frozenset(partitions) for topic_id, partitions in target.items() if partitions}
+        for member_id, target in targets.items()
+    }
+
+
+def _still_valid(group: GroupSpec, member_id: str) -> list[tuple[bytes, int]]:
+    """What of the member's last target it may keep, in order of topic and partition."""
+    member = group.members[member_id]
+    return [
+        (topic_id, partition)
+        for topic_id in sorted(member.target)
+        if topic_id in member.topics
+        for partition in sorted(member.target[topic_id])
+        if partition < group.partition_counts[topic_id]
+    ]
+
+
+def _assign_counted(group: GroupSpec) -> dict[str, Target]:
+    targets: dict[str, Target] = {member_id: {} for member_id in group.members}
+    first = next(iter(group.members.values()), None)
+    if first is None:
+        return targets
+    topics = sorted(first.topics)
+    taken: dict[bytes, set[int]] = {topic_id: set() for topic_id in topics}
+    kept: dict[str, list[tuple[bytes, int]]] = {}
+    for member_id in group.members:
+        mine = [each for each in _still_valid(group, member_id) if each[1] not in taken[each[0]]]
+        for topic_id, number in mine:
+            taken[topic_id].add(number)
+        kept[member_id] = mine
+    quota, with_one_more = divmod(sum(group.partition_counts[topic_id] for topic_id in topics), len(group.members))
+    # Who has more than the quota keeps one more, as far as there is one more to have: that moves least.
+    quotas: dict[str, int] = {}
+    for member_id in sorted(group.members, key=lambda each: -len(kept[each])):
+        quotas[member_id] = quota + (1 if with_one_more > 0 else 0)
+        with_one_more -= 1
+    for member_id, mine in kept.items():
+        for topic_id, number in mine[: quotas[member_id]]:
+            targets[member_id].setdefault(topic_id, set()).add(number)
+        for topic_id, number in mine[quotas[member_id] :]:
+            taken[topic_id].discard(number)
+    free = (
+        (topic_id, number)
+        for topic_id in topics
+        for number in range(group.partition_counts[topic_id])
+        if number not in taken[topic_id]
+    )
+    for member_id in group.members:
+        for _ in range(quotas[member_id] - min(len(kept[member_id]), quotas[member_id])):
+            topic_id, number = next(free)
+            targets[member_id].setdefault(topic_id, set()).add(number)
+    assert next(free, None) is None, "quotas add up to all partitions"
+    return targets
+
+
+class _Balancing:
+    """One assignment among members with different subscriptions."""
+
+    def __init__(self, group: GroupSpec) -> None:
+        self._group = group
+        self._targets: dict[str, Target] = {member_id: {} for member_id in group.members}
+        self._loads: dict[str, int] = dict.fromkeys(group.members, 0)
+        self._owners: dict[bytes, dict[int, str]] = {}
+        self._subscribers: dict[bytes, list[str]] = {}
+        for member_id, member in group.members.items():
+            for topic_id in sorted(member.topics):
+                self._subscribers.setdefault(topic_id, []).append(member_id)
+        self._places = {member_id: place for place, member_id in enumerate(group.members)}
+
+    def run(self) -> dict[str, Target]:
+        topics = self._topics_by_choice()
+        self._keep()
+        for topic_id in topics:
+            self._give_out(topic_id)
+        for _ in range(MOST_ROUNDS):
+            if not sum(self._even_out(topic_id) for topic_id in topics):
+                break
+        return self._targets
+
+    def _topics_by_choice(self) -> list[bytes]:
+        """Those with most partitions for each subscriber first: they weigh most and can go to the fewest."""
+
+        def choice(topic_id: bytes) -> tuple[float, int, bytes]:
+            subscribers = len(self._subscribers[topic_id])
+            return (-self._group.partition_counts[topic_id] / subscribers, subscribers, topic_id)
+
+        return sorted(self._subscribers, key=choice)
+
+    def _keep(self) -> None:
+        for member_id in self._group.members:
+            for topic_id, number in _still_valid(self._group, member_id):
+                if number not in self._owners.setdefault(topic_id, {}):
+                    self._assign(topic_id, number, member_id)
+
+    def _assign(self, topic_id: bytes, number: int, member_id: str) -> None:
+        owners = self._owners.setdefault(topic_id, {})
+        before = owners.get(number)
+        if before is not None:
+            self._targets[before][topic_id].discard(number)
+            self._loads[before] -= 1
+        owners[number] = member_id
+        self._targets[member_id].setdefault(topic_id, set()).add(number)
+        self._loads[member_id] += 1
+
+    def _give_out(self, topic_id: bytes) -> None:
+        """What nobody has goes, one by one, to the subscriber that has least of all."""
+        owners = self._owners.setdefault(topic_id, {})
+        free = [number for number in range(self._group.partition_counts[topic_id]) if number not in owners]
+        if not free:
+            return
+        by_load = [(self._loads[each], self._places[each], each) for each in self._subscribers[topic_id]]
+        heapify(by_load)
+        for number in free:
+            load, place, member_id = heappop(by_load)
+            self._assign(topic_id, number, member_id)
+            heappush(by_load, (load + 1, place, member_id))
+
+    def _even_out(self, topic_id: bytes) -> int:
+        """Move partitions of one topic among its subscribers until that makes nothing more even. Gives how many."""
+        subscribers = self._subscribers[topic_id]
+        if len(subscribers) < 2:
+            return 0
+        givers = [(-self._loads[each], self._places[each], each) for each in subscribers]
+        takers = [(self._loads[each], self._places[each], each) for each in subscribers]
+        heapify(givers)
+        heapify(takers)
+        moved = 0
+        while givers:
+            giver = givers[0][2]
+            if not self._targets[giver].get(topic_id):
+                heappop(givers)
+                continue
+            if -givers[0][0] != self._loads[giver]:
+                heappop(givers)
+                heappush(givers, (-self._loads[giver], self._places[giver], giver))
+                continue
+            load, place, taker = takers[0]
+            if load != self._loads[taker]:
+                heappop(takers)
+                heappush(takers, (self._loads[taker], place, taker))
+                continue
+            if self._loads[giver] - load <= 1:
+                return moved
+            self._assign(topic_id, max(self._targets[giver][topic_id]), taker)
+            moved += 1
+        return moved

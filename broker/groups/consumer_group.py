@@ -1,0 +1,533 @@
+"""One consumer group (KIP-848): members, epochs, target assignment and what patterns have found. A core.
+
+All of it follows from the log: `replay` is the only method that changes it, except for one deadline. What
+is counted over the members is kept up to date with them, because every heartbeat asks. Decides nothing: that is
+`modern.py`.
+
+Invariants: assignment_epoch <= epoch; a partition is assigned to, or being given up by, at most one member.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from broker.coordinator.outcome import CoordinatorRecord, Now
+from broker.groups import consumer_records as records
+from broker.groups.consumer_member import (
+    UNKNOWN_EPOCH,
+    ConsumerMember,
+    MemberState,
+    OwnedPartitions,
+    Partitions,
+    Subscription,
+)
+from broker.groups.group import Commit, GroupType
+from broker.groups.moves import Moves
+from kraft.metadata.image import TopicsImage
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
+from protocol.messages.group_log import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+from protocol.schema import Message
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+FIRST_EPOCH = 1
+"""Of a group without members, and of its empty target assignment. A member's 0 means that it joins."""
+
+_COMMIT_WITH_EPOCHS = 9
+"""The version of OffsetCommit since which a member can tell that its epoch is stale."""
+
+_NO_PARTITIONS: Partitions = {}
+
+
+class GroupState(Enum):
+    """The value is what ListGroups and ConsumerGroupDescribe say."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    """The target assignment is older than the group."""
+    RECONCILING = "Reconciling"
+    """Some member has not reached its target yet."""
+    STABLE = "Stable"
+    DEAD = "Dead"
+    """Deleted, or a classic group again."""
+
+
+GROUP_MOVES: Moves[GroupState] = {
+    GroupState.EMPTY: (GroupState.ASSIGNING, GroupState.RECONCILING, GroupState.STABLE, GroupState.DEAD),
+    GroupState.ASSIGNING: (GroupState.RECONCILING, GroupState.STABLE, GroupState.EMPTY, GroupState.DEAD),
+    GroupState.RECONCILING: (GroupState.ASSIGNING, GroupState.STABLE, GroupState.EMPTY, GroupState.DEAD),
+    GroupState.STABLE: (GroupState.ASSIGNING, GroupState.RECONCILING, GroupState.EMPTY, GroupState.DEAD),
+    GroupState.DEAD: (),
+}
+
+
+class ResolvedPattern(NamedTuple):
+    """The topics that a pattern has found."""
+
+    topics: frozenset[str]
+    version: int
+    """The offset of the metadata that was searched."""
+    timestamp_ms: int
+    """Wall time."""
+
+
+class RefreshDeadline(NamedTuple):
+    """When the group looks at its topics again, even if nobody told it to."""
+
+    deadline_ms: int
+    epoch: int
+    """That the group had or was to have. If it did not come to it, a write failed: look again."""
+
+
+_REFRESH_NOW = RefreshDeadline(0, 0)
+
+
+class ConsumerGroup:
+    """See `broker.groups.group.Group`."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        """Of the names, ids, partition counts and racks of all subscribed topics."""
+        self.assignment_epoch = FIRST_EPOCH
+        self.assignment_timestamp_ms = 0
+        """Wall time of the last target assignment; 0 if there was none yet, or nobody knows."""
+        self.members: dict[str, ConsumerMember] = {}
+        self.targets: dict[str, Partitions] = {}
+        """By member id."""
+        self.resolved_patterns: dict[str, ResolvedPattern] = {}
+        self.has_partition_metadata = False
+        """An older version left a record that has to go."""
+        self.refresh_deadline = _REFRESH_NOW
+        """Soft state."""
+        self._static_members: dict[str, str] = {}
+        self._owner_epochs: dict[bytes, dict[int, int]] = {}
+        self._by_name: Counter[str] = Counter()
+        self._by_pattern: Counter[str] = Counter()
+        self._patterns: Counter[str] = Counter()
+        self._assignors: Counter[str] = Counter()
+        self._classic_protocols: Counter[str] = Counter()
+        self.classic_members = 0
+        """How many members speak the classic protocol."""
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.group_id} {self.state.name} epoch {self.epoch} assignment epoch {self.assignment_epoch} "
+            f"members {len(self.members)}"
+        )
+
+    # -- what every kind of group tells
+
+    @property
+    def type(self) -> GroupType:
+        return GroupType.CONSUMER
+
+    @property
+    def protocol_type(self) -> str:
+        return CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def state(self) -> GroupState:
+        if not self.members:
+            return GroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return GroupState.ASSIGNING
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            return GroupState.STABLE
+        return GroupState.RECONCILING
+
+    def state_name(self) -> str:
+        return self.state.value
+
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def empty_since_ms(self) -> int | None:
+        """Each offset counts from its own commit: the log does not say when the last member left."""
+        return None
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return self._by_name[topic] > 0 or self._by_pattern[topic] > 0
+
+    def check_delete(self) -> None:
+        if self.members:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    # -- offsets
+
+    def check_commit(self, commit: Commit, now: Now) -> None:
+        """Raises KafkaError: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION.
+
+        An older epoch passes here if the member had partitions in it: `check_commit_of` then says for which ones.
+        """
+        if self._commits_from_outside(commit):
+            return
+        member = self.member(commit.member_id)
+        if not commit.transactional and not member.is_classic and commit.version < _COMMIT_WITH_EPOCHS:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, "members of a consumer group commit with version 9 or later"
+            )
+        if commit.generation_or_epoch > member.epoch:
+            raise self._stale(member, f"epoch {commit.generation_or_epoch} is newer than {member.epoch}")
+
+    def check_commit_of(self, commit: Commit, topic_id: bytes, partition: int) -> None:
+        """Whether the offset of one partition may be committed in the member's epoch of that commit. A member that has
+        not heard of its newest epoch may, as long as the partition was its own all the time (KIP-1251).
+
+        Raises KafkaError: STALE_MEMBER_EPOCH, ILLEGAL_GENERATION. To be asked after `check_commit`.
+        """
+        if self._commits_from_outside(commit):
+            return
+        member = self.member(commit.member_id)
+        if commit.generation_or_epoch == member.epoch:
+            return
+        assigned_in = member.assigned.get(topic_id, {}).get(partition)
+        if assigned_in is None:
+            assigned_in = member.revoking.get(topic_id, {}).get(partition)
+        if assigned_in is None:
+            raise self._stale(member, f"partition {partition} is not the member's")
+        if commit.generation_or_epoch < assigned_in:
+            raise self._stale(
+                member, f"epoch {commit.generation_or_epoch} is older than its assignment's {assigned_in}"
+            )
+
+    def _commits_from_outside(self, commit: Commit) -> bool:
+        if commit.generation_or_epoch >= 0:
+            return False
+        if not self.members:
+            return True
+        # A transactional producer need not say for which member it commits.
+        return (
+            commit.transactional
+            and commit.generation_or_epoch == -1
+            and not (commit.member_id or commit.group_instance_id)
+        )
+
+    def _stale(self, member: ConsumerMember, message: str) -> KafkaError:
+        code = ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
+        return KafkaError(code, message)
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if member_id is None and member_epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if member_epoch != member.epoch:
+            raise self._stale(member, f"epoch {member_epoch} is not the member's {member.epoch}")
+
+    # -- members
+
+    def member(self, member_id: str) -> ConsumerMember:
+        """Raises KafkaError UNKNOWN_MEMBER_ID."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"member {member_id} is not a member of group {self.group_id}"
+            )
+        return member
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        """Whoever has this group.instance.id."""
+        if instance_id is None:
+            return None
+        member_id = self._static_members.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def target_of(self, member: ConsumerMember) -> Partitions:
+        """The target assignment of the member, or of the one in whose place it steps."""
+        owner = self.static_member(member.instance_id)
+        if member.instance_id is not None:
+            return _NO_PARTITIONS if owner is None else self.targets.get(owner.member_id, _NO_PARTITIONS)
+        return self.targets.get(member.member_id, _NO_PARTITIONS)
+
+    def owner_epoch(self, topic_id: bytes, partition: int) -> int:
+        """The member epoch of who owns the partition or has yet to give it up; -1 if it is free."""
+        epochs = self._owner_epochs.get(topic_id)
+        return UNKNOWN_EPOCH if epochs is None else epochs.get(partition, UNKNOWN_EPOCH)
+
+    def waits_in_vain(self, member: ConsumerMember) -> bool:
+        """Whether nothing of what the member waits for is free yet."""
+        return any(
+            self.owner_epoch(topic_id, partition) != UNKNOWN_EPOCH
+            for topic_id, partitions in self.targets.get(member.member_id, _NO_PARTITIONS).items()
+            for partition in partitions
+            if partition not in member.assigned.get(topic_id, {})
+        )
+
+    def supports_classic_protocols(self, protocol_type: str, protocols: Collection[str]) -> bool:
+        """Whether someone with these protocols can be in a generation with the members that speak the classic
+        protocol."""
+        if protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return False
+        if not self.members:
+            return bool(protocols)
+        return any(self._classic_protocols[name] == self.classic_members for name in protocols)
+
+    # -- subscriptions
+
+    @property
+    def patterns(self) -> Mapping[str, int]:
+        """Every pattern that somebody subscribes to, and how many do."""
+        return self._patterns
+
+    def subscriptions(self) -> dict[str, Subscription]:
+        """Every topic that somebody subscribes to."""
+        names = dict.fromkeys((*self._by_name, *self._by_pattern))
+        return {name: Subscription(self._by_name[name], self._by_pattern[name]) for name in names}
+
+    def topics_with(self, before: ConsumerMember, after: ConsumerMember) -> list[str]:
+        """The topics to which the group subscribes once `after` is in the place of `before`."""
+        by_name, by_pattern = self._by_name.copy(), self._by_pattern.copy()
+        _count(by_name, before.topic_names, -1)
+        _count(by_name, after.topic_names, 1)
+        given_up = before.topic_pattern if before.topic_pattern != after.topic_pattern else ""
+        if given_up and self._patterns[given_up] == 1:
+            _count(by_pattern, self._found_by(given_up), -1)
+        return sorted({*by_name, *by_pattern})
+
+    def topics_without(self, leaving: Iterable[ConsumerMember], forgotten_patterns: Iterable[str]) -> list[str]:
+        """The topics to which the group subscribes once these are gone."""
+        by_name, by_pattern = self._by_name.copy(), self._by_pattern.copy()
+        for member in leaving:
+            _count(by_name, member.topic_names, -1)
+        for pattern in forgotten_patterns:
+            _count(by_pattern, self._found_by(pattern), -1)
+        return sorted({*by_name, *by_pattern})
+
+    def topics_with_resolved(self, resolved: Mapping[str, ResolvedPattern]) -> list[str]:
+        """The topics to which the group subscribes once patterns have found something else."""
+        by_pattern = self._by_pattern.copy()
+        for pattern, found in resolved.items():
+            _count(by_pattern, self._found_by(pattern), -1)
+            _count(by_pattern, found.topics, 1)
+        return sorted({*self._by_name, *by_pattern})
+
+    def _found_by(self, pattern: str) -> frozenset[str]:
+        found = self.resolved_patterns.get(pattern)
+        return frozenset() if found is None else found.topics
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """The names of all topics that the member subscribes to; a pattern not resolved yet counts as none."""
+        if not member.topic_pattern:
+            return member.topic_names
+        return member.topic_names | self._found_by(member.topic_pattern)
+
+    def preferred_assignor(
+        self, before: ConsumerMember | None = None, after: ConsumerMember | None = None
+    ) -> str | None:
+        """The server assignor that most members ask for; None if nobody asks for any."""
+        votes = self._assignors.copy()
+        if before is not None and before.server_assignor is not None:
+            votes[before.server_assignor] -= 1
+        if after is not None and after.server_assignor is not None:
+            votes[after.server_assignor] += 1
+        most = max(votes.values(), default=0)
+        return min((name for name, count in votes.items() if count == most), default=None) if most > 0 else None
+
+    # -- deadline (soft)
+
+    def metadata_has_expired(self, now_ms: int) -> bool:
+        return now_ms >= self.refresh_deadline.deadline_ms or self.epoch < self.refresh_deadline.epoch
+
+    def request_metadata_refresh(self) -> None:
+        """With the next heartbeat of any member."""
+        self.refresh_deadline = _REFRESH_NOW
+
+    # -- replay
+
+    def replay(self, key: Message, value: Message | None) -> None:
+        """A record of this group is in the log. Tombstones of what is not there are passed over."""
+        match key:
+            case ConsumerGroupMetadataKey():
+                if isinstance(value, ConsumerGroupMetadataValue):
+                    self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+            case ConsumerGroupPartitionMetadataKey():
+                self.has_partition_metadata = value is not None
+            case ConsumerGroupMemberMetadataKey(member_id=member_id):
+                if isinstance(value, ConsumerGroupMemberMetadataValue):
+                    self._replay_member(self._member_or_new(member_id).with_metadata(value))
+                else:
+                    self._replay_removed(member_id)
+            case ConsumerGroupTargetAssignmentMetadataKey():
+                if isinstance(value, ConsumerGroupTargetAssignmentMetadataValue):
+                    self.assignment_epoch = value.assignment_epoch
+                    self.assignment_timestamp_ms = max(value.assignment_timestamp, 0)
+                else:
+                    self.assignment_epoch, self.assignment_timestamp_ms = UNKNOWN_EPOCH, 0
+            case ConsumerGroupTargetAssignmentMemberKey(member_id=member_id):
+                self._replay_target(member_id, value)
+            case ConsumerGroupCurrentMemberAssignmentKey(member_id=member_id):
+                if isinstance(value, ConsumerGroupCurrentMemberAssignmentValue):
+                    self._replay_member(self._member_or_new(member_id).with_assignment(value))
+                elif member_id in self.members:
+                    self._replay_member(self.members[member_id].without_assignment())
+            case ConsumerGroupRegularExpressionKey(regular_expression=pattern):
+                self._replay_pattern(pattern, value)
+            case _:
+                raise TypeError(f"no record of a consumer group: {key!r}")
+
+    def _member_or_new(self, member_id: str) -> ConsumerMember:
+        return self.members.get(member_id) or ConsumerMember(member_id)
+
+    def _replay_member(self, member: ConsumerMember) -> None:
+        """A new member, or another state of one."""
+        before = self.members.get(member.member_id)
+        self.members[member.member_id] = member
+        if before is not None:
+            self._count_member(before, -1)
+            self._release(before.assigned, before.epoch)
+            self._release(before.revoking, before.epoch)
+        self._count_member(member, 1)
+        self._own(member.assigned, member.epoch)
+        self._own(member.revoking, member.epoch)
+        if member.instance_id is not None:
+            self._static_members[member.instance_id] = member.member_id
+
+    def _replay_removed(self, member_id: str) -> None:
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        self._count_member(member, -1)
+        self._release(member.assigned, member.epoch)
+        self._release(member.revoking, member.epoch)
+        if member.instance_id is not None and self._static_members.get(member.instance_id) == member_id:
+            del self._static_members[member.instance_id]
+
+    def _replay_target(self, member_id: str, value: Message | None) -> None:
+        if isinstance(value, ConsumerGroupTargetAssignmentMemberValue):
+            self.targets[member_id] = {topic.topic_id: frozenset(topic.partitions) for topic in value.topic_partitions}
+        else:
+            self.targets.pop(member_id, None)
+
+    def _replay_pattern(self, pattern: str, value: Message | None) -> None:
+        before = self.resolved_patterns.pop(pattern, None)
+        if before is not None:
+            _count(self._by_pattern, before.topics, -1)
+        if isinstance(value, ConsumerGroupRegularExpressionValue):
+            found = ResolvedPattern(frozenset(value.topics), value.version, value.timestamp)
+            self.resolved_patterns[pattern] = found
+            _count(self._by_pattern, found.topics, 1)
+
+    def _count_member(self, member: ConsumerMember, step: int) -> None:
+        _count(self._by_name, member.topic_names, step)
+        if member.topic_pattern:
+            _count(self._patterns, (member.topic_pattern,), step)
+        if member.server_assignor is not None:
+            _count(self._assignors, (member.server_assignor,), step)
+        if member.classic is not None:
+            self.classic_members += step
+            _count(self._classic_protocols, (protocol.name for protocol in member.classic.supported_protocols), step)
+
+    def _own(self, owned: OwnedPartitions, epoch: int) -> None:
+        for topic_id, partitions in owned.items():
+            epochs = self._owner_epochs.setdefault(topic_id, {})
+            for partition in partitions:
+                epochs[partition] = epoch
+
+    def _release(self, owned: OwnedPartitions, epoch: int) -> None:
+        """Only what is owned in this epoch: after compaction the new owner may come before the old one lets go."""
+        for topic_id, partitions in owned.items():
+            epochs = self._owner_epochs.get(topic_id)
+            if epochs is None:
+                continue
+            for partition in partitions:
+                if epochs.get(partition) == epoch:
+                    del epochs[partition]
+            if not epochs:
+                del self._owner_epochs[topic_id]
+
+    # -- as others see it
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        return self.tombstones_with(None, None)
+
+    def tombstones_with(self, replaced: str | None, replacement: str | None) -> list[CoordinatorRecord]:
+        """What forgets the group, after records that put one member in the place of another."""
+        ids = [replacement if member_id == replaced and replacement else member_id for member_id in self.members]
+        return [
+            *(records.current_assignment_tombstone(self.group_id, member_id) for member_id in ids),
+            *(records.target_assignment_tombstone(self.group_id, member_id) for member_id in ids),
+            records.target_assignment_epoch_tombstone(self.group_id),
+            *(records.member_metadata_tombstone(self.group_id, member_id) for member_id in ids),
+            *(records.resolved_pattern_tombstone(self.group_id, pattern) for pattern in self.resolved_patterns),
+            records.partition_metadata_tombstone(self.group_id),
+            records.group_epoch_tombstone(self.group_id),
+        ]
+
+    def describe(self, topics: TopicsImage, default_assignor: str) -> DescribedGroup:
+        """As ConsumerGroupDescribe tells it."""
+        return DescribedGroup(
+            group_id=self.group_id,
+            group_state=self.state_name(),
+            group_epoch=self.epoch,
+            assignment_epoch=self.assignment_epoch,
+            assignor_name=self.preferred_assignor() or default_assignor,
+            members=[self._described(member, topics) for member in self.members.values()],
+        )
+
+    def _described(self, member: ConsumerMember, topics: TopicsImage) -> Member:
+        held: dict[bytes, list[int]] = {}
+        for owned in (member.assigned, member.revoking):
+            for topic_id, partitions in owned.items():
+                held.setdefault(topic_id, []).extend(partitions)
+        return Member(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            member_epoch=member.epoch,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=sorted(member.topic_names),
+            subscribed_topic_regex=member.topic_pattern,
+            assignment=_described_assignment(held, topics),
+            target_assignment=_described_assignment(self.targets.get(member.member_id, _NO_PARTITIONS), topics),
+            member_type=0 if member.is_classic else 1,
+        )
+
+
+def _described_assignment(partitions: Mapping[bytes, Iterable[int]], topics: TopicsImage) -> Assignment:
+    """Topics that are gone are left out: they have no name any more."""
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic_id, topic_name=topics.by_id[topic_id].name, partitions=sorted(numbers))
+            for topic_id, numbers in partitions.items()
+            if topic_id in topics.by_id
+        ]
+    )
+
+
+def _count(counter: Counter[str], names: Iterable[str], step: int) -> None:
+    """Names that nobody counts any more are no keys."""
+    for name in names:
+        counter[name] += step
+        if counter[name] <= 0:
+            del counter[name]
+
+
+__all__ = [
+    "CONSUMER_PROTOCOL_TYPE",
+    "FIRST_EPOCH",
+    "GROUP_MOVES",
+    "ConsumerGroup",
+    "GroupState",
+    "MemberState",
+    "RefreshDeadline",
+    "ResolvedPattern",
+]

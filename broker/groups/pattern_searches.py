@@ -1,0 +1,191 @@
+"""Which topics the patterns of consumer groups find, searched for beside the heartbeats. A core.
+
+A search is made when somebody subscribes to a pattern for the first time, when topics were created since the last one,
+and once in group.consumer.regex.refresh.interval.ms; never twice within ten seconds. It looks at all patterns of a
+group together, in turns of bounded work, so that neither many topics nor a mean pattern keep others waiting.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from broker.coordinator.outcome import Now, Outcome
+from broker.groups import consumer_records as records
+from broker.groups.consumer_group import ConsumerGroup, ResolvedPattern
+from broker.groups.consumer_member import ConsumerMember
+from broker.groups.group import GroupContext
+from broker.groups.topic_pattern import InvalidPattern, TopicPattern, find_topics
+from broker.groups.update import Update
+from protocol.errors import ErrorCode, KafkaError
+
+LEAST_INTERVAL_MS = 10_000
+WORK_OF_ONE_TURN = 10_000
+"""Instructions of the matcher: a few milliseconds, 30 for the meanest of patterns."""
+RETRY_MS = 500
+"""After which a result is written that could not be written."""
+MOST_COMPILED = 100
+"""Patterns that are kept ready."""
+
+
+class PatternChange(NamedTuple):
+    """What a member's heartbeat changed about patterns."""
+
+    changed: bool
+    """It subscribes to another one, or to none."""
+    resolved: bool
+    """And what it finds is known already, so that the group subscribes to other topics from now on."""
+
+
+class _Search(NamedTuple):
+    """One search, as far as it has come."""
+
+    patterns: tuple[str, ...]
+    version: int
+    """The offset of the metadata that is searched."""
+    began_ms: int
+    """Wall time."""
+    turns: Iterator[dict[str, set[str]] | None]
+
+
+def search_timer(group_id: str) -> Hashable:
+    return ("consumer-patterns", group_id)
+
+
+class PatternSearches:
+    """The searches of one partition's groups. `found(group, topics, changed, update)` is told of each result."""
+
+    def __init__(
+        self, context: GroupContext, found: Callable[[ConsumerGroup, Iterable[str], bool, Update], None]
+    ) -> None:
+        self._context = context
+        self._found = found
+        self._compiled: dict[str, TopicPattern] = {}
+        self._topics_created_at = -1
+        """The offset of the newest metadata that has a new topic."""
+
+    def loaded(self) -> None:
+        """Nobody knows which topics are new since the last search: all could be."""
+        self._topics_created_at = max(self._topics_created_at, self._context.image().offset)
+
+    def topics_created(self, offset: int) -> None:
+        self._topics_created_at = offset
+
+    def update(
+        self, group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember, update: Update
+    ) -> PatternChange:
+        """Begins a search if one is due. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
+        old, new = before.topic_pattern, after.topic_pattern
+        change = PatternChange(old != new, False)
+        is_new = False
+        if change.changed:
+            if old and group.patterns.get(old, 0) == 1:
+                update.records.append(records.resolved_pattern_tombstone(group.group_id, old))
+            if new and group.patterns.get(new, 0) == 0:
+                self._compile(new)
+                is_new = True
+            else:
+                change = PatternChange(True, not new or new in group.resolved_patterns)
+        if is_new or group.patterns:
+            subscribed = Counter(group.patterns)
+            if old:
+                subscribed[old] -= 1
+            if new:
+                subscribed[new] += 1
+            patterns = tuple(pattern for pattern, count in subscribed.items() if count > 0)
+            if patterns and self._is_due(group, patterns, is_new, update.now):
+                self._begin(group, patterns, update.now)
+        return change
+
+    def _is_due(self, group: ConsumerGroup, patterns: Sequence[str], is_new: bool, now: Now) -> bool:
+        if self._context.timers.deadline_ms(search_timer(group.group_id)) is not None:
+            return False
+        last = next(iter(group.resolved_patterns.values()), None)
+        if last is None:
+            return True
+        # A clock that was set back must not put off a search for long.
+        since_ms = abs(now.wall_ms - last.timestamp_ms)
+        if since_ms <= LEAST_INTERVAL_MS:
+            return False
+        return (
+            is_new
+            or len(patterns) != len(group.resolved_patterns)
+            or last.version < self._topics_created_at
+            or since_ms > self._context.settings().group_consumer_regex_refresh_interval_ms
+        )
+
+    def _compile(self, pattern: str) -> TopicPattern:
+        compiled = self._compiled.get(pattern)
+        if compiled is None:
+            try:
+                compiled = TopicPattern(pattern)
+            except InvalidPattern as error:
+                raise KafkaError(
+                    ErrorCode.INVALID_REGULAR_EXPRESSION,
+                    f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}.",
+                ) from None
+            if len(self._compiled) >= MOST_COMPILED:
+                del self._compiled[next(iter(self._compiled))]
+            self._compiled[pattern] = compiled
+        return compiled
+
+    def _begin(self, group: ConsumerGroup, patterns: tuple[str, ...], now: Now) -> None:
+        image = self._context.image()
+        compiled = {}
+        for pattern in patterns:
+            try:
+                compiled[pattern] = self._compile(pattern)
+            except KafkaError:
+                # Taken by another version: it finds nothing here.
+                continue
+        turns = find_topics(compiled, list(image.topics.by_name), WORK_OF_ONE_TURN)
+        search = _Search(patterns, image.offset, now.wall_ms, turns)
+        self._schedule(group.group_id, search, now)
+
+    def _schedule(self, group_id: str, search: _Search, now: Now) -> None:
+        self._context.timers.schedule(search_timer(group_id), now.monotonic_ms, partial(self._turn, group_id, search))
+
+    def _turn(self, group_id: str, search: _Search, now: Now) -> Outcome:
+        """Timer: search on; at the end write what is new."""
+        found = next(search.turns)
+        if found is None:
+            self._schedule(group_id, search, now)
+            return Outcome()
+        return self._finish(group_id, search, found, now)
+
+    def _finish(self, group_id: str, search: _Search, found: dict[str, set[str]], now: Now) -> Outcome:
+        group = self._context.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            return Outcome()
+        update = Update(now)
+        resolved: dict[str, ResolvedPattern] = {}
+        changed = False
+        for pattern in search.patterns:
+            if not group.patterns.get(pattern, 0):
+                continue
+            topics = frozenset(found.get(pattern, ()))
+            resolved[pattern] = ResolvedPattern(topics, search.version, search.began_ms)
+            before = group.resolved_patterns.get(pattern)
+            changed = changed or topics != (frozenset() if before is None else before.topics)
+            update.records.append(records.resolved_pattern(group_id, pattern, topics, search.version, search.began_ms))
+        self._found(group, group.topics_with_resolved(resolved), changed, update)
+        outcome = update.outcome()
+        outcome.failed = lambda error: self._again(group_id, search, found, now)
+        return outcome
+
+    def _again(self, group_id: str, search: _Search, found: dict[str, set[str]], now: Now) -> Outcome:
+        """It could not be written. The result stays true for a while."""
+        again = search._replace(turns=iter([found]))
+        self._context.timers.schedule(
+            search_timer(group_id), now.monotonic_ms + RETRY_MS, partial(self._turn, group_id, again)
+        )
+        return Outcome()
+
+    def forget(self, group: ConsumerGroup, leaving: Iterable[ConsumerMember], update: Update) -> list[str]:
+        """The patterns to which nobody subscribes once these have left."""
+        given_up = Counter(member.topic_pattern for member in leaving if member.topic_pattern)
+        forgotten = [pattern for pattern, count in given_up.items() if group.patterns.get(pattern, 0) == count]
+        update.records += [records.resolved_pattern_tombstone(group.group_id, pattern) for pattern in forgotten]
+        return forgotten
