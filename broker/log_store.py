@@ -15,6 +15,7 @@ from kraft.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID
 from runtime.world import World
+from settings.broker import BrokerSettings
 from settings.topic import TopicConfig
 from storage.directories import ConfigOf, LogDirectories
 from storage.log import PartitionLog
@@ -104,6 +105,12 @@ class LogStore:
         """A clean stop. Slow; nothing is made any more."""
         await self._making.acquire()
         await self._world.run_blocking(partial(self.directories.close, broker_epoch))
+
+    def settings_changed(self, settings: BrokerSettings) -> None:
+        """What all logs go by."""
+        producer_state = self.directories.producer_state
+        producer_state.expiration_ms = settings.producer_id_expiration_ms
+        producer_state.requires_verification = settings.transaction_partition_verification_enable
 
     # -- again and again
 

@@ -104,6 +104,7 @@ class _BrokerNode:
         self._world = world
         self._nursery = nursery
         self._store = store
+        store.settings_changed(settings)
         self._loader = MetadataLoader()
         self._publishing = False
         """Whether the logs that are here are open, so that steps of the metadata may be applied."""
@@ -277,6 +278,7 @@ class _BrokerNode:
             )
             for line in passed_over:
                 log.warning("a dynamic config is passed over: %s", line)
+            self._store.settings_changed(self.services.settings)
         self.services.partitions.apply_delta(delta)
         for coordinator in self.services.coordinators:
             coordinator.metadata_changed(delta)
