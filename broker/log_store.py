@@ -33,7 +33,9 @@ class LogStore:
         self._world = world
         self.misplaced: dict[tuple[bytes, int], bytes] = {}
         """(topic id, partition) to the id of the directory it is in, where the metadata says something else."""
-        self._making = trio.Lock()
+        self.is_closing = False
+        """Nothing new may be begun on a log."""
+        self.making = trio.Lock()
         """Held while logs are made or settled: one at a time."""
 
     # -- at the start
@@ -73,7 +75,7 @@ class LogStore:
 
     async def make_logs(self, wanted: list[NewLog]) -> None:
         """Make those that are not here. What cannot be made is missed by `open_log`."""
-        async with self._making:
+        async with self.making:
             missing = [new for new in wanted if (new.topic, new.partition) not in self.directories.logs]
             try:
                 pieces = self.directories.make_work(missing, self._world.wall_clock.now_ms())
@@ -103,7 +105,8 @@ class LogStore:
 
     async def close(self, broker_epoch: int) -> None:
         """A clean stop. Slow; nothing is made any more."""
-        await self._making.acquire()
+        self.is_closing = True
+        await self.making.acquire()
         await self._world.run_blocking(partial(self.directories.close, broker_epoch))
 
     def settings_changed(self, settings: BrokerSettings) -> None:
@@ -116,7 +119,7 @@ class LogStore:
 
     async def settle(self) -> None:
         """Let new logs become ordinary ones."""
-        async with self._making:
+        async with self.making:
             for piece in self.directories.settle_work():
                 self._note(await self._world.run_blocking(piece))
 

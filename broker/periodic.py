@@ -1,4 +1,4 @@
-"""What a broker does again and again: checkpoints, retention, late followers, old producers.
+"""What a broker does again and again: checkpoints, retention, compaction, late followers, old producers.
 
 Each task is one loop around one function, at the interval that Kafka's key says.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from broker.log_cleaner import run_log_cleaner
 from protocol.errors import KafkaError
 from storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
@@ -39,6 +40,7 @@ async def run_periodic_tasks(broker: BrokerServices) -> None:
     async with trio.open_nursery() as nursery:
         for interval_ms, job in jobs:
             nursery.start_soon(_every, interval_ms, job, broker)
+        nursery.start_soon(run_log_cleaner, broker)
 
 
 FILE_DELETE_CHECK_MS = 5_000

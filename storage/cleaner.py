@@ -8,7 +8,8 @@ is copied (`storage.swapping`); what comes after it is cleaned with the same map
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -21,6 +22,8 @@ from storage.compaction import Compaction, LastBatch, Transactions, map_batch
 from storage.log import PartitionLog
 from storage.offset_map import OffsetMap
 from storage.segment import AppendedBatch, Segment
+
+_log = logging.getLogger(__name__)
 
 Slice = Callable[[], int]
 """Gives how many bytes it read and wrote."""
@@ -64,6 +67,7 @@ def filthiest(logs: Iterable[PartitionLog], now_ms: int) -> tuple[PartitionLog, 
         try:
             extent = extent_of(log, now_ms)
         except (CorruptBatch, OSError) as error:
+            _log.error("%s is not cleaned: %s", log, error)
             log.cleaning.problem = str(error)
             continue
         if extent.is_worth_it(log.config) and (best is None or extent.dirty_ratio > best[1].dirty_ratio):
@@ -90,7 +94,7 @@ class LogCleaning:
         self.bytes_before = 0
         self.bytes_after = 0
 
-    def slices(self) -> Iterator[Slice]:
+    def slices(self) -> Generator[Slice, None, None]:
         """Raises `CleaningAborted`, `CannotClean`; the slices raise OSError and `CorruptBatch`."""
         yield from self._map_keys()
         yield from self._copy_segments()

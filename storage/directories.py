@@ -19,6 +19,7 @@ from runtime.uuids import random_uuid
 from runtime.world import Chance, Disk
 from settings.topic import TopicConfig
 from storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
@@ -55,6 +56,7 @@ _CHECKPOINTED: dict[str, Callable[[PartitionLog], int | None]] = {
         log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
     ),
     REPLICATION_OFFSET_CHECKPOINT: lambda log: log.high_watermark,
+    CLEANER_OFFSET_CHECKPOINT: lambda log: log.cleaned_to,
 }
 
 
@@ -357,7 +359,7 @@ class LogDirectories:
     # -- checkpoints and the end
 
     def checkpoint_work(self, *names: str) -> Callable[[], list[DirectoryFailure]]:
-        """What writes these checkpoints (all three kinds without names) of every directory."""
+        """What writes these checkpoints (all kinds without names) of every directory."""
         wanted = names or tuple(_CHECKPOINTED)
         pieces = [
             (directory, partial(self._write_checkpoint, directory, name))

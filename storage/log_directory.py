@@ -19,6 +19,7 @@ from runtime.world import Chance, Disk
 from settings.errors import SettingsError
 from settings.properties import parse_properties
 from storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
@@ -102,6 +103,7 @@ class LogDirectory:
     __slots__ = (
         "_checkpoint_lock",
         "_unlock",
+        "cleaned_offsets",
         "disk",
         "failure",
         "high_watermarks",
@@ -126,7 +128,8 @@ class LogDirectory:
         self.recovery_points: dict[tuple[str, int], int] = {}
         self.log_start_offsets: dict[tuple[str, int], int] = {}
         self.high_watermarks: dict[tuple[str, int], int] = {}
-        """These three as the last owner left them; known after `begin`."""
+        self.cleaned_offsets: dict[tuple[str, int], int] = {}
+        """These four as the last owner left them; known after `begin`."""
         self.new_topic_ids: dict[tuple[str, int], bytes] = {}
         """Of the logs whose `partition.metadata` may not be durable; durable themselves. Known after `begin`."""
         self._unlock: Callable[[], None] | None = None
@@ -168,6 +171,7 @@ class LogDirectory:
         self.recovery_points = self._offsets(RECOVERY_POINT_CHECKPOINT)
         self.log_start_offsets = self._offsets(LOG_START_OFFSET_CHECKPOINT)
         self.high_watermarks = self._offsets(REPLICATION_OFFSET_CHECKPOINT)
+        self.cleaned_offsets = self._offsets(CLEANER_OFFSET_CHECKPOINT)
         self.new_topic_ids = self._topic_ids()
         if self.disk.exists(marker):
             self.disk.remove(marker)

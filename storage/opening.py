@@ -88,6 +88,7 @@ class OpenLog:
             producer_state=self.producer_state,
         )
         log.set_high_watermark(directory.high_watermarks.get(key, 0))
+        log.cleaned_to = directory.cleaned_offsets.get(key)
         log.topic_id = self._topic_id(directory.new_topic_ids.get(key))
         return log
 

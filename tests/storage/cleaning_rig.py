@@ -82,7 +82,8 @@ def records_of(log: PartitionLog) -> list[Record]:
 
 def committed(log: PartitionLog) -> list[Record]:
     """What a reader of committed records is given, who began at the start."""
-    aborted = sorted(log.aborted_transactions(log.log_start_offset, log.last_stable_offset), key=lambda a: a.first_offset)
+    aborted = log.aborted_transactions(log.log_start_offset, log.last_stable_offset)
+    aborted.sort(key=lambda each: each.first_offset)
     open_aborts: set[int] = set()
     seen = []
     for batch in all_batches(log):

@@ -1,0 +1,171 @@
+"""Compacts the broker's logs in the background, the dirtiest first, `log.cleaner.threads` of them at a time.
+
+Every `log.cleaner.backoff.ms` it is seen whether cleaning a log is worth it; as long as it is, cleaning goes on.
+The work is done in slices away from the event loop, with a breath between them; `storage.cleaner` says what it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import trio
+
+from protocol.errors import KafkaError
+from protocol.records.batch import CorruptBatch
+from storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, filthiest
+from storage.cleaning import Event, Extent, Throttle
+from storage.indexes import CorruptIndex
+from storage.log import PartitionLog
+
+if TYPE_CHECKING:
+    from broker.services import BrokerServices
+
+log = logging.getLogger(__name__)
+
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class LogCleaner:
+    """One broker's."""
+
+    def __init__(self, broker: BrokerServices) -> None:
+        self._broker = broker
+        self._throttle = Throttle()
+        self._running = 0
+        """How many logs are being cleaned now."""
+        self._checkpointed: list[tuple[str, int]] = []
+        """Whose offsets the checkpoints hold."""
+
+    @property
+    def _threads(self) -> int:
+        settings = self._broker.settings
+        return settings.log_cleaner_threads if settings.log_cleaner_enable else 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                await trio.sleep(self._broker.settings.log_cleaner_backoff_ms / 1000)
+                await self._forget_deleted()
+                while self._running < self._threads and (found := self._next()) is not None:
+                    self._running += 1
+                    nursery.start_soon(self._keep_cleaning, *found)
+
+    def _next(self) -> tuple[PartitionLog, Extent] | None:
+        """The log to clean next, whose cleaning has begun with this."""
+        store = self._broker.store
+        if store.is_closing:
+            return None
+        found = filthiest(store.directories.logs.values(), self._broker.world.wall_clock.now_ms())
+        if found is not None:
+            found[0].cleaning.move(Event.BEGIN)
+        return found
+
+    async def _keep_cleaning(self, partition_log: PartitionLog, extent: Extent) -> None:
+        try:
+            found: tuple[PartitionLog, Extent] | None = (partition_log, extent)
+            while found is not None:
+                succeeded = await self._clean(*found)
+                found = self._next() if succeeded and self._running <= self._threads else None
+        finally:
+            self._running -= 1
+
+    async def _clean(self, partition_log: PartitionLog, extent: Extent) -> bool:
+        """False if it should not be tried again at once."""
+        try:
+            return await self._try_to_clean(partition_log, extent)
+        finally:
+            partition_log.cleaning.finish()
+
+    async def _try_to_clean(self, partition_log: PartitionLog, extent: Extent) -> bool:
+        world, store = self._broker.world, self._broker.store
+        name = f"{partition_log.topic}-{partition_log.partition}"
+        cleaning = LogCleaning(partition_log, extent, self._cleaner_settings(), world.wall_clock.now_ms())
+        started_ms = world.monotonic.now_ms()
+        try:
+            # Recovery takes what lies behind this for the tail of appends, which has no gaps.
+            await store.checkpoint(RECOVERY_POINT_CHECKPOINT)
+            await self._run(cleaning)
+            await self._checkpoint()
+        except CleaningAborted as error:
+            log.info("cleaning of %s was given up: %s", name, error)
+            await self._discard(cleaning)
+            return False
+        except (CannotClean, CorruptBatch, CorruptIndex) as error:
+            log.error("%s is not cleaned any more: %s", name, error)
+            partition_log.cleaning.problem = str(error)
+            await self._discard(cleaning)
+            return False
+        except KafkaError as error:
+            # The disk failed under the log, which has told its directory.
+            log.error("cleaning of %s failed: %s", name, error)
+            return False
+        except OSError as error:
+            await self._discard(cleaning)
+            if error.errno in _NO_SPACE:
+                log.error("no room to clean %s: %s", name, error)
+            elif store.directories.logs.get((partition_log.topic, partition_log.partition)) is partition_log:
+                log.error("cleaning of %s failed: %s", name, error)
+                store.failed(partition_log.topic, partition_log.partition, error)
+            return False
+        spent_ms = max(1, world.monotonic.now_ms() - started_ms)
+        log.info(
+            "cleaned %s to offset %s in %d ms: %d of %d records stay, %d bytes became %d, the map was %d %% full",
+            name,
+            partition_log.cleaned_to,
+            spent_ms,
+            cleaning.records_kept,
+            cleaning.records_read,
+            cleaning.bytes_before,
+            cleaning.bytes_after,
+            100 * cleaning.map_utilization,
+        )
+        return True
+
+    async def _run(self, cleaning: LogCleaning) -> None:
+        world = self._broker.world
+        with closing(cleaning.slices()) as slices:
+            for piece in slices:
+                moved = await world.run_blocking(piece)
+                limit = self._broker.settings.log_cleaner_io_max_bytes_per_second
+                wait_ms = self._throttle.moved(moved, limit, world.monotonic.now_ms())
+                if wait_ms > 0:
+                    await trio.sleep(wait_ms / 1000)
+
+    async def _checkpoint(self) -> None:
+        store = self._broker.store
+        await store.checkpoint(CLEANER_OFFSET_CHECKPOINT)
+        logs = store.directories.logs.items()
+        self._checkpointed = [key for key, each in logs if each.cleaned_to is not None]
+
+    async def _forget_deleted(self) -> None:
+        """A log that gets the name of one that is gone must not be taken for clean."""
+        logs = self._broker.store.directories.logs
+        if any(key not in logs for key in self._checkpointed):
+            await self._checkpoint()
+
+    async def _discard(self, cleaning: LogCleaning) -> None:
+        try:
+            await self._broker.world.run_blocking(cleaning.discard)
+        except OSError as error:
+            # A start after it removes what is left.
+            log.warning("cannot remove a copy that is not needed any more: %s", error)
+
+    def _cleaner_settings(self) -> CleanerSettings:
+        settings = self._broker.settings
+        threads = max(settings.log_cleaner_threads, 1)
+        return CleanerSettings(
+            dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size // threads,
+            load_factor=settings.log_cleaner_io_buffer_load_factor,
+            # As Kafka: half of it to read with, half to write with.
+            slice_bytes=settings.log_cleaner_io_buffer_size // threads // 2,
+        )
+
+
+async def run_log_cleaner(broker: BrokerServices) -> None:
+    """Run until cancelled."""
+    await LogCleaner(broker).run()
