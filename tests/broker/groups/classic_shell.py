@@ -283,6 +283,8 @@ class Person:
     session_ms: int = SESSION_MS
     rebalance_ms: int = REBALANCE_MS
     member_id: str = ""
+    signature: str = ""
+    """To be seen in the parts that it gives as a leader."""
     joining: Asked | None = None
 
     @property
@@ -340,7 +342,8 @@ class Person:
         joined = self.joined
         assignments = [
             SyncGroupRequestAssignment(
-                member_id=member.member_id, assignment=f"part {place} of {joined.generation_id}".encode()
+                member_id=member.member_id,
+                assignment=f"part {place} of {joined.generation_id}{self.signature}".encode(),
             )
             for place, member in enumerate([] if joined.skip_assignment else joined.members)
         ]
