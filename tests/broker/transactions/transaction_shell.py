@@ -1,0 +1,334 @@
+"""A shell for the transaction coordinator in virtual time: a clock, timers, a log in memory, partitions that take
+markers when the test says so, and producers.
+
+Carries out what the core decides as `broker.coordinator.shard.Shard` does, and checks after each step what must always
+hold: a request is answered once, every step is one of the table, an epoch never falls, a transaction has one result,
+nothing is told to a partition that is not committed, and what was read back from the log equals what is in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any
+
+from broker.coordinator.outcome import CoordinatorRecord, Now, Operation, Outcome, ProducerStamp, Reply
+from broker.transactions.machine import EndedTransaction, TransactionContext, TransactionMachine
+from broker.transactions.transaction import (
+    LEGAL_PREVIOUS,
+    PREPARED,
+    TopicPartition,
+    Transaction,
+    TransactionState,
+    read_transaction,
+)
+from kraft.metadata.image import FeaturesImage, MetadataImage
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import transaction_log
+from protocol.messages.end_txn import EndTxnRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.transaction_log import TransactionLogKey, TransactionLogValue
+from protocol.records.coordinator import decode_key, decode_versioned, encode_key, encode_versioned, record_types
+from settings.broker import BrokerSettings
+
+ID = "payments"
+TIMEOUT_MS = 60_000
+WALL_MS = 1_700_000_000_000
+TYPES = dict(record_types(transaction_log))
+
+A, B, C = ("orders", 0), ("orders", 1), ("stock", 0)
+
+
+class VirtualTimers:
+    """`broker.coordinator.outcome.Timers`, whose time is moved by hand."""
+
+    def __init__(self) -> None:
+        self.due: dict[Hashable, tuple[int, int, Operation]] = {}
+        self._order = 0
+
+    def schedule(self, key: Hashable, deadline_ms: int, operation: Operation) -> None:
+        self._order += 1
+        self.due[key] = (deadline_ms, self._order, operation)
+
+    def cancel(self, key: Hashable) -> None:
+        self.due.pop(key, None)
+
+    def deadline_ms(self, key: Hashable) -> int | None:
+        return self.due[key][0] if key in self.due else None
+
+    def pop_due(self, now_ms: int) -> tuple[int, Operation] | None:
+        first = min(self.due.items(), key=lambda item: item[1][:2], default=None)
+        if first is None or first[1][0] > now_ms:
+            return None
+        del self.due[first[0]]
+        return first[1][0], first[1][2]
+
+
+class Asked:
+    """One request, and what became of it."""
+
+    def __init__(self) -> None:
+        self.error: ErrorCode | None = None
+        self.response: Any = None
+        self.reply = Reply(self._answer, self._refuse)
+
+    @property
+    def waits(self) -> bool:
+        return self.error is None
+
+    @property
+    def producer(self) -> ProducerStamp:
+        """Whom the answer names."""
+        assert self.error is ErrorCode.NONE, self.error
+        return ProducerStamp(self.response.producer_id, self.response.producer_epoch)
+
+    def _answer(self, response: Any) -> None:
+        assert self.error is None, "answered twice"
+        self.response = response
+        self.error = ErrorCode(getattr(response, "error_code", 0))
+
+    def _refuse(self, code: ErrorCode) -> None:
+        assert self.error is None, "answered twice"
+        self.error = code
+
+
+class Shell:
+    """One partition of `__transaction_state`, led here."""
+
+    def __init__(self, level: int = 2, **settings: int) -> None:
+        self.level = level
+        self.settings = BrokerSettings.model_construct(None, **settings)
+        self.now_ms = 1_000
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.replicated = 0
+        """So much of the log is committed."""
+        self.append_error: ErrorCode | None = None
+        """Set: whatever is to be written is not."""
+        self.is_cut_off = False
+        """No follower fetches: nothing is committed, and no answer leaves."""
+        self.last_producer_id = 999
+        self.has_producer_ids = True
+        self.markers_hang = False
+        """The partitions take no markers until `take_markers`."""
+        self.results: dict[tuple[str, ProducerStamp], bool] = {}
+        self.told: list[EndedTransaction] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self.timers = VirtualTimers()
+        self.held: list[Callable[[], None]] = []
+        self.on_their_way: list[EndedTransaction] = []
+        self.machine = TransactionMachine(
+            TransactionContext(
+                timers=self.timers,
+                settings=lambda: self.settings,
+                image=lambda: MetadataImage(features=FeaturesImage(finalized={"transaction.version": self.level})),
+                markers=self,
+                next_producer_id=self._next_producer_id,
+            )
+        )
+        if not hasattr(self, "asked"):
+            self.asked: list[Asked] = []
+            self.run(self.machine.loaded)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, WALL_MS + self.now_ms)
+
+    def _next_producer_id(self) -> int:
+        if not self.has_producer_ids:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        self.last_producer_id += 1
+        return self.last_producer_id
+
+    # -- as the shard does
+
+    def run(self, operation: Operation, reply: Reply | None = None) -> None:
+        try:
+            outcome = operation(self.now)
+        except KafkaError as error:
+            assert reply is not None, "nobody can be told"
+            self.held.append(partial(reply.refuse, error.code))
+        else:
+            self._carry_out(outcome)
+        if not self.is_cut_off:
+            self.replicate()
+        self._check_reading_back()
+
+    def _carry_out(self, outcome: Outcome) -> None:
+        if outcome.records and self.append_error is not None:
+            if outcome.failed is None:
+                for reply, _ in outcome.answers:
+                    reply.refuse(self.append_error)
+                return
+            outcome = outcome.failed(KafkaError(self.append_error))
+            assert not outcome.records
+        for record in outcome.records:
+            self._append(record)
+        if outcome.committed is not None:
+            self.held.append(outcome.committed)
+        self.held += [partial(reply.answer, response) for reply, response in outcome.answers]
+
+    def _append(self, record: CoordinatorRecord) -> None:
+        key = record.key
+        assert isinstance(key, TransactionLogKey)
+        before = self.machine.get(key.transactional_id)
+        value = None if record.value is None else encode_versioned(record.value, record.version)
+        self.log.append((encode_key(key), value))
+        self.machine.replay(key, record.value, None)
+        after = self.machine.get(key.transactional_id)
+        if after is None:
+            assert before is not None and before.state in LEGAL_PREVIOUS[TransactionState.DEAD]
+        elif before is not None:
+            self._check_step(before, after)
+
+    def _check_step(self, before: Transaction, after: Transaction) -> None:
+        fenced = before.state is TransactionState.ONGOING and after.state is TransactionState.PREPARE_ABORT
+        assert before.state in LEGAL_PREVIOUS[after.state] or fenced
+        if before.producer_id == after.producer_id:
+            assert after.producer_epoch >= before.producer_epoch, "an epoch fell"
+        else:
+            assert after.producer_epoch == 0 and after.producer_id > before.producer_id
+        if after.state is TransactionState.ONGOING and before.state is TransactionState.ONGOING:
+            assert after.partitions >= before.partitions and after.started_ms == before.started_ms
+        if after.state in PREPARED:
+            assert after.partitions == before.partitions
+            result = self.results.setdefault((after.transactional_id, after.producer), after.commits)
+            at_rest = not after.partitions
+            assert at_rest or result == after.commits, "both committed and aborted"
+
+    def _check_reading_back(self) -> None:
+        """What another coordinator would read is what is here."""
+        assert {each.transactional_id: each for each in self.machine.transactions} == self.read_log()
+
+    def read_log(self) -> dict[str, Transaction]:
+        found: dict[str, Transaction] = {}
+        for key_bytes, value_bytes in self.log:
+            key = decode_key(TYPES, key_bytes)
+            assert isinstance(key, TransactionLogKey)
+            if value_bytes is None:
+                found.pop(key.transactional_id)
+            else:
+                value, _ = decode_versioned(TransactionLogValue, value_bytes)
+                assert isinstance(value, TransactionLogValue)
+                found[key.transactional_id] = read_transaction(key, value)
+        return found
+
+    def replicate(self) -> None:
+        """All that was written is committed: answers and markers leave."""
+        self.is_cut_off = False
+        while self.held:
+            self.replicated = len(self.log)
+            held, self.held = self.held, []
+            for leave in held:
+                leave()
+
+    def pass_ms(self, duration_ms: int) -> None:
+        """Time goes by; timers run when they are due."""
+        until_ms = self.now_ms + duration_ms
+        while (due := self.timers.pop_due(until_ms)) is not None:
+            self.now_ms = max(self.now_ms, due[0])
+            self.run(due[1])
+        self.now_ms = until_ms
+
+    def fail_over(self, lost: int = 0) -> None:
+        """Another broker leads the partition; of what was not committed it lacks the last `lost` records."""
+        for reply in self.machine.give_up():
+            reply.refuse(ErrorCode.NOT_COORDINATOR)
+        kept = max(self.replicated, len(self.log) - lost)
+        del self.log[kept:]
+        for asked in self.asked:
+            if asked.waits:
+                asked.reply.refuse(ErrorCode.NOT_COORDINATOR)
+        self.asked.clear()
+        self.is_cut_off = False
+        self.results = {
+            each: result for each, result in self.results.items() if each in {(t.transactional_id, t.producer) for t in self.told}
+        }
+        self._begin()
+        for key_bytes, value_bytes in self.log:
+            key = decode_key(TYPES, key_bytes)
+            assert key is not None
+            value = None if value_bytes is None else decode_versioned(TransactionLogValue, value_bytes)[0]
+            self.machine.replay(key, value, None)
+        self.run(self.machine.loaded)
+
+    # -- markers
+
+    def write(self, ended: EndedTransaction) -> None:
+        """`Markers`."""
+        replicated = [self.log[:self.replicated][place] for place in range(self.replicated)]
+        assert any(self._decides(record, ended) for record in replicated), "told before it was committed"
+        for other in self.told:
+            same = (other.transactional_id, other.producer) == (ended.transactional_id, ended.producer)
+            assert not same or other == ended, "told in two ways"
+        self.told.append(ended)
+        self.on_their_way.append(ended)
+        if not self.markers_hang:
+            self.take_markers()
+
+    def _decides(self, record: tuple[bytes, bytes | None], ended: EndedTransaction) -> bool:
+        key = decode_key(TYPES, record[0])
+        if record[1] is None or not isinstance(key, TransactionLogKey) or key.transactional_id != ended.transactional_id:
+            return False
+        value, _ = decode_versioned(TransactionLogValue, record[1])
+        assert isinstance(value, TransactionLogValue)
+        decided = read_transaction(key, value)
+        return decided.state in PREPARED and decided.producer == ended.producer and decided.commits == ended.committed
+
+    def take_markers(self) -> None:
+        """All partitions have their markers."""
+        ended, self.on_their_way = self.on_their_way, []
+        for each in ended:
+            self.run(partial(self.machine.complete, each))
+
+    # -- producers
+
+    def ask(self, command: Callable[[Reply], Operation]) -> Asked:
+        asked = Asked()
+        self.asked.append(asked)
+        self.run(command(asked.reply), asked.reply)
+        return asked
+
+    def init(
+        self, had: ProducerStamp | None = None, transactional_id: str = ID, timeout_ms: int = TIMEOUT_MS, **more: bool
+    ) -> Asked:
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, **more
+        )
+        if had is not None:
+            request.producer_id, request.producer_epoch = had
+        return self.ask(lambda reply: partial(self.machine.init_producer_id, request, reply))
+
+    def add(
+        self, producer: ProducerStamp, *partitions: TopicPartition, version: int = 2, transactional_id: str = ID
+    ) -> Asked:
+        return self.ask(
+            lambda reply: partial(
+                self.machine.add_partitions, transactional_id, producer, partitions, version, (reply, "added")
+            )
+        )
+
+    def verify(self, producer: ProducerStamp, *partitions: TopicPartition) -> Asked:
+        """The response is what is missing."""
+        return self.ask(
+            lambda reply: partial(self.machine.verify_partitions, ID, producer, partitions, (reply, sorted))
+        )
+
+    def end(self, producer: ProducerStamp, commit: bool, version: int = 2, transactional_id: str = ID) -> Asked:
+        request = EndTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            committed=commit,
+        )
+        return self.ask(lambda reply: partial(self.machine.end_transaction, request, version, reply))
+
+    def transaction(self, transactional_id: str = ID) -> Transaction:
+        found = self.machine.get(transactional_id)
+        assert found is not None
+        return found
+
+    @property
+    def state(self) -> TransactionState:
+        return self.transaction().state
