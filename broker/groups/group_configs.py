@@ -8,19 +8,33 @@ from settings.errors import SettingsError
 from settings.group import group_value
 
 
-def group_config_ms(context: GroupContext, group_id: str, name: str) -> int:
-    """The value of one key of a group (`consumer.session.timeout.ms`), within the broker's bounds; without an override
-    the broker's own (`group.consumer.session.timeout.ms`).
-    """
-    settings = context.settings()
+def consumer_session_timeout_ms(context: GroupContext, group_id: str) -> int:
+    """After which a silent member is out."""
+    default = context.settings().group_consumer_session_timeout_ms
+    return _number(context, group_id, "consumer.session.timeout.ms", default)
+
+
+def consumer_heartbeat_interval_ms(context: GroupContext, group_id: str) -> int:
+    """How often members are to be heard."""
+    default = context.settings().group_consumer_heartbeat_interval_ms
+    return _number(context, group_id, "consumer.heartbeat.interval.ms", default)
+
+
+def consumer_assignment_interval_ms(context: GroupContext, group_id: str) -> int:
+    """The least time between two target assignments."""
+    default = context.settings().group_consumer_assignment_interval_ms
+    return _number(context, group_id, "consumer.assignment.interval.ms", default)
+
+
+def _number(context: GroupContext, group_id: str, name: str, default: int) -> int:
+    """The group's own value, within the broker's bounds, or the broker's."""
     overrides = context.image().configs.get((GROUP_RESOURCE, group_id))
-    if overrides is not None and name in overrides:
-        try:
-            value = group_value(name, overrides, settings.raw)
-        except SettingsError:
-            # A newer controller may have let it in.
-            value = None
-        if isinstance(value, int):
-            return value
-    default: int = getattr(settings, "group_" + name.replace(".", "_"))
-    return default
+    if overrides is None or name not in overrides:
+        return default
+    try:
+        value = group_value(name, overrides, context.settings().raw)
+    except SettingsError:
+        # A newer controller may have let it in.
+        return default
+    assert isinstance(value, int)
+    return value

@@ -28,7 +28,11 @@ from broker.groups.consumer_member import (
     Partitions,
 )
 from broker.groups.group import Client, Group, GroupContext, GroupType
-from broker.groups.group_configs import group_config_ms
+from broker.groups.group_configs import (
+    consumer_assignment_interval_ms,
+    consumer_heartbeat_interval_ms,
+    consumer_session_timeout_ms,
+)
 from broker.groups.pattern_searches import PatternSearches
 from broker.groups.reconciliation import Reconciliation
 from broker.groups.target_assignment import TargetAssignment, compute_targets, target_records, topic_ids
@@ -173,7 +177,7 @@ class ConsumerGroups:
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=group_config_ms(self._context, group.group_id, "consumer.heartbeat.interval.ms"),
+            heartbeat_interval_ms=consumer_heartbeat_interval_ms(self._context, group.group_id),
         )
         tells_all = (
             request.rebalance_timeout_ms != -1
@@ -346,7 +350,7 @@ class ConsumerGroups:
         return TargetAssignment(epoch, targets[member.member_id])
 
     def _may_assign(self, group: ConsumerGroup, now: Now) -> bool:
-        interval_ms = group_config_ms(self._context, group.group_id, "consumer.assignment.interval.ms")
+        interval_ms = consumer_assignment_interval_ms(self._context, group.group_id)
         # A clock that was set back must not keep a group without an assignment for long.
         return group.assignment_timestamp_ms == 0 or not 0 <= now.wall_ms - group.assignment_timestamp_ms < interval_ms
 
@@ -437,7 +441,7 @@ class ConsumerGroups:
         return update.outcome()
 
     def _session_timeout_ms(self, group_id: str) -> int:
-        return group_config_ms(self._context, group_id, "consumer.session.timeout.ms")
+        return consumer_session_timeout_ms(self._context, group_id)
 
     def _expect_revocation(self, group_id: str, member: ConsumerMember, now: Now) -> None:
         deadline_ms = now.monotonic_ms + member.rebalance_timeout_ms

@@ -14,6 +14,13 @@ ROOT = Path(__file__).parents[2]
 READ_BY_THE_LOADER = {"process_roles", "metadata_log_dir", "listener_security_protocol_map", "node_id"}
 """Fields whose work is done once the settings stand."""
 
+BOUNDS_OF_GROUPS = {
+    f"group_consumer_{bound}_{what}_ms"
+    for bound in ("min", "max")
+    for what in ("session_timeout", "heartbeat_interval", "assignment_interval")
+}
+"""`settings/group.py` asks for them by key."""
+
 READ_AS = {"message.timestamp.type": {"log_append_time"}, "cleanup.policy": {"deletes", "compacts"}}
 """Topic keys that code reads through properties of `TopicConfig`."""
 
@@ -27,7 +34,9 @@ def test_a_setting_is_listed_exactly_if_no_code_reads_it() -> None:
     words = set(re.findall(r"\w+", code_of_nodes()))
     fields = {**BrokerSettings.model_fields, **ControllerSettings.model_fields}
     keys = {definition.attribute: name for name, definition in definitions("broker").items()}
-    unread = {keys[field] for field in fields if field in keys and field not in words | READ_BY_THE_LOADER}
+    unread = {
+        keys[field] for field in fields if field in keys and field not in words | READ_BY_THE_LOADER | BOUNDS_OF_GROUPS
+    }
     for topic_key, synonyms in BROKER_SYNONYMS.items():
         if not words & READ_AS.get(topic_key, {topic_key.replace(".", "_")}):
             unread |= {name for name, _factor in synonyms}

@@ -1,0 +1,337 @@
+"""Consumer groups on a bench, in virtual time: topics as a test wants them, members that do what they are told.
+
+Records go through their wire form. After every command it is checked what must always hold: no partition has two
+owners, epochs only rise, states move as the tables allow, and a fresh core that reads the log knows the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any
+
+from broker.coordinator.outcome import CoordinatorRecord, Now, Operation, Reply
+from broker.groups.consumer_group import GROUP_MOVES, ConsumerGroup, GroupState
+from broker.groups.consumer_member import MEMBER_MOVES, STATIC_LEAVE_EPOCH, MemberState
+from broker.groups.group import Client, GroupContext, GroupDirectory
+from broker.groups.modern import ConsumerGroups
+from broker.groups.moves import is_legal
+from kraft.metadata.image import EMPTY_IMAGE, MetadataImage
+from kraft.metadata.replay import ImageReplay
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import group_log
+from protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from protocol.messages.metadata_log import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from protocol.records.coordinator import decode_key, decode_versioned, encode_key, encode_versioned, record_types
+from protocol.schema import Message, decode, encode
+from settings.broker import BrokerSettings
+
+TYPES = dict(record_types(group_log))
+GROUP = "readers"
+WALL_MS = 1_750_000_000_000
+SESSION_MS = 45_000
+HEARTBEAT_MS = 5_000
+REBALANCE_MS = 60_000
+
+
+class Timers:
+    """See `broker.coordinator.outcome.Timers`."""
+
+    def __init__(self) -> None:
+        self.due: dict[Hashable, tuple[int, int, Operation]] = {}
+        self._order = 0
+
+    def schedule(self, key: Hashable, deadline_ms: int, operation: Operation) -> None:
+        self._order += 1
+        self.due[key] = (deadline_ms, self._order, operation)
+
+    def cancel(self, key: Hashable) -> None:
+        self.due.pop(key, None)
+
+    def deadline_ms(self, key: Hashable) -> int | None:
+        return self.due[key][0] if key in self.due else None
+
+    def pop_due(self, now_ms: int) -> tuple[int, Operation] | None:
+        first = min(self.due.items(), key=lambda item: item[1][:2], default=None)
+        if first is None or first[1][0] > now_ms:
+            return None
+        del self.due[first[0]]
+        return first[1][0], first[1][2]
+
+
+class Rig:
+    """One partition of `__consumer_offsets` with consumer groups only."""
+
+    def __init__(self, seed: int = 0, **settings: Any) -> None:
+        # Most stories are about single steps, so assignments are made at once unless a story says otherwise.
+        settings.setdefault("group_consumer_assignment_interval_ms", 0)
+        self.settings = BrokerSettings.model_construct(None, raw={}, **settings)
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.monotonic_ms = 1_000
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.written: list[CoordinatorRecord] = []
+        """By the last command."""
+        self.broken: ErrorCode | None = None
+        """Set: nothing can be written."""
+        self._chance = random.Random(seed)
+        self._topics = 0
+        self._epochs: dict[str, int] = {}
+        self._states: dict[str, GroupState] = {}
+        self._member_states: dict[tuple[str, str], MemberState] = {}
+        self.core = self._begin()
+
+    def _begin(self) -> ConsumerGroups:
+        self.timers = Timers()
+        self.directory = GroupDirectory()
+        context = GroupContext(self.directory, self.timers, self._chance, lambda: self.settings, lambda: self.image)
+        return self.make_core(context)
+
+    def make_core(self, context: GroupContext) -> ConsumerGroups:
+        return ConsumerGroups(context)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.monotonic_ms, WALL_MS + self.monotonic_ms)
+
+    @property
+    def group(self) -> ConsumerGroup:
+        return self.core.group(GROUP)
+
+    # -- topics
+
+    def change_metadata(self, *changes: object) -> None:
+        replay = ImageReplay(self.image)
+        for change in changes:
+            replay.replay(change)
+        delta = replay.finish(self.image.offset + 1, 1, WALL_MS)
+        self.image = delta.after
+        self.run(partial(self.core.metadata_changed, delta))
+
+    def create_topic(self, name: str, partitions: int) -> bytes:
+        self._topics += 1
+        topic_id = self._topics.to_bytes(16, "big")
+        self.change_metadata(
+            TopicRecord(name=name, topic_id=topic_id),
+            *(self._partition(topic_id, number) for number in range(partitions)),
+        )
+        return topic_id
+
+    def add_partitions(self, name: str, count: int) -> None:
+        topic = self.image.topics.by_name[name]
+        first = len(topic.partitions)
+        self.change_metadata(*(self._partition(topic.id, first + number) for number in range(count)))
+
+    def delete_topic(self, name: str) -> None:
+        self.change_metadata(RemoveTopicRecord(topic_id=self.image.topics.by_name[name].id))
+
+    def set_config(self, name: str, value: str, group: str = GROUP) -> None:
+        self.change_metadata(ConfigRecord(resource_type=32, resource_name=group, name=name, value=value))
+
+    @staticmethod
+    def _partition(topic_id: bytes, number: int) -> PartitionRecord:
+        return PartitionRecord(
+            topic_id=topic_id, partition_id=number, replicas=[1], isr=[1], leader=1, directories=[bytes(15) + b"\x01"]
+        )
+
+    # -- as the shard does
+
+    def run(self, operation: Operation, reply: Reply | None = None) -> None:
+        try:
+            outcome = operation(self.now)
+        except KafkaError as error:
+            assert reply is not None, "a timer must not raise"
+            reply.refuse(error.code)
+            return
+        if outcome.records and self.broken is not None:
+            if outcome.failed is not None:
+                assert not outcome.failed(KafkaError(self.broken)).records
+            for refused, _ in outcome.answers:
+                refused.refuse(self.broken)
+            return
+        self.written = outcome.records
+        for record in outcome.records:
+            value = None if record.value is None else encode_versioned(record.value, record.version)
+            self.log.append((encode_key(record.key), value))
+            if outcome.replay:
+                self._replay(self.core, *self.log[-1])
+        for answered, response in outcome.answers:
+            answered.answer(response)
+        self.check()
+
+    def pass_ms(self, duration_ms: int) -> None:
+        until_ms = self.monotonic_ms + duration_ms
+        while (due := self.timers.pop_due(until_ms)) is not None:
+            deadline_ms, operation = due
+            self.monotonic_ms = max(self.monotonic_ms, deadline_ms)
+            self.run(operation)
+        self.monotonic_ms = until_ms
+
+    def _replay(self, core: ConsumerGroups, key: bytes, value: bytes | None) -> None:
+        decoded_key = decode_key(TYPES, key)
+        assert decoded_key is not None
+        core.replay(
+            decoded_key, None if value is None else decode_versioned(TYPES[decoded_key.API_KEY].value, value)[0]
+        )
+
+    def fail_over(self, compacted: bool = False) -> None:
+        """Another broker leads the partition, and reads the log, perhaps after it was compacted."""
+        self.core.give_up()
+        if compacted:
+            last = {key: place for place, (key, _) in enumerate(self.log)}
+            self.log = [
+                (key, value) for place, (key, value) in enumerate(self.log) if last[key] == place and value is not None
+            ]
+        self.core = self._begin()
+        for key, value in self.log:
+            self._replay(self.core, key, value)
+        self.run(self.core.loaded)
+
+    # -- what always holds
+
+    def check(self) -> None:
+        for group in self.directory:
+            assert isinstance(group, ConsumerGroup)
+            self._check_owners(group)
+            self._check_moves(group)
+            for member in group.members.values():
+                timer = self.timers.deadline_ms(("consumer-session", group.group_id, member.member_id))
+                assert timer is not None, f"nobody would notice that {member.member_id} is silent"
+
+    def _check_owners(self, group: ConsumerGroup) -> None:
+        owners: dict[tuple[bytes, int], str] = {}
+        for member in group.members.values():
+            for owned in (member.assigned, member.revoking):
+                for topic_id, partitions in owned.items():
+                    for number in partitions:
+                        other = owners.setdefault((topic_id, number), member.member_id)
+                        assert other == member.member_id, f"{number} is {other}'s and {member.member_id}'s"
+                        assert group.owner_epoch(topic_id, number) == member.epoch
+            assert not any(
+                number in member.revoking.get(topic_id, {})
+                for topic_id, partitions in member.assigned.items()
+                for number in partitions
+            )
+        for topic_id, epochs in group._owner_epochs.items():
+            assert all((topic_id, number) in owners for number in epochs)
+
+    def _check_moves(self, group: ConsumerGroup) -> None:
+        assert group.epoch >= self._epochs.get(group.group_id, 0), "epochs only rise"
+        assert group.assignment_epoch <= group.epoch
+        self._epochs[group.group_id] = group.epoch
+        assert is_legal(GROUP_MOVES, self._states.get(group.group_id, GroupState.EMPTY), group.state)
+        self._states[group.group_id] = group.state
+        for member in group.members.values():
+            key = (group.group_id, member.member_id)
+            before = self._member_states.get(key, MemberState.STABLE)
+            assert member.epoch == STATIC_LEAVE_EPOCH or is_legal(MEMBER_MOVES, before, member.state)
+            self._member_states[key] = member.state
+
+    # -- requests
+
+    def ask(
+        self, request: Message, version: int, command: Callable[..., Any] | None = None, client_id: str = "client"
+    ) -> Any:
+        """The answer; the code alone where the request was refused."""
+        answers: list[Any] = []
+        reply = Reply(answers.append, answers.append)
+        request = decode(type(request), encode(request, version), version)
+        operation = partial(command or self.core.heartbeat, request, Client(client_id, "/127.0.0.1"), version, reply)
+        self.run(operation, reply)
+        (answer,) = answers
+        if not isinstance(answer, ErrorCode):
+            encode(answer, version)
+        return answer
+
+    def heartbeat(self, version: int = 1, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+        fields.setdefault("group_id", GROUP)
+        answer = self.ask(ConsumerGroupHeartbeatRequest(**fields), version)
+        if isinstance(answer, ErrorCode):
+            return ConsumerGroupHeartbeatResponse(error_code=answer)
+        assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+        return answer
+
+
+class Reader:
+    """A consumer that does what it is told, as the clients do: gives up first, then takes."""
+
+    def __init__(self, rig: Rig, member_id: str, *topics: str, **fields: Any) -> None:
+        self.rig = rig
+        self.member_id = member_id
+        self.topics = list(topics)
+        self.fields = fields
+        """Of the request: `instance_id`, `server_assignor`, `subscribed_topic_regex`, …"""
+        self.epoch = 0
+        self.owned: dict[bytes, set[int]] = {}
+        self.response = ConsumerGroupHeartbeatResponse()
+
+    @property
+    def error(self) -> ErrorCode:
+        return ErrorCode(self.response.error_code)
+
+    @property
+    def partitions(self) -> set[tuple[str, int]]:
+        """What it owns."""
+        topics = self.rig.image.topics.by_id
+        return {(topics[topic_id].name, number) for topic_id, owned in self.owned.items() for number in owned}
+
+    def join(self) -> ConsumerGroupHeartbeatResponse:
+        self.epoch = 0
+        self.owned = {}
+        return self._send(
+            rebalance_timeout_ms=REBALANCE_MS,
+            subscribed_topic_names=self.topics,
+            topic_partitions=[],
+            **self.fields,
+        )
+
+    def beat(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+        """A heartbeat that says what it owns."""
+        fields.setdefault("topic_partitions", self._reported())
+        return self._send(**fields)
+
+    def just_beat(self) -> ConsumerGroupHeartbeatResponse:
+        """A heartbeat that says nothing."""
+        return self._send()
+
+    def leave(self, epoch: int = -1) -> ConsumerGroupHeartbeatResponse:
+        return self.rig.heartbeat(
+            member_id=self.member_id, member_epoch=epoch, instance_id=self.fields.get("instance_id")
+        )
+
+    def _reported(self) -> list[TopicPartitions]:
+        return [
+            TopicPartitions(topic_id=topic_id, partitions=sorted(owned))
+            for topic_id, owned in self.owned.items()
+            if owned
+        ]
+
+    def _send(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+        fields.setdefault("instance_id", self.fields.get("instance_id"))
+        self.response = self.rig.heartbeat(member_id=self.member_id, member_epoch=self.epoch, **fields)
+        if self.response.error_code == ErrorCode.NONE:
+            self.epoch = self.response.member_epoch
+            if self.response.assignment is not None:
+                self.owned = {
+                    topic.topic_id: set(topic.partitions) for topic in self.response.assignment.topic_partitions
+                }
+        return self.response
+
+
+def settle(*readers: Reader, rounds: int = 10) -> None:
+    """All of them send heartbeats until nothing changes any more."""
+    rig = readers[0].rig
+    for _ in range(rounds):
+        for reader in readers:
+            reader.beat()
+            assert reader.error is ErrorCode.NONE, (reader.error, reader.response.error_message)
+        rig.pass_ms(HEARTBEAT_MS)
+        if rig.group.state is GroupState.STABLE:
+            break
+    for reader in readers:
+        reader.beat()
+    assert rig.group.state is GroupState.STABLE, rig.group

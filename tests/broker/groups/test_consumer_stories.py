@@ -1,0 +1,458 @@
+"""Consumer groups (KIP-848), as stories: who joins, who gets what, who has to wait for whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.groups.consumer_group import GROUP_MOVES, GroupState
+from broker.groups.consumer_member import MEMBER_MOVES, MemberState
+from broker.groups.moves import dot, mermaid
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import TopicPartitions
+from protocol.messages.group_log import ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue
+from protocol.records.coordinator import encode_key, encode_versioned
+from tests.broker.groups.consumer_rig import GROUP, HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, Reader, Rig, settle
+
+
+@pytest.fixture
+def rig() -> Rig:
+    rig = Rig()
+    rig.create_topic("news", 4)
+    return rig
+
+
+def kinds(rig: Rig) -> list[int]:
+    """The types of the records of the last command; negative for tombstones."""
+    return [record.key.API_KEY if record.value is not None else -record.key.API_KEY for record in rig.written]
+
+
+@pytest.mark.feature("CG-13")
+def test_the_first_member_gets_all_at_once(rig: Rig) -> None:
+    reader = Reader(rig, "a", "news")
+    answer = reader.join()
+    assert (answer.error_code, answer.member_id, answer.member_epoch) == (0, "a", 2)
+    assert answer.heartbeat_interval_ms == HEARTBEAT_MS
+    assert reader.partitions == {("news", number) for number in range(4)}
+    assert rig.group.state is GroupState.STABLE
+    # Subscription, group epoch, target of the member, epoch of the target, what the member was told.
+    assert kinds(rig) == [5, 3, 7, 6, 8]
+
+
+@pytest.mark.feature("CG-13")
+def test_a_client_of_the_first_version_is_given_its_id(rig: Rig) -> None:
+    answer = rig.heartbeat(
+        version=0, rebalance_timeout_ms=1, subscribed_topic_names=["news"], topic_partitions=[], member_epoch=0
+    )
+    assert answer.error_code == 0
+    assert len(answer.member_id or "") == 22
+    assert answer.member_id in rig.group.members
+
+
+@pytest.mark.feature("CG-13")
+def test_a_heartbeat_without_news_writes_nothing_and_says_nothing(rig: Rig) -> None:
+    reader = Reader(rig, "a", "news")
+    reader.join()
+    answer = reader.just_beat()
+    assert (answer.error_code, answer.member_epoch, answer.assignment) == (0, 2, None)
+    assert rig.written == []
+
+
+@pytest.mark.feature("CG-13", "CG-14")
+def test_a_partition_is_handed_on_only_when_its_owner_gave_it_up(rig: Rig) -> None:
+    a, b = Reader(rig, "a", "news"), Reader(rig, "b", "news")
+    a.join()
+    b.join()
+    assert b.partitions == set(), "all still belongs to a"
+    assert rig.group.members["b"].state is MemberState.UNRELEASED_PARTITIONS
+    had = a.owned
+    a.just_beat()
+    assert (rig.group.members["a"].state, a.epoch) == (MemberState.UNREVOKED_PARTITIONS, 2)
+    assert len(a.partitions) == 2, "it is told what to keep"
+    keeps, a.owned = a.owned, had
+    a.beat()
+    b.beat()
+    assert a.epoch == 2, "it has not given up anything yet"
+    assert b.partitions == set()
+    a.owned = keeps
+    a.beat()
+    assert a.epoch == 3
+    b.beat()
+    assert len(b.partitions) == 2
+    assert a.partitions | b.partitions == {("news", number) for number in range(4)}
+    assert rig.group.state is GroupState.STABLE
+
+
+@pytest.mark.feature("CG-13")
+def test_nobody_waits_for_a_member_that_has_nothing_to_give_up(rig: Rig) -> None:
+    """There is no barrier: who has nothing to do with a move goes on alone."""
+    a, b, c = (Reader(rig, name, "news") for name in "abc")
+    a.join()
+    b.join()
+    settle(a, b)
+    c.join()
+    b.beat()
+    b.beat()
+    assert rig.group.state is GroupState.RECONCILING
+    c.beat()
+    assert len(c.partitions) == 1 and a.epoch < c.epoch, "a was not heard meanwhile"
+
+
+@pytest.mark.feature("CG-13")
+def test_who_leaves_is_forgotten_at_once(rig: Rig) -> None:
+    a, b = Reader(rig, "a", "news"), Reader(rig, "b", "news")
+    a.join()
+    b.join()
+    settle(a, b)
+    answer = b.leave()
+    assert (answer.error_code, answer.member_id, answer.member_epoch) == (0, "b", -1)
+    assert kinds(rig) == [-8, -7, -5, 3]
+    assert rig.group.state is GroupState.ASSIGNING
+    assert not any("b" in key for key in rig.timers.due if isinstance(key, tuple))
+    a.beat()
+    assert len(a.partitions) == 4
+    a.leave()
+    assert rig.group.state is GroupState.EMPTY
+    assert rig.heartbeat(member_id="a", member_epoch=3).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.feature("CG-13")
+def test_an_empty_group_can_be_deleted_and_leaves_nothing(rig: Rig) -> None:
+    reader = Reader(rig, "a", "news")
+    reader.join()
+    with pytest.raises(Exception, match="NON_EMPTY_GROUP"):
+        rig.group.check_delete()
+    reader.leave()
+    rig.group.check_delete()
+    tombstones = rig.group.tombstones()
+    assert [record.key.API_KEY for record in tombstones] == [6, 4, 3]
+    assert all(record.value is None for record in tombstones)
+    for record in tombstones:
+        rig.core.replay(record.key, None)
+        rig.log.append((encode_key(record.key), None))
+    assert rig.directory.get(GROUP) is None
+    rig.fail_over()
+    assert rig.directory.get(GROUP) is None
+
+
+@pytest.mark.feature("CG-13")
+def test_a_silent_member_is_out_after_its_session(rig: Rig) -> None:
+    a, b = Reader(rig, "a", "news"), Reader(rig, "b", "news")
+    a.join()
+    b.join()
+    settle(a, b)
+    for _ in range(SESSION_MS // HEARTBEAT_MS - 1):
+        rig.pass_ms(HEARTBEAT_MS)
+        a.beat()
+    assert "b" in rig.group.members
+    rig.pass_ms(HEARTBEAT_MS)
+    assert "b" not in rig.group.members
+    a.beat()
+    assert len(a.partitions) == 4
+    assert b.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.feature("CG-13", "CG-14")
+def test_who_does_not_give_up_in_time_loses_all(rig: Rig) -> None:
+    a, b = Reader(rig, "a", "news"), Reader(rig, "b", "news")
+    a.join()
+    b.join()
+    a.just_beat()
+    for _ in range(REBALANCE_MS // HEARTBEAT_MS):
+        assert "a" in rig.group.members
+        rig.pass_ms(HEARTBEAT_MS)
+        a.just_beat()
+        b.beat()
+    assert "a" not in rig.group.members
+    b.beat()
+    assert len(b.partitions) == 4
+    assert a.just_beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.feature("CG-13")
+def test_an_answer_that_was_lost_does_not_fence(rig: Rig) -> None:
+    a, b = Reader(rig, "a", "news"), Reader(rig, "b", "news")
+    a.join()
+    b.join()
+    had, epoch = a.owned, a.epoch
+    a.just_beat()
+    keeps = a.owned
+    a.beat()
+    assert a.epoch == epoch + 1
+    a.epoch = epoch
+    a.beat()
+    assert a.error is ErrorCode.NONE, "the previous epoch, and nothing but what it may have"
+    a.epoch, a.owned = epoch - 1, keeps
+    assert a.beat().error_code == ErrorCode.FENCED_MEMBER_EPOCH, "older"
+    a.epoch, a.owned = epoch, had
+    assert a.beat().error_code == ErrorCode.FENCED_MEMBER_EPOCH, "owns what it has given up"
+    a.epoch = epoch + 5
+    assert a.beat().error_code == ErrorCode.FENCED_MEMBER_EPOCH, "newer"
+    a.join()
+    assert (a.error, a.owned) == (ErrorCode.NONE, keeps)
+
+
+@pytest.mark.feature("CG-13")
+def test_assignments_are_not_made_too_often() -> None:
+    rig = Rig(group_consumer_assignment_interval_ms=1_000)
+    rig.create_topic("news", 4)
+    readers = [Reader(rig, name, "news") for name in "abcd"]
+    for reader in readers:
+        reader.join()
+        assert reader.error is ErrorCode.NONE
+        rig.pass_ms(100)
+    assert rig.group.state is GroupState.ASSIGNING
+    assert [reader.epoch for reader in readers] == [2, 2, 2, 2], "those who came later wait for the next assignment"
+    assert (rig.group.epoch, rig.group.assignment_epoch) == (5, 2)
+    rig.pass_ms(700)
+    settle(*readers)
+    assert [len(reader.partitions) for reader in readers] == [1, 1, 1, 1]
+    assert rig.group.assignment_epoch == 5, "one assignment for all three"
+    rig.set_config("consumer.assignment.interval.ms", "0")
+    readers[0].leave()
+    readers[1].beat()
+    assert rig.group.assignment_epoch == 6, "this group does not want to wait"
+
+
+@pytest.mark.feature("CG-15")
+def test_a_group_has_intervals_of_its_own(rig: Rig) -> None:
+    rig.set_config("consumer.heartbeat.interval.ms", "7000")
+    rig.set_config("consumer.session.timeout.ms", "50000")
+    reader = Reader(rig, "a", "news")
+    assert reader.join().heartbeat_interval_ms == 7000
+    assert rig.timers.deadline_ms(("consumer-session", GROUP, "a")) == rig.monotonic_ms + 50_000
+    rig.set_config("consumer.heartbeat.interval.ms", "90000")
+    assert reader.beat().heartbeat_interval_ms == 15_000, "the broker's bound"
+
+
+@pytest.mark.feature("CG-13")
+def test_a_static_member_comes_back_to_its_partitions(rig: Rig) -> None:
+    a, b = Reader(rig, "a", "news", instance_id="one"), Reader(rig, "b", "news")
+    a.join()
+    b.join()
+    settle(a, b)
+    had, epoch = a.partitions, rig.group.epoch
+    answer = a.leave(-2)
+    assert (answer.error_code, answer.member_epoch) == (0, -2)
+    assert kinds(rig) == [8]
+    rig.pass_ms(SESSION_MS - HEARTBEAT_MS - 1)
+    b.beat()
+    again = Reader(rig, "c", "news", instance_id="one")
+    again.join()
+    assert kinds(rig)[:6] == [-8, -7, -5, 5, 7, 8]
+    assert again.partitions == had
+    assert (rig.group.epoch, rig.group.state) == (epoch, GroupState.STABLE), "nobody else noticed"
+    assert "a" not in rig.group.members
+
+
+@pytest.mark.feature("CG-13")
+def test_a_static_member_that_does_not_come_back_is_out_after_its_session(rig: Rig) -> None:
+    a = Reader(rig, "a", "news", instance_id="one")
+    a.join()
+    a.leave(-2)
+    rig.pass_ms(SESSION_MS)
+    assert rig.group.state is GroupState.EMPTY
+
+
+@pytest.mark.feature("CG-13")
+def test_an_instance_id_has_one_member(rig: Rig) -> None:
+    a, twin = Reader(rig, "a", "news", instance_id="one"), Reader(rig, "b", "news", instance_id="one")
+    a.join()
+    assert twin.join().error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    twin.epoch = 2
+    assert twin.beat().error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert twin.leave().error_code == ErrorCode.FENCED_INSTANCE_ID
+    nobody = Reader(rig, "c", "news", instance_id="two")
+    nobody.epoch = 2
+    assert nobody.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert nobody.leave(-2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    a.leave()
+    assert twin.join().error_code == ErrorCode.NONE
+
+
+@pytest.mark.feature("CG-13")
+def test_new_partitions_and_deleted_topics_reach_the_group(rig: Rig) -> None:
+    rig.create_topic("sport", 2)
+    a, b = Reader(rig, "a", "news", "sport"), Reader(rig, "b", "news", "sport")
+    a.join()
+    b.join()
+    settle(a, b)
+    rig.add_partitions("news", 2)
+    assert rig.group.state is GroupState.STABLE, "with the next heartbeat"
+    settle(a, b)
+    assert len(a.partitions | b.partitions) == 8
+    rig.delete_topic("sport")
+    # What is gone cannot be given up, only forgotten.
+    settle(a, b)
+    assert a.partitions | b.partitions == {("news", number) for number in range(6)}
+
+
+@pytest.mark.feature("CG-13")
+def test_a_topic_that_does_not_exist_yet_is_waited_for(rig: Rig) -> None:
+    reader = Reader(rig, "a", "later")
+    reader.join()
+    assert (reader.error, reader.partitions) == (ErrorCode.NONE, set())
+    rig.create_topic("later", 1)
+    reader.beat()
+    assert reader.partitions == {("later", 0)}
+
+
+@pytest.mark.feature("CG-13")
+def test_a_topic_made_anew_is_another_topic(rig: Rig) -> None:
+    reader = Reader(rig, "a", "news")
+    reader.join()
+    before = set(reader.owned)
+    rig.delete_topic("news")
+    rig.create_topic("news", 4)
+    settle(reader)
+    assert len(reader.partitions) == 4
+    assert not before & set(reader.owned)
+
+
+@pytest.mark.feature("CG-13")
+def test_leaders_that_change_are_no_news(rig: Rig) -> None:
+    from protocol.messages.metadata_log import PartitionChangeRecord
+
+    reader = Reader(rig, "a", "news")
+    reader.join()
+    deadline = rig.group.refresh_deadline
+    topic_id = rig.image.topics.by_name["news"].id
+    rig.change_metadata(PartitionChangeRecord(topic_id=topic_id, partition_id=0, isr=[1], leader=1))
+    assert rig.group.refresh_deadline == deadline
+
+
+@pytest.mark.feature("CG-13", "CG-14")
+def test_unsubscribed_partitions_go_before_there_is_a_new_assignment() -> None:
+    rig = Rig(group_consumer_assignment_interval_ms=15_000)
+    rig.create_topic("news", 2)
+    rig.create_topic("sport", 2)
+    reader = Reader(rig, "a", "news", "sport")
+    reader.join()
+    assert len(reader.partitions) == 4
+    had = reader.owned
+    reader.beat(subscribed_topic_names=["news"])
+    assert rig.group.state is GroupState.ASSIGNING
+    assert rig.group.members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    assert reader.partitions == {("news", 0), ("news", 1)}
+    assert had != reader.owned
+    reader.beat()
+    assert (rig.group.members["a"].state, reader.epoch) == (MemberState.STABLE, 2)
+    rig.pass_ms(15_000)
+    reader.beat()
+    assert reader.epoch == 3
+
+
+@pytest.mark.feature("CG-13")
+def test_most_members_choose_the_assignor(rig: Rig) -> None:
+    rig.create_topic("sport", 4)
+    a = Reader(rig, "a", "news", "sport", server_assignor="range")
+    b = Reader(rig, "b", "news", "sport", server_assignor="range")
+    a.join()
+    b.join()
+    settle(a, b)
+    assert rig.group.preferred_assignor() == "range"
+    assert a.partitions == {("news", 0), ("news", 1), ("sport", 0), ("sport", 1)}
+    described = rig.core.describe(GROUP)
+    assert (described.assignor_name, described.group_state, described.group_epoch) == ("range", "Stable", 3)
+
+
+@pytest.mark.feature("CG-13")
+def test_a_new_coordinator_goes_on_where_the_old_one_was(rig: Rig) -> None:
+    a, b, c = Reader(rig, "a", "news"), Reader(rig, "b", "news", instance_id="one"), Reader(rig, "c", "news")
+    a.join()
+    b.join()
+    a.just_beat()
+    assert rig.group.members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    before = rig.core.describe(GROUP)
+    rig.fail_over()
+    assert rig.core.describe(GROUP) == before
+    assert rig.timers.deadline_ms(("consumer-rebalance", GROUP, "a")) == rig.monotonic_ms + REBALANCE_MS
+    settle(a, b)
+    rig.fail_over(compacted=True)
+    c.join()
+    settle(a, b, c)
+    assert sorted(len(reader.partitions) for reader in (a, b, c)) == [1, 1, 2]
+
+
+@pytest.mark.feature("CG-13")
+def test_what_cannot_be_written_did_not_happen(rig: Rig) -> None:
+    a, b = Reader(rig, "a", "news"), Reader(rig, "b", "news")
+    a.join()
+    rig.broken = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert b.join().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert list(rig.group.members) == ["a"]
+    rig.broken = None
+    b.join()
+    settle(a, b)
+    assert len(b.partitions) == 2
+
+
+@pytest.mark.feature("CG-13")
+def test_the_partition_counts_of_an_older_version_are_forgotten(rig: Rig) -> None:
+    reader = Reader(rig, "a", "news")
+    reader.join()
+    key = encode_key(ConsumerGroupPartitionMetadataKey(group_id=GROUP))
+    rig.log.append((key, encode_versioned(ConsumerGroupPartitionMetadataValue(), 0)))
+    rig.fail_over()
+    reader.beat()
+    assert -4 in kinds(rig)
+    reader.beat()
+    assert rig.written == []
+
+
+@pytest.mark.feature("CG-13")
+def test_the_state_machines_can_be_drawn() -> None:
+    drawn = mermaid(GROUP_MOVES)
+    assert drawn.startswith("stateDiagram-v2\n    [*] --> EMPTY\n")
+    assert "    RECONCILING --> STABLE\n" in drawn and "    DEAD --> [*]\n" in drawn
+    assert "    UNREVOKED_PARTITIONS -> STABLE;\n" in dot(MEMBER_MOVES, "member")
+
+
+BAD_JOINS = {
+    "no group": ({"group_id": " "}, ErrorCode.INVALID_REQUEST),
+    "no member id": ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
+    "an empty instance id": ({"instance_id": ""}, ErrorCode.INVALID_REQUEST),
+    "an empty rack": ({"rack_id": ""}, ErrorCode.INVALID_REQUEST),
+    "no rebalance timeout": ({"rebalance_timeout_ms": -1}, ErrorCode.INVALID_REQUEST),
+    "partitions nobody gave it": (
+        {"topic_partitions": [TopicPartitions(topic_id=bytes(16), partitions=[0])]},
+        ErrorCode.INVALID_REQUEST,
+    ),
+    "nothing about partitions": ({"topic_partitions": None}, ErrorCode.INVALID_REQUEST),
+    "no subscription": ({"subscribed_topic_names": None}, ErrorCode.INVALID_REQUEST),
+    "an epoch below all": ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST),
+    "a static leave without an instance": ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST),
+    "an unknown assignor": ({"server_assignor": "mine"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
+    "a pattern that is none": ({"subscribed_topic_regex": "("}, ErrorCode.INVALID_REGULAR_EXPRESSION),
+    "a pattern that looks ahead": ({"subscribed_topic_regex": "(?=a)"}, ErrorCode.INVALID_REGULAR_EXPRESSION),
+    "an epoch in a group that does not exist": (
+        {"member_epoch": 7, "group_id": "none"},
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    ),
+    "a leave from a group that does not exist": (
+        {"member_epoch": -1, "group_id": "none"},
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    ),
+    "a member nobody knows": ({"member_epoch": 7}, ErrorCode.UNKNOWN_MEMBER_ID),
+    "one member too many": ({}, ErrorCode.GROUP_MAX_SIZE_REACHED),
+}
+
+
+@pytest.mark.feature("CG-13")
+@pytest.mark.parametrize(("changes", "error"), BAD_JOINS.values(), ids=BAD_JOINS.keys())
+def test_bad_requests_are_refused_in_words_and_change_nothing(changes: dict[str, object], error: ErrorCode) -> None:
+    rig = Rig(group_consumer_max_size=2 if changes else 1)
+    rig.create_topic("news", 1)
+    Reader(rig, "a", "news").join()
+    log = list(rig.log)
+    fields = {
+        "member_id": "b",
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 1000,
+        "subscribed_topic_names": ["news"],
+        "topic_partitions": [],
+        **changes,
+    }
+    answer = rig.heartbeat(**fields)
+    assert answer.error_code == error
+    assert answer.error_message
+    assert rig.log == log
