@@ -224,6 +224,10 @@ class _BrokerNode:
                 await self._lifecycle.may_shut_down.wait()
         with trio.move_on_after(GOODBYE_MS / 1000):
             await self._server.stop()
+        # Whatever were written from here on, the marker of a clean stop would say that nobody need look at it.
+        self._fetchers.stop()
+        for coordinator in self.services.coordinators:
+            coordinator.stop()
         await self._store.close(self._lifecycle.broker_epoch)
 
     async def _replica_task(self, *, task_status: trio.TaskStatus[None]) -> None:

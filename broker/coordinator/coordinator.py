@@ -81,6 +81,7 @@ class Coordinator(Generic[MachineT]):
         self._make_machine = make_machine
         self._types = dict(record_types(topic.messages))
         self._shards: dict[int, Shard[MachineT]] = {}
+        self._stopped = False
 
     # -- looking
 
@@ -122,7 +123,7 @@ class Coordinator(Generic[MachineT]):
 
     def leadership_changed(self, partition: Partition) -> None:
         """This partition is led here now, or in a new epoch, or not any more."""
-        if partition.topic != self.topic.name:
+        if partition.topic != self.topic.name or self._stopped:
             return
         shard = self._shards.get(partition.index)
         if shard is not None and (shard.partition is not partition or not partition.is_leader):
@@ -137,6 +138,13 @@ class Coordinator(Generic[MachineT]):
             shard.epoch = partition.leader_epoch
             return
         self._begin(partition)
+
+    def stop(self) -> None:
+        """Coordinate nothing any more: the logs are about to be closed."""
+        self._stopped = True
+        for shard in self._shards.values():
+            shard.give_up()
+        self._shards.clear()
 
     def _begin(self, partition: Partition) -> None:
         timers = ShardTimers(self._wheel)

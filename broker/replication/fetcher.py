@@ -77,9 +77,12 @@ class Fetchers:
         self._channel_to = channel_to
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._leaders: dict[PartitionKey, int] = {}
+        self._stopped = False
 
     def follow(self, partition: Partition, leader_id: int) -> None:
         """Fetch `partition` from `leader_id` from now on, or (NO_LEADER) from nobody."""
+        if self._stopped:
+            return
         before = self._leaders.pop(partition.key, NO_LEADER)
         if before not in (NO_LEADER, leader_id):
             self._fetchers[before].remove(partition)
@@ -92,6 +95,12 @@ class Fetchers:
                 )
                 self._nursery.start_soon(fetcher.run)
             fetcher.add(partition)
+
+    def stop(self) -> None:
+        """Follow nobody any more: the logs are about to be closed."""
+        self._stopped = True
+        for fetcher in self._fetchers.values():
+            fetcher.remove_all()
 
     def metadata_changed(self) -> None:
         """Brokers may be reachable that were not: whoever waits before trying again tries now."""
@@ -154,6 +163,10 @@ class LeaderFetcher:
             self.high_watermarks.pop(key, None)
         self._moved[key] = None
         self.wake()
+
+    def remove_all(self) -> None:
+        for partition in list(self._partitions.values()):
+            self.remove(partition)
 
     def wake(self) -> None:
         self._bell.set()
