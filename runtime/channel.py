@@ -213,7 +213,8 @@ class Channel:
         waiter: _Waiter | None = None
         with trio.move_on_after(timeout_ms / 1000):
             link = self._link
-            if link is None or link.closed:
+            if link is None or link.closed or not link.versions:
+                # Without versions another call is still opening it.
                 link = await self._open()
             version = self._choose(link, spec, version, at_most)
             waiter = self._post(link, spec, version, request)

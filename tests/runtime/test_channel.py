@@ -149,6 +149,23 @@ def test_calls_share_a_connection(play) -> None:
     stage(play, Node, act)
 
 
+def test_a_call_that_comes_during_the_handshake_waits_for_its_end(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        numbers = []
+
+        async def call() -> None:
+            numbers.append((await channel.call(MetadataRequest(), timeout_ms=5000)).controller_id)
+
+        async with trio.open_nursery() as calls:
+            while not numbers:
+                calls.start_soon(call)
+                await trio.sleep(0.000_1)
+        assert len(numbers) > 3
+        assert scene.node.handshakes == 1
+
+    stage(play, Node, act)
+
+
 def test_a_raw_answer_belongs_to_the_caller(play) -> None:
     async def act(scene, channel, nursery) -> None:
         body = encode(MetadataRequest(), 12)
