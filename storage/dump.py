@@ -21,12 +21,14 @@ from protocol.records.metadata import decode_metadata_record
 from protocol.records.record import Record, decode_records
 from runtime.disk import RealDisk
 from runtime.world import Disk, File
+from storage.aborted import read_entries
 from storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     MalformedCheckpoint,
     parse_epochs,
     parse_offsets,
 )
+from storage.indexes import CorruptIndex
 from storage.log_directory import CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE
 from storage.names import (
     LOG_SUFFIX,
@@ -34,6 +36,7 @@ from storage.names import (
     OFFSET_INDEX_SUFFIX,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     parse_offset_file_name,
 )
 from storage.partition_metadata import PARTITION_METADATA_FILE
@@ -62,6 +65,8 @@ def dump_lines(disk: Disk, path: str, *, records: bool = True) -> Iterator[str]:
         if parsed is None:
             raise NotDumpable("its name does not begin with a base offset of twenty digits")
         yield from _index_lines(disk.read_bytes(path), parsed[0], is_time=stem.endswith(TIME_INDEX_SUFFIX))
+    elif stem.endswith(TRANSACTION_INDEX_SUFFIX):
+        yield from _aborted_lines(disk.read_bytes(path), path)
     elif stem.endswith(SNAPSHOT_SUFFIX):
         yield from _producer_lines(disk.read_bytes(path))
     elif stem == LEADER_EPOCH_CHECKPOINT:
@@ -74,7 +79,8 @@ def dump_lines(disk: Disk, path: str, *, records: bool = True) -> Iterator[str]:
         yield from disk.read_bytes(path).decode("utf-8", "replace").splitlines()
     else:
         raise NotDumpable(
-            "not a file of a log: expected .log, .checkpoint, .index, .timeindex, .snapshot, *-checkpoint"
+            "not a file of a log: expected .log, .checkpoint, .index, .timeindex, .txnindex, .snapshot, "
+            "*-checkpoint"
         )
 
 
@@ -204,6 +210,17 @@ def _index_lines(data: bytes, base_offset: int, *, is_time: bool) -> Iterator[st
             yield f"offset {base_offset + first} at byte {second}"
     if len(data) > entries * entry.size:
         yield f"{len(data) - entries * entry.size} bytes of zeros, not used yet"
+
+
+def _aborted_lines(data: bytes, path: str) -> Iterator[str]:
+    try:
+        for entry in read_entries(data, path):
+            yield (
+                f"producer {entry.producer_id} aborted offsets {entry.first_offset} to {entry.last_offset}, "
+                f"last stable offset then {entry.last_stable_offset}"
+            )
+    except CorruptIndex as error:
+        raise NotDumpable(f"no transaction index: {error}") from None
 
 
 def _producer_lines(data: bytes) -> Iterator[str]:

@@ -47,9 +47,17 @@ def numbered(base_offset: int, count: int = 1, leader_epoch: int = 0, timestamp:
     return batch(count, timestamp, options={"base_offset": base_offset, "leader_epoch": leader_epoch})
 
 
-def producer_batch(producer_id: int, epoch: int, sequence: int, count: int = 1, transactional: bool = False) -> bytes:
+def producer_batch(
+    producer_id: int,
+    epoch: int,
+    sequence: int,
+    count: int = 1,
+    transactional: bool = False,
+    value: bytes = b"value",
+) -> bytes:
     return batch(
         count,
+        value=value,
         options={
             "producer_id": producer_id,
             "producer_epoch": epoch,
@@ -115,6 +123,7 @@ class Rig:
         recovery_point: int = 0,
         clean_shutdown: bool = False,
         log_start_offset: int = 0,
+        high_watermark: int | None = None,
     ) -> PartitionLog:
         return PartitionLog.open(
             self.disk,
@@ -126,6 +135,7 @@ class Rig:
             recovery_point=recovery_point,
             clean_shutdown=clean_shutdown,
             log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
             producer_state=PRODUCERS,
         )
 

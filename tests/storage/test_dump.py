@@ -41,6 +41,19 @@ def test_batches_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert len(out) == 3
 
 
+@pytest.mark.feature("ST-08", "ST-20")
+def test_aborted_transactions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "00000000000000000000.txnindex"
+    entry = (0).to_bytes(2, "big") + b"".join(each.to_bytes(8, "big") for each in (9, 3, 7, 5))
+    path.write_bytes(entry)
+    status, out, _ = dumped(capsys, str(path))
+    assert (status, out[1:]) == (0, ["  producer 9 aborted offsets 3 to 7, last stable offset then 5"])
+    path.write_bytes(entry + entry[:-1])
+    status, out, err = dumped(capsys, str(path))
+    assert (status, len(out)) == (1, 2)
+    assert "no multiple of 34" in err[0]
+
+
 def test_the_metadata_log_is_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = tmp_path / "__cluster_metadata-0"
     directory.mkdir()
