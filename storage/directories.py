@@ -319,6 +319,7 @@ class LogDirectories:
             return
         name = marked_directory_name(topic, partition, self.chance.randbytes(16).hex(), suffix)
         path = f"{directory.path}/{name}"
+        directory.renamed_logs = True
         try:
             log.rename_directory(path)
         except OSError as error:

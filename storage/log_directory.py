@@ -113,6 +113,7 @@ class LogDirectory:
         "previous_broker_epoch",
         "properties",
         "recovery_points",
+        "renamed_logs",
         "was_clean",
     )
 
@@ -132,6 +133,8 @@ class LogDirectory:
         """These four as the last owner left them; known after `begin`."""
         self.new_topic_ids: dict[tuple[str, int], bytes] = {}
         """Of the logs whose `partition.metadata` may not be durable; durable themselves. Known after `begin`."""
+        self.renamed_logs = False
+        """Whether logs lost their names since names were last made durable for `note_new_logs`."""
         self._unlock: Callable[[], None] | None = None
         # Checkpoints are written from worker threads and, before a truncation of flushed records, by the
         # owner.
@@ -177,6 +180,9 @@ class LogDirectory:
             self.disk.remove(marker)
             self.disk.sync_directory(self.path)
             self.was_clean = True
+        elif self.new_topic_ids:
+            # They may have been on the way to get their names when the process was killed.
+            self.disk.sync_directory(self.path)
 
     def _offsets(self, name: str) -> dict[tuple[str, int], int]:
         """A checkpoint that cannot be read counts as empty: recovery then looks at everything."""
@@ -195,9 +201,11 @@ class LogDirectory:
             return {}
 
     def note_new_logs(self, topic_ids: dict[tuple[str, int], bytes]) -> None:
-        """Durable when it returns, and so are the names of their directories. From any thread. Raises OSError."""
-        # Renames of what had these names before come first: no id may be taken for that of another log.
-        self.disk.sync_directory(self.path)
+        """Durable when it returns. From any thread. Raises OSError."""
+        if self.renamed_logs:
+            # What had these names before must not come back under them: an id would be taken for another log's.
+            self.renamed_logs = False
+            self.disk.sync_directory(self.path)
         with self._checkpoint_lock:
             self._write_topic_ids({**self.new_topic_ids, **topic_ids})
 

@@ -115,15 +115,18 @@ class MakeLogs:
     producer_state: ProducerStateConfig
 
     def __call__(self) -> list[PartitionLog] | DirectoryFailure:
+        directory = self.directory
         made: list[PartitionLog] = []
         try:
+            # First: a process that is killed halfway leaves no log behind whose id may get lost later.
+            directory.note_new_logs({(new.topic, new.partition): new.topic_id for new in self.wanted})
             for new in self.wanted:
                 made.append(self._make(new))
-            self.directory.note_new_logs({(new.topic, new.partition): new.topic_id for new in self.wanted})
+            directory.disk.sync_directory(directory.path)
         except OSError as error:
             for log in made:
                 log.close_files()
-            return DirectoryFailure(self.directory, error)
+            return DirectoryFailure(directory, error)
         return made
 
     def _make(self, new: NewLog) -> PartitionLog:
