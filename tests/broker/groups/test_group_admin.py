@@ -1,0 +1,130 @@
+"""Groups as tools see them, on the bench: listed, described, deleted, whatever kind they are of."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.groups.group import GroupType
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import consumer_group_describe
+from protocol.messages.delete_groups import DeletableGroupResult
+from protocol.messages.describe_groups import DescribedGroup
+from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata, OffsetCommitKey
+from protocol.messages.list_groups import ListedGroup, ListGroupsRequest
+from tests.broker.groups.machine_bench import Bench
+from tests.broker.groups.offset_words import FakeGroup, commit, txn_commit
+
+
+def with_three_groups() -> Bench:
+    """A classic one with a member, a consumer group, and one that has nothing but offsets."""
+    bench = Bench()
+    bench.create_topic("t")
+    member = MemberMetadata(member_id="m", client_id="c", client_host="/h", subscription=b"s", assignment=b"a")
+    value = GroupMetadataValue(protocol_type="connect", generation=3, protocol="p", leader="m", members=[member])
+    bench.machine.replay(GroupMetadataKey(group="classic"), value, None)
+    bench.machine.groups.put(FakeGroup("modern", kind=GroupType.CONSUMER, state="Reconciling"))
+    commit(bench, "t", 1, group="simple")
+    return bench
+
+
+@pytest.mark.feature("CG-08")
+@pytest.mark.parametrize(
+    ("states", "types", "expected"),
+    [
+        ([], [], ["classic", "modern", "simple"]),
+        (["Stable"], [], ["classic"]),
+        ([" stable ", "EMPTY"], [], ["classic", "simple"]),
+        ([], ["Classic"], ["classic", "simple"]),
+        ([], ["consumer", "share"], ["modern"]),
+        (["Empty"], ["consumer"], []),
+        (["Sleepy"], [], []),
+        ([], ["knitting"], []),
+    ],
+)
+def test_groups_are_listed_by_state_and_type(states: list[str], types: list[str], expected: list[str]) -> None:
+    bench = with_three_groups()
+    listed = bench.ask(bench.machine.listed, ListGroupsRequest(states_filter=states, types_filter=types))
+    assert [group.group_id for group in listed] == expected
+
+
+def test_a_listed_group_says_what_it_is() -> None:
+    bench = with_three_groups()
+    assert bench.ask(bench.machine.listed, ListGroupsRequest()) == [
+        ListedGroup(group_id="classic", protocol_type="connect", group_state="Stable", group_type="classic"),
+        ListedGroup(group_id="modern", protocol_type="consumer", group_state="Reconciling", group_type="consumer"),
+        ListedGroup(group_id="simple", protocol_type="", group_state="Empty", group_type="classic"),
+    ]
+
+
+def test_classic_groups_are_described_and_those_without_members_too() -> None:
+    bench = with_three_groups()
+    described = bench.ask(bench.machine.describe_classic, "classic", 6)
+    assert (described.error_code, described.group_state, described.protocol_type) == (0, "Stable", "connect")
+    assert [member.member_assignment for member in described.members] == [b"a"]
+    simple = bench.ask(bench.machine.describe_classic, "simple", 6)
+    assert simple == DescribedGroup(group_id="simple", group_state="Empty")
+
+
+@pytest.mark.parametrize(
+    ("group_id", "message"),
+    [("nobody", "Group nobody not found."), ("modern", "Group modern is not a classic group.")],
+)
+def test_what_is_no_classic_group_is_dead(group_id: str, message: str) -> None:
+    bench = with_three_groups()
+    old = bench.ask(bench.machine.describe_classic, group_id, 5)
+    assert old == DescribedGroup(group_id=group_id, group_state="Dead")
+    new = bench.ask(bench.machine.describe_classic, group_id, 6)
+    assert new == DescribedGroup(
+        group_id=group_id, group_state="Dead", error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message
+    )
+
+
+@pytest.mark.parametrize(
+    ("group_id", "message"),
+    [
+        ("nobody", "Group nobody not found."),
+        ("classic", "Group classic is not a consumer group."),
+        ("simple", "Group simple is not a consumer group."),
+    ],
+)
+@pytest.mark.feature("CG-13")
+def test_what_is_no_consumer_group_cannot_be_described_as_one(group_id: str, message: str) -> None:
+    bench = with_three_groups()
+    assert bench.ask(bench.machine.describe_consumer, group_id) == consumer_group_describe.DescribedGroup(
+        group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message
+    )
+
+
+@pytest.mark.feature("CG-05")
+def test_a_deleted_group_takes_its_offsets_along() -> None:
+    bench = with_three_groups()
+    bench.machine.groups.put(FakeGroup("left", state="Empty"))
+    commit(bench, "t", 1, group="left")
+    txn_commit(bench, "t", 2, 7, group="left")
+    place = len(bench.log)
+    assert bench.ask(bench.machine.delete, "left") == DeletableGroupResult(group_id="left")
+    assert bench.written_since(place) == [
+        (OffsetCommitKey(group="left", topic="t", partition=0), None),
+        (GroupMetadataKey(group="left"), None),
+    ]
+    assert "left" not in bench.machine.offsets.committed
+
+
+@pytest.mark.parametrize(
+    ("group_id", "error"),
+    [("nobody", ErrorCode.GROUP_ID_NOT_FOUND), ("classic", ErrorCode.NON_EMPTY_GROUP)],
+)
+def test_a_group_that_is_in_use_or_not_there_cannot_be_deleted(group_id: str, error: ErrorCode) -> None:
+    bench = with_three_groups()
+    place = len(bench.log)
+    with pytest.raises(KafkaError) as refused:
+        bench.ask(bench.machine.delete, group_id)
+    assert refused.value.code is error
+    assert len(bench.log) == place
+
+
+def test_a_group_that_was_deleted_is_gone_for_a_new_coordinator_too() -> None:
+    bench = with_three_groups()
+    bench.ask(bench.machine.delete, "simple")
+    bench.reload()
+    assert bench.machine.offsets.group("simple") is None
