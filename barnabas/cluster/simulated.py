@@ -93,8 +93,12 @@ class SimulatedCluster:
         nursery: trio.Nursery,
         overrides: Mapping[str, str] | None = None,
         shape: Path = LOCAL_SHAPE,
+        features: Mapping[str, int] | None = None,
     ) -> None:
-        """`overrides` are settings of every node; `nursery` runs the nodes."""
+        """`overrides` are settings of every node, `features` levels other than the production ones; `nursery` runs the
+        nodes.
+        """
+        self._features = dict(features or {})
         self.universe = universe
         self._nursery = nursery
         self.nodes: dict[str, SimulatedNode] = {}
@@ -223,7 +227,11 @@ class SimulatedCluster:
 
         def format_disk() -> Sequence[str]:
             request = FormatRequest(
-                CLUSTER_ID, settings.node_id, settings.all_log_dirs, bootstrap_records(), ignore_formatted=True
+                CLUSTER_ID,
+                settings.node_id,
+                settings.all_log_dirs,
+                bootstrap_records(self._features),
+                ignore_formatted=True,
             )
             return format_directories(world.disk, request, world.chance)
 

@@ -58,6 +58,10 @@ class FakeLog:
         self.log_end_offset += 1
         return self
 
+    @property
+    def last_stable_offset(self) -> int:
+        return self.high_watermark
+
     def cut(self, offset: int) -> FakeLog:
         for position, header in list(iterate_batches(self.segment.content)):
             if header.base_offset == offset:

@@ -18,8 +18,11 @@ from barnabas.cluster.simulated import SimulatedCluster
 from barnabas.cluster.simulation.clients import Mortals
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.group_workload import GroupPart, Readers
+from barnabas.cluster.simulation.invariants.partitions import PartitionKey
+from barnabas.cluster.simulation.invariants.producers import check_producers
 from barnabas.cluster.simulation.nemesis import Nemesis
-from barnabas.cluster.simulation.swarm import Plan, draw_plan
+from barnabas.cluster.simulation.swarm import GroupPlan, Plan, draw_plan
+from barnabas.cluster.simulation.transaction_workload import Transactions
 from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
 from barnabas.cluster.simulation.workload import Workload
 from kraft.metadata.image import NO_LEADER
@@ -99,7 +102,9 @@ class _Story:
             with trio.CancelScope() as scope:
                 findings.on_broken = scope.cancel
                 async with trio.open_nursery() as nodes:
-                    cluster = self.cluster = SimulatedCluster(universe, nodes, self.plan.settings)
+                    cluster = self.cluster = SimulatedCluster(
+                        universe, nodes, self.plan.settings, features=self.plan.features
+                    )
                     self.watch = Watch(universe, findings, cluster)
                     cluster.on_failure = self._node_failed
                     for name in cluster.nodes:
@@ -145,19 +150,34 @@ class _Story:
         await workload.prove_alive()
         if await self._within("the replicas become equal", self._not_equal, CONVERGENCE_SECONDS):
             await workload.read_everything()
-            for key in workload.keys:
+            for part in self.parts:
+                if isinstance(part, Transactions):
+                    await part.check_all()
+            for key in self.watch.partitions.keys:
                 self.watch.partitions.check_replicas_equal(key, self._replicas(*key))
+                check_producers(findings, key, self.watch.partitions.ghost(key).batches)
         findings.count("acks", workload.history.acked)
         findings.count("raft elections", len(self.watch.quorum.leaders))
 
-    def _parts(self, workload: Workload) -> Iterator[Readers]:
+    def _parts(self, workload: Workload) -> Iterator[Readers | Transactions]:
         """The clients beside those that produce and follow."""
-        plan = self.plan
+        plan, watch = self.plan, self.watch
+
+        def part(group: GroupPlan, keys: list[PartitionKey]) -> tuple[GroupPart, Mortals]:
+            promises = GroupPart(self.cluster, group, self.findings, watch.partitions, watch.groups, keys)
+            return promises, Mortals(self.cluster, self.findings, group.mean_life_seconds)
+
         for group in plan.groups:
-            part = GroupPart(
-                self.cluster, group, self.findings, self.watch.partitions, self.watch.groups, workload.keys
-            )
-            yield Readers(part, Mortals(self.cluster, self.findings, group.mean_life_seconds))
+            yield Readers(*part(group, workload.keys))
+        if plan.transactions is not None:
+            inputs = [key for key in workload.keys if key.topic == plan.topics[0].name]
+            of_group, mortals = part(plan.transactions.transform, inputs)
+            yield Transactions(plan.transactions, of_group, watch.transactions, mortals, self._last_stable_offset)
+
+    def _last_stable_offset(self, key: PartitionKey) -> int:
+        image = self.watch.quorum.image.topics.partition(*key)
+        log = None if image is None else self.watch.partitions.log(key, image.leader)
+        return -1 if log is None else log.last_stable_offset
 
     async def _break_things(self, workload: Workload) -> None:
         """The fault phase: as long as the plan says, and on until there was enough of everything."""

@@ -46,7 +46,7 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A group that reads all topics."""
+    """A group and its members."""
 
     group_id: str
     protocol: str
@@ -60,6 +60,24 @@ class GroupPlan:
     """Until a member is killed."""
     mean_stay_seconds: float = 30.0
     """Until a member leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionPlan:
+    """Writers of transactions over many partitions, and a group that reads a topic and writes another, exactly once."""
+
+    transform: GroupPlan
+    writers: int
+    pairs: str = "pairs"
+    """The topic of the writers; `output` is that of the group."""
+    output: str = "output"
+    pairs_partitions: int = 3
+    output_partitions: int = 2
+    timeout_ms: int = 6_000
+    """Of a transaction."""
+    abort_probability: float = 0.2
+    pause_seconds: float = 0.5
+    """Mean time between the transactions of one writer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +108,32 @@ class Plan:
     delivery_timeout_ms: int = 20_000
     phase_seconds: float = FAULT_PHASE_SECONDS
     groups: tuple[GroupPlan, ...] = ()
+    transactions: TransactionPlan | None = None
+    features: Mapping[str, int] = field(default_factory=dict)
+    """Levels other than the production ones."""
 
 
 def draw_plan(chance: Stream) -> Plan:
-    """The plan of a seed. A third of them has groups, too."""
+    """The plan of a seed. A third of them has a group, too, and another third transactions."""
     plan = _draw_records(chance)
-    kind = chance.choice(("records", "records", "groups"))
+    kind = chance.choice(("records", "groups", "transactions"))
+    if kind == "records":
+        return plan
+    plan = replace(plan, settings={**plan.settings, **_draw_coordinators(chance)})
     if kind == "groups":
-        plan = replace(plan, settings={**plan.settings, **_draw_coordinators(chance)}, groups=(_draw_group(chance),))
-    return plan
+        return replace(plan, groups=(_draw_group(chance, "readers"),))
+    return replace(plan, transactions=_draw_transactions(chance), producers=1, send_pause_seconds=0.8)
+
+
+def _draw_transactions(chance: Stream) -> TransactionPlan:
+    return TransactionPlan(
+        transform=_draw_group(chance, "transform"),
+        writers=chance.randint(1, 2),
+        pairs_partitions=chance.randint(2, 3),
+        output_partitions=chance.randint(1, 2),
+        timeout_ms=chance.choice((3_000, 6_000, 15_000)),
+        pause_seconds=chance.choice((0.3, 1.0)),
+    )
 
 
 def _draw_coordinators(chance: Stream) -> dict[str, str]:
@@ -118,7 +153,7 @@ def _draw_coordinators(chance: Stream) -> dict[str, str]:
     }
 
 
-def _draw_group(chance: Stream) -> GroupPlan:
+def _draw_group(chance: Stream, group_id: str) -> GroupPlan:
     protocol, assignors = chance.choice(
         (
             ("classic", ("range",)),
@@ -127,7 +162,7 @@ def _draw_group(chance: Stream) -> GroupPlan:
         )
     )
     return GroupPlan(
-        "readers",
+        group_id,
         protocol,
         assignors,
         members=chance.randint(2, 3),

@@ -11,6 +11,7 @@ from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.invariants.groups import GroupPromises
 from barnabas.cluster.simulation.invariants.partitions import LeaderView, PartitionKey, PartitionPromises
 from barnabas.cluster.simulation.invariants.quorum import QuorumPromises, ReplicaView
+from barnabas.cluster.simulation.invariants.transactions import TransactionPromises
 from barnabas.cluster.simulation.probes import observed
 from broker.replication.partition import Partition
 from broker.replication.replica import Leading
@@ -35,6 +36,7 @@ class Watch:
         self.quorum = QuorumPromises(findings, self._content, self._metadata_changed)
         self.partitions = PartitionPromises(findings, self._content, lambda: self.quorum.image)
         self.groups = GroupPromises(findings)
+        self.transactions = TransactionPromises(findings)
 
     def _content(self, node_id: int, path: str) -> bytearray | None:
         entry = self._universe.disk(self._names[node_id]).find(path)

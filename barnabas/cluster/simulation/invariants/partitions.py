@@ -47,6 +47,9 @@ class ReplicaLog(LogLike, Protocol):
     def high_watermark(self) -> int: ...
 
     @property
+    def last_stable_offset(self) -> int: ...
+
+    @property
     def epochs(self) -> Epochs: ...
 
 
@@ -68,6 +71,8 @@ class _Replica:
     reader: LogReader
     verified: int
     """Below, its log was compared with the ghost."""
+    stable: int = 0
+    """Its last stable offset, as last seen."""
 
 
 @dataclass(slots=True)
@@ -134,7 +139,18 @@ class PartitionPromises:
         """A replica's high watermark may have moved."""
         partition = self._of(key)
         replica = partition.replicas.get(node_id)
-        if replica is None or replica.log is not log or log.high_watermark <= replica.verified:
+        if replica is None or replica.log is not log:
+            return
+        stable = log.last_stable_offset
+        self._findings.check(
+            replica.stable <= stable <= log.high_watermark,
+            lambda: (
+                f"{key}: the last stable offset of replica {node_id} was {replica.stable}, and is {stable}, "
+                f"high watermark {log.high_watermark}"
+            ),
+        )
+        replica.stable = stable
+        if log.high_watermark <= replica.verified:
             return
         before = partition.ghost.end_offset
         self._verify(key, partition, node_id, log.high_watermark)
@@ -148,6 +164,7 @@ class PartitionPromises:
         if replica is None or replica.log is not log:
             return
         replica.reader.forget()
+        replica.stable = 0
         replica.verified = min(replica.verified, log.log_end_offset)
         self._check_kept(key, partition, node_id, "after it was truncated")
         self._check_epochs(key, partition, node_id)
