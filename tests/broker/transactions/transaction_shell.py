@@ -242,9 +242,8 @@ class Shell:
                 asked.reply.refuse(ErrorCode.NOT_COORDINATOR)
         self.asked.clear()
         self.is_cut_off = False
-        self.results = {
-            each: result for each, result in self.results.items() if each in {(t.transactional_id, t.producer) for t in self.told}
-        }
+        told = {(each.transactional_id, each.producer) for each in self.told}
+        self.results = {each: result for each, result in self.results.items() if each in told}
         self._begin()
         for key_bytes, value_bytes in self.log:
             key = decode_key(TYPES, key_bytes)
@@ -257,7 +256,7 @@ class Shell:
 
     def write(self, ended: EndedTransaction) -> None:
         """`Markers`."""
-        replicated = [self.log[:self.replicated][place] for place in range(self.replicated)]
+        replicated = self.log[: self.replicated]
         assert any(self._decides(record, ended) for record in replicated), "told before it was committed"
         for other in self.told:
             same = (other.transactional_id, other.producer) == (ended.transactional_id, ended.producer)
@@ -269,7 +268,8 @@ class Shell:
 
     def _decides(self, record: tuple[bytes, bytes | None], ended: EndedTransaction) -> bool:
         key = decode_key(TYPES, record[0])
-        if record[1] is None or not isinstance(key, TransactionLogKey) or key.transactional_id != ended.transactional_id:
+        assert isinstance(key, TransactionLogKey)
+        if record[1] is None or key.transactional_id != ended.transactional_id:
             return False
         value, _ = decode_versioned(TransactionLogValue, record[1])
         assert isinstance(value, TransactionLogValue)

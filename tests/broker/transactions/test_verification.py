@@ -1,0 +1,186 @@
+"""Asking coordinators about transactions: what goes together, who is sent home, what is asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar
+
+import pytest
+import trio
+
+from broker.transactions import verification
+from broker.transactions.verification import TopicPartition, TransactionVerifier
+from protocol.errors import ErrorCode
+from protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from runtime.channel import ConnectionFailed
+from tests.broker.apis.rig import Rig
+from tests.broker.transactions.test_transaction_requests import Producer, on_small_cluster
+
+E = ErrorCode
+
+
+class Line:
+    """Stands in for the channel to the coordinator."""
+
+    requests: ClassVar[list[AddPartitionsToTxnRequest]] = []
+    gate: ClassVar[trio.Event]
+    code: ClassVar[Callable[[str], int]]
+    error: ClassVar[int] = 0
+    broken: ClassVar[bool] = False
+
+    def __init__(self, _world: Any, _nursery: Any, host: str, port: int, *, client_id: str) -> None:
+        self.host, self.port = host, port
+
+    async def call(self, request: AddPartitionsToTxnRequest, *, timeout_ms: int) -> AddPartitionsToTxnResponse:
+        Line.requests.append(request)
+        await Line.gate.wait()
+        if Line.broken:
+            raise ConnectionFailed("gone")
+        results = [
+            AddPartitionsToTxnResult(
+                transactional_id=each.transactional_id,
+                topic_results=[
+                    AddPartitionsToTxnTopicResult(
+                        name=topic.name,
+                        results_by_partition=[
+                            AddPartitionsToTxnPartitionResult(
+                                partition_index=index, partition_error_code=Line.code(each.transactional_id)
+                            )
+                            for index in topic.partitions
+                        ],
+                    )
+                    for topic in each.topics
+                ],
+            )
+            for each in request.transactions
+        ]
+        return AddPartitionsToTxnResponse(error_code=Line.error, results_by_transaction=results)
+
+
+Story = Callable[[Rig, TransactionVerifier], Awaitable[None]]
+
+
+def with_line(story: Story) -> Callable[..., None]:
+    """The story of a verifier whose coordinator is `Line`."""
+
+    @on_small_cluster()
+    async def test(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        await Producer(rig).coordinator()
+        monkeypatch.setattr(verification, "Channel", Line)
+        Line.requests, Line.gate, Line.error, Line.broken = [], trio.Event(), 0, False
+        Line.code = staticmethod(lambda transactional_id: 0)  # type: ignore[assignment]
+        await story(rig, rig.broker(1).verifier)
+
+    return test
+
+
+class Answers:
+    """Questions that were asked one after the other, and their answers."""
+
+    def __init__(self, nursery: trio.Nursery, verifier: TransactionVerifier) -> None:
+        self._nursery = nursery
+        self._verifier = verifier
+        self.of: dict[int, dict[TopicPartition, ErrorCode]] = {}
+
+    async def ask(self, number: int, name: str, epoch: int, *partitions: TopicPartition, add: bool = False) -> None:
+        async def asking() -> None:
+            self.of[number] = await self._verifier.verify(name, 7, epoch, partitions, add=add)
+
+        self._nursery.start_soon(asking)
+        await trio.sleep(0.001)
+
+
+@pytest.mark.feature("TX-05")
+@with_line
+async def test_what_is_asked_meanwhile_goes_together(rig: Rig, verifier: TransactionVerifier) -> None:
+    async with trio.open_nursery() as nursery:
+        answers = Answers(nursery, verifier)
+        await answers.ask(1, "a", 0, ("t", 0))
+        await answers.ask(2, "a", 0, ("t", 1))
+        await answers.ask(3, "a", 0, ("t", 2), ("u", 0))
+        await answers.ask(4, "b", 5, ("t", 0), add=True)
+        assert len(Line.requests) == 1, "one at a time"
+        Line.gate.set()
+    assert answers.of == {
+        1: {("t", 0): E.NONE},
+        2: {("t", 1): E.NONE},
+        3: {("t", 2): E.NONE, ("u", 0): E.NONE},
+        4: {("t", 0): E.NONE},
+    }
+    first, second = Line.requests
+    assert [it.transactional_id for it in first.transactions] == ["a"]
+    a, b = second.transactions
+    assert (a.transactional_id, a.verify_only, b.transactional_id, b.verify_only) == ("a", True, "b", False)
+    assert [(topic.name, topic.partitions) for topic in a.topics] == [("t", [1, 2]), ("u", [0])]
+    assert (b.producer_id, b.producer_epoch) == (7, 5)
+
+
+@pytest.mark.feature("TX-05")
+@with_line
+async def test_a_newer_epoch_sends_an_older_one_home(rig: Rig, verifier: TransactionVerifier) -> None:
+    async with trio.open_nursery() as nursery:
+        answers = Answers(nursery, verifier)
+        await answers.ask(0, "a", 0, ("t", 0))
+        await answers.ask(1, "a", 1, ("t", 1))
+        await answers.ask(2, "a", 2, ("t", 2))
+        await answers.ask(3, "a", 1, ("t", 3))
+        await answers.ask(4, "a", 2, ("t", 4), add=True)
+        assert answers.of == {
+            1: {("t", 1): E.INVALID_PRODUCER_EPOCH},
+            2: {("t", 2): E.NETWORK_EXCEPTION},
+            3: {("t", 3): E.INVALID_PRODUCER_EPOCH},
+        }
+        Line.gate.set()
+    assert answers.of[4] == {("t", 4): E.NONE}
+
+
+@pytest.mark.feature("TX-05")
+@with_line
+async def test_no_answer_and_bad_answers(rig: Rig, verifier: TransactionVerifier) -> None:
+    Line.gate.set()
+    cases: list[tuple[dict[str, Any], ErrorCode]] = [
+        ({"broken": True}, E.NETWORK_EXCEPTION),
+        ({"error": E.CLUSTER_AUTHORIZATION_FAILED}, E.INVALID_TXN_STATE),
+        ({"error": E.UNSUPPORTED_VERSION}, E.UNSUPPORTED_VERSION),
+        ({"error": 9999}, E.UNKNOWN_SERVER_ERROR),
+        ({"code": staticmethod(lambda name: E.PRODUCER_FENCED)}, E.INVALID_PRODUCER_EPOCH),
+        ({"code": staticmethod(lambda name: E.TRANSACTION_ABORTABLE)}, E.TRANSACTION_ABORTABLE),
+        ({"code": staticmethod(lambda name: -77)}, E.UNKNOWN_SERVER_ERROR),
+    ]
+    for changes, expected in cases:
+        Line.broken, Line.error, Line.code = False, 0, staticmethod(lambda name: 0)  # type: ignore[assignment]
+        for name, value in changes.items():
+            setattr(Line, name, value)
+        assert await verifier.verify("a", 7, 0, [("t", 0)], add=False) == {("t", 0): expected}, changes
+
+
+@pytest.mark.feature("TX-05")
+@with_line
+async def test_while_the_last_transaction_ends_the_next_waits_a_little(rig: Rig, verifier: TransactionVerifier) -> None:
+    Line.gate.set()
+    Line.code = staticmethod(  # type: ignore[assignment]
+        lambda name: E.CONCURRENT_TRANSACTIONS if len(Line.requests) < 4 else E.NONE
+    )
+    began = trio.current_time()
+    assert await verifier.verify("a", 7, 0, [("t", 0)], add=True) == {("t", 0): E.NONE}
+    assert (len(Line.requests), round(trio.current_time() - began, 3)) == (4, 0.06)
+    Line.code = staticmethod(lambda name: E.CONCURRENT_TRANSACTIONS)  # type: ignore[assignment]
+    began = trio.current_time()
+    assert await verifier.verify("a", 7, 0, [("t", 0)], add=True) == {("t", 0): E.CONCURRENT_TRANSACTIONS}
+    assert round(trio.current_time() - began, 3) == 0.1
+    Line.requests.clear()
+    assert await verifier.verify("a", 7, 0, [("t", 0)], add=False) == {("t", 0): E.CONCURRENT_TRANSACTIONS}
+    assert len(Line.requests) == 1, "who added the partition itself asks again itself"
+
+
+@pytest.mark.feature("TX-05")
+@on_small_cluster()
+async def test_without_a_coordinator(rig: Rig) -> None:
+    verdict = await rig.broker(1).verifier.verify("a", 7, 0, [("t", 0)], add=True)
+    assert verdict == {("t", 0): E.COORDINATOR_NOT_AVAILABLE}
