@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, read_header
+from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
 from runtime.world import Disk
 from storage.aborted import AbortedTransaction
 from storage.cleaning import Extent, Phase, find_first_dirty_offset, measure, next_group
@@ -32,7 +32,7 @@ _MAX_SEGMENT_BYTES = 0x7FFF_FFFF
 
 
 class CleaningAborted(Exception):
-    """The log was cut, deleted or lost its disk, or is compacted no more."""
+    """The log was cut, deleted or lost its disk, is compacted no more, or retention took what was being copied."""
 
 
 class CannotClean(Exception):
@@ -133,6 +133,13 @@ class LogCleaning:
             if following.base_offset > from_offset and segment.base_offset < end_offset
         ]
 
+    def _read(self, segment: Segment, position: int = 0) -> _Reader:
+        segments = self._log.segments
+        for place, each in enumerate(segments[:-1]):
+            if each is segment:
+                return _Reader(self._log.disk, segment, position, segments[place + 1].base_offset, self._settings)
+        raise CleaningAborted(f"{self._log}: retention took {segment}")
+
     def _aborted(self, from_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Whose marker is where does not matter: all of them may have records here."""
         return [
@@ -151,12 +158,14 @@ class LogCleaning:
             offsets = self._map = OffsetMap(settings.dedupe_buffer_bytes, end - first_dirty, settings.load_factor)
         except ValueError as error:
             raise CannotClean(str(error)) from None
+        offsets.latest_offset = first_dirty - 1
         transactions = Transactions(self._aborted(first_dirty, end))
-        segments = self._closed_segments(first_dirty, end)
-        following = [*[segment.base_offset for segment in segments[1:]], end]
-        for segment, next_base in zip(segments, following, strict=True):
-            position = segment.offset_index.lookup(first_dirty).position if segment.base_offset < first_dirty else 0
-            reader = _Reader(self._log.disk, segment, position, settings.slice_bytes)
+        reached = first_dirty
+        # They are looked up one by one: retention may take some meanwhile.
+        while segments := self._closed_segments(reached, end):
+            segment = segments[0]
+            position = segment.offset_index.lookup(reached).position if segment.base_offset < reached else 0
+            reader = self._read(segment, position)
             try:
                 while not reader.is_done:
                     yield partial(self._map_slice, reader, transactions)
@@ -166,15 +175,14 @@ class LogCleaning:
             if reader.is_cut_short:
                 break
             # Earlier cleanings may have taken the last records of the segment.
-            offsets.latest_offset = next_base - 1
-        if offsets.latest_offset < first_dirty:
-            raise CannotClean("log.cleaner.dedupe.buffer.size is too small for its first batch")
+            reached = reader.end_offset
+            offsets.latest_offset = reached - 1
 
     def _map_slice(self, reader: _Reader, transactions: Transactions) -> int:
         assert self._map is not None
         before = reader.position
-        for batch in reader.next_batches():
-            if not map_batch(self._map, transactions, self._extent.first_dirty_offset, batch):
+        for header, batch in reader.next_batches():
+            if not map_batch(self._map, transactions, self._extent.first_dirty_offset, header, batch):
                 reader.cut_short()
                 break
         return reader.position - before
@@ -216,7 +224,7 @@ class LogCleaning:
 
     def _fill(self, copy: Segment, group: list[Segment], compaction: Compaction) -> Iterator[Slice]:
         for segment in group:
-            reader = _Reader(self._log.disk, segment, 0, self._settings.slice_bytes)
+            reader = self._read(segment)
             try:
                 while not reader.is_done:
                     yield partial(self._copy_slice, reader, copy, compaction)
@@ -228,8 +236,7 @@ class LogCleaning:
         before, size = reader.position, 0
         kept: list[bytes | bytearray | memoryview] = []
         appended: list[AppendedBatch] = []
-        for batch in reader.next_batches():
-            header = read_header(batch)
+        for header, batch in reader.next_batches():
             rest = compaction.compact(header, batch)
             if rest is not batch:
                 self._is_changed = True
@@ -252,9 +259,7 @@ class LogCleaning:
         before = sum(segment.size_bytes for segment in group)
         swap = self._log.replace_segments(group, copy, self._now_ms)
         if swap is None:
-            # Retention was faster, and took the first of them.
-            yield partial(self._discard_slice)
-            return
+            raise CleaningAborted(f"{self._log}: retention took {group[0]}")
         self._copy = None
         self.bytes_before += before
         self.bytes_after += copy.size_bytes
@@ -292,12 +297,17 @@ def _make_durable(copy: Segment) -> int:
 class _Reader:
     """Reads a closed segment through a file of its own: the segment may be taken out of the log meanwhile."""
 
-    __slots__ = ("_file", "_size", "_slice_bytes", "is_cut_short", "position")
+    __slots__ = ("_file", "_next_offset", "_size", "_slice_bytes", "end_offset", "is_cut_short", "position")
 
-    def __init__(self, disk: Disk, segment: Segment, position: int, slice_bytes: int) -> None:
+    def __init__(
+        self, disk: Disk, segment: Segment, position: int, end_offset: int, settings: CleanerSettings
+    ) -> None:
         self._file = disk.open(segment.log_path)
         self._size = segment.size_bytes
-        self._slice_bytes = max(slice_bytes, BATCH_HEADER_BYTES)
+        self._slice_bytes = max(settings.slice_bytes, BATCH_HEADER_BYTES)
+        self._next_offset = segment.base_offset
+        self.end_offset = end_offset
+        """Of the segment."""
         self.position = position
         self.is_cut_short = False
 
@@ -308,30 +318,34 @@ class _Reader:
     def cut_short(self) -> None:
         self.is_cut_short = True
 
-    def next_batches(self) -> Iterator[memoryview]:
+    def next_batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Those of the next slice, at least one; it moves on as they are taken."""
         start = self.position
         data = self._file.pread(min(self._slice_bytes, self._size - start), start)
-        size = self._batch_bytes(data, start)
-        if size > len(data):
+        size = read_header(data).size_bytes
+        if len(data) < size <= self._size - start:
             data = self._file.pread(size, start)
         view = memoryview(data)
-        at = 0
-        while len(view) - at >= BATCH_HEADER_BYTES or start + len(view) == self._size > start + at:
-            size = self._batch_bytes(view[at:], start + at)
-            if at + size > len(view):
-                if not at:
-                    raise CorruptBatch(f"{self._file.path} ends within the batch at byte {start}")
+        while self.position < self._size:
+            at = self.position - start
+            if len(view) - at < BATCH_HEADER_BYTES and start + len(view) < self._size:
                 return
-            at += size
-            self.position = start + at
-            yield view[at - size : at]
+            header = read_header(view, at)
+            end = at + header.size_bytes
+            if end > len(view) and at and start + end <= self._size:
+                return
+            self._check(header, end <= len(view) and crc_is_valid(view, at, header))
+            self.position = start + end
+            yield header, view[at:end]
 
-    def _batch_bytes(self, data: bytes | memoryview, position: int) -> int:
-        size = read_header(data).size_bytes
-        if position + size > self._size:
-            raise CorruptBatch(f"{self._file.path}: the batch at byte {position} reaches beyond the end")
-        return size
+    def _check(self, header: BatchHeader, is_whole: bool) -> None:
+        """Neither the offsets in the head nor its size are covered by the CRC."""
+        if not is_whole:
+            raise CorruptBatch(f"{self._file.path}: the batch at byte {self.position} is damaged")
+        first, last = header.base_offset, header.last_offset
+        if header.last_offset_delta < 0 or first < self._next_offset or last >= self.end_offset:
+            raise CorruptBatch(f"{self._file.path}: offsets {first} to {last} at byte {self.position} are out of order")
+        self._next_offset = last + 1
 
     def close(self) -> None:
         self._file.close()

@@ -211,7 +211,7 @@ class Throttle:
         self._free_ms = 0.0
         """Until then, what was moved so far has used up what may be."""
 
-    def moved(self, count: int, bytes_per_second: float, now_ms: int) -> float:
+    def moved(self, count: int, bytes_per_second: float, now_ms: int) -> int:
         """Gives how many milliseconds to wait before moving more."""
-        self._free_ms = max(self._free_ms, float(now_ms)) + 1000.0 * count / bytes_per_second
-        return self._free_ms - now_ms
+        self._free_ms = max(self._free_ms, float(now_ms)) + 1000.0 * count / max(bytes_per_second, 1.0)
+        return int(self._free_ms) - now_ms

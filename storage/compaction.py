@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, read_header
+from protocol.records.batch import BatchHeader
 from protocol.records.builder import build_batch, build_empty_batch
 from protocol.records.control import ControlType, control_type
 from protocol.records.record import Record, decode_records
@@ -117,9 +117,7 @@ class Compaction:
         self.records_kept = 0
 
     def compact(self, header: BatchHeader, batch: memoryview) -> Bytes | None:
-        """What stays of a batch: `batch` itself, a shorter one, or nothing. `CorruptBatch` if it is damaged."""
-        if not crc_is_valid(batch, 0, header):
-            raise CorruptBatch(f"wrong CRC in the batch at offset {header.base_offset}")
+        """What stays of a batch, which is whole: `batch` itself, a shorter one, or nothing."""
         if not header.is_control:
             is_over = False
             if self._transactions.is_aborted(header):
@@ -193,11 +191,10 @@ def _rebuilt(header: BatchHeader, records: list[Record], delete_horizon_ms: int 
     )
 
 
-def map_batch(offsets: OffsetMap, transactions: Transactions, from_offset: int, batch: memoryview) -> bool:
-    """Note the keys of one batch; False once the map is full. `CorruptBatch` if it is damaged."""
-    header = read_header(batch)
-    if not crc_is_valid(batch, 0, header):
-        raise CorruptBatch(f"wrong CRC in the batch at offset {header.base_offset}")
+def map_batch(
+    offsets: OffsetMap, transactions: Transactions, from_offset: int, header: BatchHeader, batch: memoryview
+) -> bool:
+    """Note the keys of one batch, which is whole; False once the map is full."""
     if header.is_control:
         transactions.is_over(header, decode_records(batch))
     elif not transactions.is_aborted(header):
