@@ -1,7 +1,7 @@
 """All groups of one partition of `__consumer_offsets`, of every kind, and their offsets: one `Machine`.
 
-Takes records and requests to the part that they belong to, and is asked what no part knows alone: which groups there
-are, what kind each is of, and what deletes one. Decides nothing else. A core.
+Takes records to the part that they belong to, and is asked what no part knows alone: which groups there are, what kind
+each is of, and what deletes one. Members and those who commit speak to the parts. A core.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from broker.coordinator.outcome import Now, Outcome, ProducerStamp, Reply
 from broker.groups.classic import ClassicGroups
 from broker.groups.classic_group import ClassicGroup
-from broker.groups.group import Client, Group, GroupContext, GroupType
+from broker.groups.group import Group, GroupContext, GroupType
 from broker.groups.modern import ConsumerGroups
 from broker.groups.offsets import Offsets
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import consumer_group_describe, delete_groups, describe_groups, list_groups
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.group_log import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -72,21 +71,6 @@ class GroupMachine:
     def give_up(self) -> list[Reply]:
         return self.classic.give_up() + self.consumer.give_up()
 
-    # -- requests of members, to the kind that the group is of
-
-    def consumer_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, client: Client, version: int, reply: Reply, now: Now
-    ) -> Outcome:
-        """ConsumerGroupHeartbeat. Raises KafkaError: GROUP_ID_NOT_FOUND for a group of another kind."""
-        if self._kind(request.group_id) not in (None, GroupType.CONSUMER):
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
-        return self.consumer.heartbeat(request, client, version, reply, now)
-
-    def _kind(self, group_id: str) -> GroupType | None:
-        """None: no group that anybody has joined."""
-        group = self.groups.get(group_id)
-        return None if group is None else group.type
-
     # -- administration
 
     def listed(self, request: list_groups.ListGroupsRequest, reply: Reply, now: Now) -> Outcome:
@@ -108,10 +92,10 @@ class GroupMachine:
 
     def describe_consumer(self, group_id: str, reply: Reply, now: Now) -> Outcome:
         """ConsumerGroupDescribe; answers with its `DescribedGroup`."""
-        if self._kind(group_id) is GroupType.CONSUMER:
+        group = self.offsets.group(group_id)
+        if group is not None and group.type is GroupType.CONSUMER:
             described = self.consumer.describe(group_id)
         else:
-            group = self.offsets.group(group_id)
             described = consumer_group_describe.DescribedGroup(
                 group_id=group_id,
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,

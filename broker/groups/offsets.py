@@ -54,6 +54,8 @@ FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
 RECORDS_IN_ONE_GO = 1000
 """How many tombstones clean-ups write as one batch, which has to stay below the size that a batch may have."""
 
+MAX_INT64 = (1 << 63) - 1
+
 EXPIRY_TIMER = "offsets: expiry"
 DELETED_TOPICS_TIMER = "offsets: deleted topics"
 
@@ -117,7 +119,9 @@ class Offsets:
             error = ErrorCode.ILLEGAL_GENERATION
         group = self.group(request.group_id) or _simple_group(request.group_id, generation, error)
         group.check_commit(commit, now)
-        expires_ms = -1 if request.retention_time_ms == -1 else now.wall_ms + request.retention_time_ms
+        expires_ms = -1
+        if request.retention_time_ms != -1:
+            expires_ms = min(now.wall_ms + request.retention_time_ms, MAX_INT64)
         committing = _Committing(group, commit, now.wall_ms, expires_ms)
         response = OffsetCommitResponse()
         for topic in request.topics:
@@ -132,8 +136,10 @@ class Offsets:
 
     def commit_in_transaction(self, request: TxnOffsetCommitRequest, version: int, reply: Reply, now: Now) -> Outcome:
         """TxnOffsetCommit: counts when the producer's transaction commits. Raises KafkaError as `commit` does, but
-        ILLEGAL_GENERATION for whatever is wrong with the generation.
+        ILLEGAL_GENERATION for whatever is wrong with the generation, and INVALID_PRODUCER_ID_MAPPING.
         """
+        if request.producer_id < 0 or request.producer_epoch < 0:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         generation = request.generation_id
         commit = Commit(request.member_id, request.group_instance_id, generation, True, version)
         group = self.group(request.group_id)

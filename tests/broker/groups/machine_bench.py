@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NamedTuple
 
-from broker.coordinator.outcome import Now, Operation, Outcome, ProducerStamp, Reply
+from broker.coordinator.outcome import CoordinatorRecord, Now, Operation, Outcome, ProducerStamp, Reply
 from broker.groups.group import GroupContext, GroupDirectory
 from broker.groups.machine import GroupMachine
 from kraft.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -118,6 +118,10 @@ class Bench:
         for reply, response in outcome.answers:
             reply.answer(response)
         return outcome
+
+    def write(self, key: Message, value: Message | None, version: int = 0) -> None:
+        """A record that some command has written."""
+        self.run(lambda now: Outcome([CoordinatorRecord(key, value, version)]))
 
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
         self.log.append(Marker(producer, committed))

@@ -8,7 +8,7 @@ from broker.coordinator.outcome import ProducerStamp
 from broker.groups import offsets
 from broker.groups.group import GroupType
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.group_log import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from tests.broker.groups.machine_bench import DAY_MS, WALL_MS, Bench
 from tests.broker.groups.offset_words import FakeGroup, commit, everything, fetch, txn_commit
 
@@ -74,6 +74,26 @@ def test_offsets_of_a_group_that_was_left_expire_from_then_on_and_the_group_with
         (OffsetCommitKey(group="g", topic="t", partition=0), None),
         (GroupMetadataKey(group="g"), None),
     ]
+
+
+@pytest.mark.feature("CG-05", "CG-08", "CG-12")
+def test_a_classic_group_that_everybody_left_is_dead_with_its_last_offset() -> None:
+    bench = loaded()
+    left_ms = bench.now.wall_ms + DAY_MS
+    value = GroupMetadataValue(protocol_type="consumer", generation=3, current_state_timestamp=left_ms)
+    bench.write(GroupMetadataKey(group="g"), value, 3)
+    commit(bench, "t", 1)
+    bench.reload()
+    bench.advance(RETENTION_MS + DAY_MS - CHECK_MS)
+    assert everything(bench) == {("t", 0): 1}
+    bench.advance(2 * CHECK_MS)
+    assert bench.machine.groups.get("g") is None
+    bench.reload()
+    assert bench.machine.offsets.group("g") is None
+    # One that never had any is forgotten at the next check.
+    bench.write(GroupMetadataKey(group="g"), value, 3)
+    bench.advance(CHECK_MS)
+    assert bench.machine.groups.get("g") is None
 
 
 @pytest.mark.feature("CG-05")

@@ -83,6 +83,18 @@ def test_metadata_has_a_limit_in_characters() -> None:
 
 
 @pytest.mark.feature("CG-03")
+def test_a_retention_beyond_all_time_lasts_for_ever() -> None:
+    bench = Bench()
+    bench.create_topic("t")
+    assert commit(bench, "t", 1, version=4, retention_ms=(1 << 63) - 1) == ErrorCode.NONE
+    ((_, value),) = bench.written_since(0)
+    assert isinstance(value, OffsetCommitValue)
+    assert value.expire_timestamp == (1 << 63) - 1
+    # Less than nothing is over before it began.
+    assert commit(bench, "t", 1, version=4, retention_ms=-(1 << 63)) == ErrorCode.NONE
+
+
+@pytest.mark.feature("CG-03")
 @pytest.mark.parametrize(
     ("version", "generation", "there", "expected"),
     [
@@ -251,6 +263,14 @@ def test_two_producers_of_one_group() -> None:
     assert fetch(bench, "t", 1, stable=True) == ErrorCode.UNSTABLE_OFFSET_COMMIT
     bench.end_transaction(ProducerStamp(8, 0), True)
     assert everything(bench) == {("t", 0): 5, ("t", 1): 6}
+
+
+@pytest.mark.feature("TX-04")
+def test_a_transaction_needs_a_producer() -> None:
+    bench = Bench()
+    bench.create_topic("t")
+    with raises(ErrorCode.INVALID_PRODUCER_ID_MAPPING):
+        txn_commit(bench, "t", 5, -1)
 
 
 @pytest.mark.feature("TX-04")
