@@ -20,6 +20,7 @@ from runtime.simulated.process import NodeKilled
 from settings.topic import TopicConfig
 from storage.log import PartitionLog
 from tests.storage.rig import NOW_MS, Rig, all_batches, append, batch, producer_batch
+from tests.storage.test_aborted import Facts, marker
 
 CONFIG = TopicConfig(
     segment_bytes=700,
@@ -65,8 +66,11 @@ class Workload:
             self.chance.choice(actions)()
 
     def append(self) -> None:
-        if self.chance.random() < 0.3:
+        kind = self.chance.random()
+        if kind < 0.2:
             data = [producer_batch(7, 0, self.sequence)]
+        elif kind < 0.5:
+            data = [self.of_a_transaction()]
         else:
             data = [
                 batch(self.chance.randint(1, 3), value=bytes(self.chance.randint(0, 60)))
@@ -89,6 +93,15 @@ class Workload:
         if len(self.log.segments) > segments:
             self.undone.clear()
         self.uncertain = []
+
+    def of_a_transaction(self) -> bytes:
+        """Two producers that begin, go on, and now and then end."""
+        facts = Facts.of(self.batches)
+        producer_id = self.chance.choice((8, 9))
+        if producer_id in facts.open and self.chance.random() < 0.5:
+            return marker(producer_id, 0, commit=self.chance.random() < 0.3)
+        sequence = facts.sequences.get(producer_id, -1) + 1
+        return producer_batch(producer_id, 0, sequence, transactional=True)
 
     @property
     def sequence(self) -> int:
@@ -165,6 +178,7 @@ class Workload:
         assert end >= (self.durable_offset if power_cut else last), log.recovery_events
         assert self.retaining or log.log_start_offset <= self.start_offset, "records at the front are lost"
         self.check_producers(log)
+        self.check_transactions(log)
         self.check_inside(log, found)
 
     def check_producers(self, log: PartitionLog) -> None:
@@ -177,6 +191,17 @@ class Workload:
             assert not mine or mine[-1].last_offset < log.log_start_offset
         else:
             assert entry.last_sequence == mine[-1].last_sequence
+
+    def check_transactions(self, log: PartitionLog) -> None:
+        """Which are open, and which were aborted, follows from all batches that ever were in the log."""
+        end = log.log_end_offset
+        facts = Facts.of([data for data in self.batches if read_header(data).last_offset < end])
+        log.set_high_watermark(end)
+        unstable = facts.last_stable_offset(end)
+        assert log.last_stable_offset == max(unstable, log.log_start_offset)
+        entries = [entry[:3] for segment in log.segments for entry in segment.aborted]
+        first = log.segments[0].base_offset
+        assert entries == [each for each in facts.aborted(0, end) if each[2] >= first]
 
     def check_inside(self, log: PartitionLog, found: list[bytes]) -> None:
         """Indexes, epochs and lookups agree with the batches."""
