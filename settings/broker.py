@@ -14,6 +14,10 @@ _LONG_MAX = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1
 _DAY_MS = 24 * 3600 * 1000
 
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""What `replica.selector.class` may name (KIP-392)."""
+
 
 class BrokerSettings(NodeSettings):
     """Every key a broker acts on; topic defaults (`log.…`) are read through `topic_defaults`."""

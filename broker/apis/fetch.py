@@ -1,5 +1,8 @@
 """Fetch (1): consumers read what is committed, followers all there is; both may wait for more.
 
+Consumers may read from any replica (KIP-392), and a leader sends them to one that is nearer if it is configured to;
+followers read from leaders.
+
 A follower's fetch is also its report: the offset it asks for is the end of its log, and may move the high watermark
 (which completes produces) before anything is read. The answer's records are regions of segment files; their bytes go
 from the page cache to the socket without passing through here.
@@ -22,6 +25,7 @@ from broker.fetch_sessions import (
 from broker.purgatory import DelayedOperation
 from broker.replication.partition import FetchKind, Partition, ReadRequest
 from broker.replication.replica import FollowerFetch
+from broker.replication.selection import SELECTORS, ReplicaView, Selector
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
 CONSUMER = -1
 READ_COMMITTED = 1
 UNKNOWN_EPOCH = -1
+RACKS_FROM_VERSION = 11
+"""Older consumers do not know that they could read from followers."""
 _LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 _LEADER_HINTS_FROM_VERSION = 16
 """Older versions carry the leader, but not where it is (KIP-951)."""
@@ -96,11 +102,13 @@ class _Fetch(DelayedOperation):
         "_failed",
         "_fresh",
         "_kind",
+        "_leader_only",
         "_left_open",
         "_max_bytes",
         "_min_bytes",
         "_partitions",
         "_replica_id",
+        "_selector",
         "_urgent",
     )
 
@@ -114,6 +122,10 @@ class _Fetch(DelayedOperation):
         self._context = context
         self._replica_id = replica_id
         self._broker_epoch = broker_epoch
+        self._leader_only = replica_id >= 0 or call.version < RACKS_FROM_VERSION
+        self._selector: Selector | None = None
+        if not self._leader_only and request.rack_id:
+            self._selector = SELECTORS[broker.settings.replica_selector_class]
         if replica_id >= 0:
             self._kind = FetchKind.REPLICA
         elif request.isolation_level == READ_COMMITTED:
@@ -168,6 +180,10 @@ class _Fetch(DelayedOperation):
     def _read_log(
         self, key: TopicKey, partition: Partition, wanted: FetchPartition, left: int, again: bool
     ) -> PartitionData:
+        if self._selector is not None and partition.is_leader:
+            preferred = self._nearer(self._selector, partition, wanted.fetch_offset)
+            if preferred is not None:
+                return self._sent_on(partition, wanted, preferred)
         # The first batch of an answer is sent whole even if it is bigger than was asked for (KIP-74).
         request = ReadRequest(
             self._kind,
@@ -175,6 +191,7 @@ class _Fetch(DelayedOperation):
             min(wanted.partition_max_bytes, left),
             wanted.current_leader_epoch,
             wanted.last_fetched_epoch,
+            leader_only=self._leader_only,
             at_least_one_batch=self._bytes_read == 0 and left > 0,
         )
         if self._replica_id < 0 or again:
@@ -208,6 +225,35 @@ class _Fetch(DelayedOperation):
             # No room was left for it; or a follower that has yet to be asked into the ISR, which each fetch may do.
             self._left_open[key, wanted.partition] = None
         return data
+
+    def _nearer(self, select: Selector, partition: Partition, offset: int) -> int | None:
+        """The follower from which this consumer should rather read."""
+        broker = self._broker
+        nodes = broker.metadata.alive_nodes(self._call.request.listener_name)
+        own_id = broker.settings.node_id
+        views = [
+            ReplicaView(node_id, nodes[node_id].rack, log_end_offset, late_ms)
+            for node_id, log_end_offset, late_ms in partition.replica.in_sync_followers(
+                offset, broker.world.monotonic.now_ms()
+            )
+            if node_id in nodes
+        ]
+        leader = ReplicaView(own_id, broker.settings.broker_rack, partition.log.log_end_offset, 0)
+        return select(self._call.message.rack_id, leader, views)
+
+    def _sent_on(self, partition: Partition, wanted: FetchPartition, preferred: int) -> PartitionData:
+        """No records, but where to get them; told at once."""
+        found = partition.offsets(wanted.current_leader_epoch)
+        self._urgent = True
+        return PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=found.high_watermark,
+            last_stable_offset=found.last_stable_offset,
+            log_start_offset=found.log_start_offset,
+            aborted_transactions=None,
+            preferred_read_replica=preferred,
+            records=b"",
+        )
 
     def _readable(self, partition: Partition) -> int:
         """Up to where this fetcher may read now."""
@@ -264,7 +310,9 @@ class _Fetch(DelayedOperation):
     def _must_hear(self, partition: Partition, wanted: FetchPartition, log_start_offset: int) -> bool:
         """Whether something else than records has to be told at once."""
         replica = partition.replica
-        if not replica.is_leader or wanted.current_leader_epoch not in (UNKNOWN_EPOCH, replica.leader_epoch):
+        if not self._leader_only:
+            self._urgent = self._urgent or replica.replica_error(wanted.current_leader_epoch) is not None
+        elif not replica.is_leader or wanted.current_leader_epoch not in (UNKNOWN_EPOCH, replica.leader_epoch):
             self._urgent = True
         elif self._replica_id >= 0 and partition.log.log_start_offset > log_start_offset >= 0:
             # Somebody may be waiting for the followers to delete, too.

@@ -257,6 +257,13 @@ class Partition:
         diverging_epoch = self._diverging(request)
         return self._read(request) if diverging_epoch is None else self._offsets(None, diverging_epoch)
 
+    def offsets(self, current_leader_epoch: int) -> ReadResult:
+        """As `read` on any replica, without records."""
+        error = self.replica.replica_error(current_leader_epoch)
+        if error is not None:
+            raise KafkaError(error)
+        return self._offsets(None, None)
+
     def follower_read(self, fetch: FollowerFetch, request: ReadRequest) -> ReadResult:
         """A fetch of another replica: a read, and the news of how far that replica has come."""
         error = self.replica.follower_error(fetch.node_id, fetch.broker_epoch, request.current_leader_epoch)

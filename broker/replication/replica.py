@@ -270,6 +270,19 @@ class Replica:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return None
 
+    def in_sync_followers(self, offset: int, now_ms: int) -> list[tuple[int, int, int]]:
+        """Leader only: (node id, log end offset, ms since it had everything) of each follower in the ISR from which
+        `offset` can be read.
+        """
+        role = self.role
+        if not isinstance(role, Leading):
+            return []
+        return [
+            (node_id, progress.log_end_offset, now_ms - progress.last_caught_up_ms)
+            for node_id, progress in role.followers.items()
+            if node_id in role.isr and progress.log_start_offset <= offset <= progress.log_end_offset
+        ]
+
     def low_watermark(self, log_start_offset: int) -> int:
         """The least log start offset of the live replicas; ours is `log_start_offset`. Leader only."""
         if isinstance(self.role, Leading):

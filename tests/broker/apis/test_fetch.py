@@ -64,13 +64,18 @@ async def test_what_cannot_be_fetched(rig: Rig) -> None:
 
 @pytest.mark.feature("RE-14", "RP-04")
 @on_cluster(brokers=3)
-async def test_a_follower_does_not_serve_consumers(rig: Rig) -> None:
+async def test_a_follower_serves_no_followers_and_no_old_consumers(rig: Rig) -> None:
     topic_id = await rig.create("t", replicas=[1, 2, 3])
     await rig.produce("t")
-    refused = await rig.ask(2, fetch_request(topic_id), 17)
+    own_epoch = rig.broker(3).lifecycle.broker_epoch
+    asking = ReplicaState(replica_id=3, replica_epoch=own_epoch)
+    refused = await rig.ask(2, fetch_request(topic_id, replica_state=asking), 17)
     assert only(refused).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert only(refused).current_leader.leader_id == 1
     assert [it.node_id for it in refused.node_endpoints] == [1]
+    for version in range(4, 11):
+        old = only(await rig.ask(2, fetch_request("t"), version))
+        assert old.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, version
     # Nor is somebody served who claims to be a replica, and is none.
     for stranger in (3, 9):
         request = fetch_request(topic_id, replica_state=ReplicaState(replica_id=stranger, replica_epoch=0))
