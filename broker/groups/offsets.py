@@ -7,10 +7,9 @@ Retention is KIP-211, transactions KIP-98 and KIP-447, stable reads KIP-447, top
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, runtime_checkable
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
 from broker.groups.committed import CommittedOffset, CommittedOffsets, commit_record, tombstone
@@ -63,14 +62,6 @@ _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
 """Nobody knows in these states what members will subscribe to."""
 
 
-@runtime_checkable
-class GroupOfOwners(Protocol):
-    """A group that knows since when a member owns each partition, and so may take a commit in an older epoch."""
-
-    def check_commit_of(self, commit: Commit, topic_id: bytes, partition: int) -> None:
-        """May this partition's offset be committed? Asked after `Group.check_commit`; raises what that raises."""
-
-
 @dataclass(slots=True)
 class _Committing:
     """A commit under way."""
@@ -81,6 +72,13 @@ class _Committing:
     """Wall time."""
     expires_ms: int
     records: list[CoordinatorRecord] = field(default_factory=list)
+    check_partition: Callable[[Commit, bytes, int], None] | None = field(init=False)
+    """Of groups that know since when a member owns each partition, and so may take a commit in an older epoch: whether
+    that of one partition (topic id, index) may be committed. Asked after `Group.check_commit`; raises what that raises.
+    """
+
+    def __post_init__(self) -> None:
+        self.check_partition = getattr(self.group, "check_commit_of", None)
 
 
 class Offsets:
@@ -177,8 +175,8 @@ class Offsets:
         if self._is_too_large(asked.committed_metadata):
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         group, index = committing.group, asked.partition_index
-        if isinstance(group, GroupOfOwners):
-            group.check_commit_of(committing.commit, topic_id, index)
+        if committing.check_partition is not None:
+            committing.check_partition(committing.commit, topic_id, index)
         committed = CommittedOffset(
             asked.committed_offset,
             asked.committed_leader_epoch,
@@ -192,7 +190,7 @@ class Offsets:
 
     def _is_too_large(self, metadata: str | None) -> bool:
         """By Java's measure: characters of 16 bits."""
-        if metadata is None:
+        if not metadata:
             return False
         limit = self._context.settings().offset_metadata_max_bytes
         return len(metadata) > limit or len(metadata.encode("utf-16-be", "surrogatepass")) > 2 * limit
