@@ -17,7 +17,7 @@ from broker.apis.describe_producers import describe_producers
 from broker.apis.fetch import fetch
 from broker.apis.find_coordinator import find_coordinator
 from broker.apis.group_admin import delete_groups, describe_groups, list_groups
-from broker.apis.group_offsets import offset_commit, offset_delete, offset_fetch
+from broker.apis.group_offsets import offset_commit, offset_delete, offset_fetch, txn_offset_commit
 from broker.apis.list_offsets import list_offsets, offset_for_leader_epoch
 from broker.apis.log_dirs import describe_log_dirs
 from broker.apis.markers import write_txn_markers
@@ -95,6 +95,7 @@ SERVED_HERE: dict[ApiKey, ServedHere] = {
     ApiKey.ADD_OFFSETS_TO_TXN: add_offsets_to_txn,
     ApiKey.END_TXN: end_txn,
     ApiKey.WRITE_TXN_MARKERS: write_txn_markers,
+    ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit,
     ApiKey.DESCRIBE_ACLS: describe_acls,
     ApiKey.DESCRIBE_CONFIGS: describe_configs,
     ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,

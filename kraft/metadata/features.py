@@ -19,8 +19,8 @@ STREAMS_VERSION = "streams.version"
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     METADATA_VERSION: (7, 30),
     KRAFT_VERSION: (0, 0),
-    TRANSACTION_VERSION: (0, 0),
-    GROUP_VERSION: (0, 0),
+    TRANSACTION_VERSION: (0, 2),
+    GROUP_VERSION: (0, 1),
     ELR_VERSION: (0, 1),
     SHARE_VERSION: (0, 0),
     STREAMS_VERSION: (0, 0),

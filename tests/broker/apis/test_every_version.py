@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from broker.dispatch import SERVED_HERE
 from kraft.metadata.features import SUPPORTED_FEATURES
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.messages import (
@@ -300,7 +299,7 @@ ANYWHERE: dict[ApiKey, Asking] = {
 OF_BROKERS: dict[ApiKey, Asking] = {
     **ANYWHERE,
     **OF_GROUPS,
-    **{key: asking for key, asking in OF_TRANSACTIONS.items() if key in SERVED_HERE},
+    **OF_TRANSACTIONS,
     ApiKey.PRODUCE: produce,
     ApiKey.FETCH: fetch,
     ApiKey.LIST_OFFSETS: offsets,

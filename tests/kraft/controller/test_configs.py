@@ -179,7 +179,7 @@ def test_levels_that_cannot_be(cluster: Any, name: str, level: int, upgrade_type
 
 
 def test_an_upgrade_waits_for_the_last_broker(make_cluster: Any) -> None:
-    cluster = make_cluster(levels={"metadata.version": 23, ELR: 0})
+    cluster = make_cluster(levels={"metadata.version": 23, ELR: 0, "group.version": 0, "transaction.version": 0})
     cluster.start(1)
     old = [Feature(name="metadata.version", min_supported_version=7, max_supported_version=29)]
     cluster.register(2, features=old)

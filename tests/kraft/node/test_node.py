@@ -93,6 +93,8 @@ def test_a_controller_tells_what_it_serves_and_nothing_else(simulate: Any) -> No
         assert {it.name: it.max_version_level for it in versions.finalized_features} == {
             "metadata.version": 30,
             "eligible.leader.replicas.version": 1,
+            "group.version": 1,
+            "transaction.version": 2,
         }
         assert ("eligible.leader.replicas.version", 0, 1) in [
             (it.name, it.min_version, it.max_version) for it in versions.supported_features
