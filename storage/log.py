@@ -34,6 +34,7 @@ from protocol.records.batch import (
     set_base_offset_and_epoch,
     set_log_append_time,
 )
+from protocol.records.control import read_end_txn
 from protocol.records.record import decode_records
 from runtime.world import Disk, File, FileRegion
 from settings.topic import TopicConfig
@@ -412,6 +413,9 @@ class PartitionLog:
                     f"{self}: epoch {header.partition_leader_epoch} of the fetched batch at offset "
                     f"{header.base_offset} is older than {epoch}"
                 )
+            if header.is_control:
+                # Raises if it says nothing that can be followed; later would be too late.
+                read_end_txn(buffer, position)
             epoch = max(epoch, header.partition_leader_epoch)
             next_offset = last_offset + 1
             appended.append(AppendedBatch(position, header.size_bytes, last_offset, header.max_timestamp))

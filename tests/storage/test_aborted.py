@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import read_header
+from protocol.records.batch import CorruptBatch, read_header
+from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch, read_end_txn
-from protocol.records.record import decode_records
+from protocol.records.record import Record, decode_records
 from settings.topic import TopicConfig
 from storage.aborted import ENTRY_BYTES, AbortedIndex, AbortedTransaction
 from storage.indexes import PAGE_BYTES, CorruptIndex
@@ -374,6 +375,26 @@ def test_an_index_of_another_segment_is_refused() -> None:
     index.write_out()
     with pytest.raises(CorruptIndex):
         AbortedIndex(rig.disk, path, 110).load()
+
+
+@pytest.mark.feature("TX-07")
+@pytest.mark.parametrize(("key", "value"), [(b"", b""), (bytes(4), b""), (bytes(4), b"\xff" * 6), (b"\xff" * 4, b"")])
+def test_a_marker_that_says_nothing_is_not_taken_from_a_leader(key: bytes, value: bytes) -> None:
+    log = Rig().open()
+    log.append_as_follower(batch(1), NOW_MS)
+    nonsense = build_batch(
+        [Record(0, NOW_MS, key, value)],
+        base_offset=1,
+        producer_id=5,
+        producer_epoch=0,
+        leader_epoch=0,
+        transactional=True,
+        control=True,
+    )
+    before = log.size_bytes
+    with pytest.raises(CorruptBatch):
+        log.append_as_follower(nonsense, NOW_MS)
+    assert (log.log_end_offset, log.size_bytes) == (1, before)
 
 
 # -- what begins a transaction, and what ends it
