@@ -168,7 +168,9 @@ class PatternSearches:
             topics = frozenset(found.get(pattern, ()))
             resolved[pattern] = ResolvedPattern(topics, search.version, search.began_ms)
             before = group.resolved_patterns.get(pattern)
-            changed = changed or topics != (frozenset() if before is None else before.topics)
+            # A new pattern that finds nothing counts, too: whoever came to it from another one has left topics behind,
+            # which may be somebody else's now. (Kafka lets them lie.)
+            changed = changed or before is None or topics != before.topics
             update.records.append(records.resolved_pattern(group_id, pattern, topics, search.version, search.began_ms))
         self._found(group, group.topics_with_resolved(resolved), changed, update)
         outcome = update.outcome()

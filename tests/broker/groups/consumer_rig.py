@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
-from broker.coordinator.outcome import CoordinatorRecord, Now, Operation, Reply
+from broker.coordinator.outcome import CoordinatorRecord, Now, Operation, Outcome, Reply
 from broker.groups.consumer_group import GROUP_MOVES, ConsumerGroup, GroupState
 from broker.groups.consumer_member import MEMBER_MOVES, STATIC_LEAVE_EPOCH, MemberState
 from broker.groups.group import Client, GroupContext, GroupDirectory
@@ -28,7 +28,7 @@ from protocol.messages.consumer_group_heartbeat import (
 )
 from protocol.messages.metadata_log import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from protocol.records.coordinator import decode_key, decode_versioned, encode_key, encode_versioned, record_types
-from protocol.schema import Message, decode, encode
+from protocol.schema import decode, encode
 from settings.broker import BrokerSettings
 
 TYPES = dict(record_types(group_log))
@@ -234,13 +234,14 @@ class Rig:
     # -- requests
 
     def ask(
-        self, request: Message, version: int, command: Callable[..., Any] | None = None, client_id: str = "client"
+        self, request: Any, version: int, command: Callable[..., Outcome] | None = None, client_id: str = "client"
     ) -> Any:
         """The answer; the code alone where the request was refused."""
         answers: list[Any] = []
         reply = Reply(answers.append, answers.append)
         request = decode(type(request), encode(request, version), version)
-        operation = partial(command or self.core.heartbeat, request, Client(client_id, "/127.0.0.1"), version, reply)
+        command = command or self.core.heartbeat
+        operation = partial(command, request, Client(client_id, "/127.0.0.1"), version, reply)
         self.run(operation, reply)
         (answer,) = answers
         if not isinstance(answer, ErrorCode):
@@ -268,6 +269,7 @@ class Reader:
         self.epoch = 0
         self.owned: dict[bytes, set[int]] = {}
         self.response = ConsumerGroupHeartbeatResponse()
+        self.missed_an_answer = False
 
     @property
     def error(self) -> ErrorCode:
@@ -312,6 +314,16 @@ class Reader:
 
     def _send(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
         fields.setdefault("instance_id", self.fields.get("instance_id"))
+        if self.missed_an_answer:
+            # Clients then tell all that they know.
+            fields = {
+                "rebalance_timeout_ms": REBALANCE_MS,
+                "subscribed_topic_names": self.topics,
+                "topic_partitions": self._reported(),
+                **self.fields,
+                **fields,
+            }
+            self.missed_an_answer = False
         self.response = self.rig.heartbeat(member_id=self.member_id, member_epoch=self.epoch, **fields)
         if self.response.error_code == ErrorCode.NONE:
             self.epoch = self.response.member_epoch

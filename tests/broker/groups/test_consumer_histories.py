@@ -95,13 +95,13 @@ class Histories(RuleBasedStateMachine):
 
     @rule(number=MEMBERS)
     def lose_an_answer(self, number: int) -> None:
-        """The consumer does not hear what it was told: it goes on as before, and asks with all that it knows."""
+        """The consumer does not hear what it was told: it goes on as before, and tells all that it knows."""
         if number not in self.readers:
             return
         reader = self.readers[number]
         epoch, owned = reader.epoch, reader.owned
         reader.beat()
-        reader.epoch, reader.owned = epoch, owned
+        reader.epoch, reader.owned, reader.missed_an_answer = epoch, owned, True
 
     @rule(number=MEMBERS, topics=SUBSCRIPTIONS)
     def subscribe(self, number: int, topics: list[str]) -> None:
