@@ -11,12 +11,13 @@ from broker.apis.acls import describe_acls
 from broker.apis.api_versions import api_versions
 from broker.apis.classic_groups import heartbeat, join_group, leave_group, sync_group
 from broker.apis.configs import describe_configs, incremental_alter_configs, list_config_resources
+from broker.apis.consumer_groups import consumer_group_heartbeat
 from broker.apis.delete_records import delete_records
 from broker.apis.describe_cluster import describe_cluster, describe_topic_partitions
 from broker.apis.describe_producers import describe_producers
 from broker.apis.fetch import fetch
 from broker.apis.find_coordinator import find_coordinator
-from broker.apis.group_admin import delete_groups, describe_groups, list_groups
+from broker.apis.group_admin import consumer_group_describe, delete_groups, describe_groups, list_groups
 from broker.apis.group_offsets import offset_commit, offset_delete, offset_fetch, txn_offset_commit
 from broker.apis.list_offsets import list_offsets, offset_for_leader_epoch
 from broker.apis.log_dirs import describe_log_dirs
@@ -106,6 +107,8 @@ SERVED_HERE: dict[ApiKey, ServedHere] = {
     ApiKey.DESCRIBE_PRODUCERS: describe_producers,
     ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions,
     ApiKey.LIST_TRANSACTIONS: list_transactions,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe,
     ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
 }

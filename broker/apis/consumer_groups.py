@@ -1,0 +1,46 @@
+"""ConsumerGroupHeartbeat (68): members of consumer groups (KIP-848)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.apis.group_calls import run_on_group
+from broker.coordinator.outcome import Reply
+from broker.groups.group import Client
+from kraft.metadata.features import GROUP_VERSION
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from runtime.dispatch import Call
+
+if TYPE_CHECKING:
+    from broker.services import BrokerServices
+
+
+def consumer_group_heartbeat(broker: BrokerServices, call: Call) -> None:
+    request: ConsumerGroupHeartbeatRequest = call.message
+
+    def refuse(code: ErrorCode) -> None:
+        call.answer(ConsumerGroupHeartbeatResponse(error_code=code))
+
+    if not _is_enabled(broker):
+        refuse(ErrorCode.UNSUPPORTED_VERSION)
+        return
+    client = Client(call.request.client_id or "", f"/{call.request.peer_host}")
+    reply = Reply(call.answer, refuse)
+    run_on_group(
+        broker,
+        request.group_id,
+        reply,
+        lambda machine: partial(machine.consumer.heartbeat, request, client, call.version, reply),
+    )
+
+
+def _is_enabled(broker: BrokerServices) -> bool:
+    """Both the cluster and this broker's file say so."""
+    if "consumer" not in broker.settings.group_coordinator_rebalance_protocols:
+        return False
+    return broker.metadata.image.features.level(GROUP_VERSION) >= 1
