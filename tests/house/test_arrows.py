@@ -39,6 +39,10 @@ CORES = [
     "broker/purgatory.py",
     "broker/fetch_sessions.py",
     "broker/metadata_cache.py",
+    "broker/coordinator/outcome.py",
+    "broker/groups",
+    "broker/transactions/transaction.py",
+    "broker/transactions/machine.py",
 ]
 """Files and folders that take time, chance, disk and network from their caller."""
 
