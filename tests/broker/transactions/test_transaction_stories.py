@@ -93,6 +93,14 @@ def test_partitions_that_are_there_already_are_not_written_again() -> None:
     assert again.error is ErrorCode.NONE
 
 
+def test_a_transaction_may_begin_without_partitions() -> None:
+    shell = Shell()
+    producer = shell.init().producer
+    assert shell.add(producer).error is ErrorCode.NONE and shell.state is S.ONGOING
+    assert shell.end(producer, True).error is ErrorCode.NONE
+    assert shell.transaction().state is S.COMPLETE_COMMIT
+
+
 @pytest.mark.feature("TX-03")
 def test_while_a_result_is_told_nothing_else_happens() -> None:
     shell = Shell()
@@ -183,6 +191,32 @@ def test_the_epoch_that_an_end_gave_may_be_asked_for() -> None:
 
 
 @pytest.mark.feature("TX-02")
+def test_an_epoch_that_was_never_written_is_not_promised_to_two() -> None:
+    shell = Shell()
+    first = shell.init().producer
+    shell.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert shell.init(first).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    shell.append_error = None
+    second = shell.init().producer
+    assert second.producer_epoch == 1
+    assert shell.init(first).error is ErrorCode.PRODUCER_FENCED
+    assert shell.add(second, A).error is ErrorCode.NONE
+
+
+@pytest.mark.feature("TX-02", "TX-11")
+def test_a_producer_whose_transaction_timed_out_goes_on_without_a_new_process() -> None:
+    for repair in ("abort", "init"):
+        shell = Shell()
+        producer = shell.init().producer
+        shell.add(producer, A)
+        shell.pass_ms(TIMEOUT_MS + 10_001)
+        assert shell.add(producer, B).error is ErrorCode.PRODUCER_FENCED
+        repaired = shell.end(producer, False) if repair == "abort" else shell.init(producer)
+        assert shell.add(repaired.producer, A).error is ErrorCode.NONE
+        assert shell.end(repaired.producer, True).error is ErrorCode.NONE
+
+
+@pytest.mark.feature("TX-02")
 def test_an_unknown_id_and_epoch_begin_anew() -> None:
     shell = Shell()
     had = ProducerStamp(7, 5)
@@ -265,7 +299,22 @@ def test_an_end_at_the_last_epoch_goes_on_with_a_new_producer_id() -> None:
     assert shell.transaction().previous_producer_id == old.producer_id
     assert shell.end(old, True).producer == afterwards, "the answer was lost"
     assert shell.end(old, False).error is ErrorCode.INVALID_TXN_STATE
+    zombie = old._replace(producer_epoch=3)
+    assert shell.end(zombie, True).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert shell.init(old).producer == afterwards
+
+
+@pytest.mark.feature("TX-02", "TX-06")
+def test_what_an_end_of_version_2_promised_survives_a_level_that_knows_no_version_2() -> None:
+    """The level was lowered while a client still speaks version 2."""
+    shell = Shell(0)
+    shell.markers_hang = True
+    old = with_epoch(shell, EXHAUSTED_EPOCH)
+    shell.add(old, A)
+    afterwards = shell.end(old, True).producer
+    shell.fail_over()
+    shell.take_markers()
+    assert shell.transaction().producer == afterwards == (old.producer_id + 1, 0)
 
 
 @pytest.mark.feature("TX-02")
