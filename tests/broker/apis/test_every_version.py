@@ -51,7 +51,7 @@ from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
-from tests.broker.apis.coordinator_questions import OF_GROUPS, OF_TRANSACTIONS
+from tests.broker.apis.coordinator_questions import OF_CONSUMER_GROUPS, OF_GROUPS, OF_TRANSACTIONS
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, frame_of, on_cluster, produce_request
 
 TOPIC = "events"
@@ -299,6 +299,7 @@ ANYWHERE: dict[ApiKey, Asking] = {
 OF_BROKERS: dict[ApiKey, Asking] = {
     **ANYWHERE,
     **OF_GROUPS,
+    **OF_CONSUMER_GROUPS,
     **OF_TRANSACTIONS,
     ApiKey.PRODUCE: produce,
     ApiKey.FETCH: fetch,
