@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from protocol.errors import KafkaError
-from protocol.records.batch import CorruptBatch
 from storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, filthiest
-from storage.cleaning import Event, Extent, Throttle
+from storage.cleaning import Event, Extent, Phase, Throttle
 from storage.indexes import CorruptIndex
 from storage.log import PartitionLog
 
@@ -91,26 +90,9 @@ class LogCleaner:
             await store.checkpoint(RECOVERY_POINT_CHECKPOINT)
             await self._run(cleaning)
             await self._checkpoint()
-        except CleaningAborted as error:
-            log.info("cleaning of %s was given up: %s", name, error)
+        except (CleaningAborted, CannotClean, CorruptIndex, KafkaError, OSError) as error:
+            self._failed(partition_log, error)
             await self._discard(cleaning)
-            return False
-        except (CannotClean, CorruptBatch, CorruptIndex) as error:
-            log.error("%s is not cleaned any more: %s", name, error)
-            partition_log.cleaning.problem = str(error)
-            await self._discard(cleaning)
-            return False
-        except KafkaError as error:
-            # The disk failed under the log, which has told its directory.
-            log.error("cleaning of %s failed: %s", name, error)
-            return False
-        except OSError as error:
-            await self._discard(cleaning)
-            if error.errno in _NO_SPACE:
-                log.error("no room to clean %s: %s", name, error)
-            elif store.directories.logs.get((partition_log.topic, partition_log.partition)) is partition_log:
-                log.error("cleaning of %s failed: %s", name, error)
-                store.failed(partition_log.topic, partition_log.partition, error)
             return False
         spent_ms = max(1, world.monotonic.now_ms() - started_ms)
         log.info(
@@ -125,6 +107,21 @@ class LogCleaner:
             100 * cleaning.map_utilization,
         )
         return True
+
+    def _failed(self, partition_log: PartitionLog, error: Exception) -> None:
+        name = f"{partition_log.topic}-{partition_log.partition}"
+        gone = partition_log.failure is not None or partition_log.cleaning.phase is Phase.ABORTED
+        if gone or isinstance(error, CleaningAborted):
+            # A slice that was under way may have read anything.
+            log.info("cleaning of %s was given up: %s", name, error)
+        elif not isinstance(error, OSError):
+            log.error("%s is not cleaned any more: %s", name, error)
+            partition_log.cleaning.problem = str(error)
+        elif error.errno in _NO_SPACE:
+            log.error("no room to clean %s: %s", name, error)
+        else:
+            log.error("cleaning of %s failed: %s", name, error)
+            self._broker.store.failed(partition_log.topic, partition_log.partition, error)
 
     async def _run(self, cleaning: LogCleaning) -> None:
         world = self._broker.world

@@ -1,0 +1,229 @@
+"""A log that loses its power, or is killed, at every single disk operation of its cleaning.
+
+What is found afterwards is the log as it was, or as it was going to be, segment by segment: no value is lost, nothing
+comes twice, and a reader of committed records makes the same table of it. Then cleaning goes on as if nothing were.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.records.batch import CorruptBatch, read_header
+from runtime.simulated.process import NodeKilled
+from settings.topic import TopicConfig
+from storage.cleaner import CleanerSettings, LogCleaning, extent_of
+from storage.cleaning import Event
+from storage.log import PartitionLog
+from tests.storage.cleaning_rig import (
+    clean,
+    close_segments,
+    committed,
+    compacted,
+    end_transaction,
+    put,
+    put_in_transaction,
+    records_of,
+    table,
+    values,
+)
+from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches
+
+CONFIG = compacted(segment_bytes=300, file_delete_delay_ms=0)
+
+
+def fill(log: PartitionLog, chance: random.Random) -> None:
+    """Values, tombstones and transactions, all of them ended, in closed segments."""
+    assert log.producers is not None
+    for number in range(9):
+        producer = chance.choice([None, None, 7, 8])
+        pairs = [(chance.choice("abcdef"), chance.choice([None, f"{number}", f"{number}" * 9])) for _ in range(2)]
+        if producer is None:
+            put(log, *pairs)
+        else:
+            known = log.producers.entries.get(producer)
+            put_in_transaction(log, producer, known.last_sequence + 1 if known else 0, *pairs)
+            end_transaction(log, producer, commit=chance.random() < 0.5)
+    close_segments(log)
+
+
+def prepared(seed: int) -> tuple[Rig, PartitionLog]:
+    """A log with a clean part, a dirty part, and old files that wait for their removal."""
+    rig = Rig(seed=seed)
+    log = rig.open(CONFIG)
+    chance = random.Random(seed)
+    fill(log, chance)
+    clean(log)
+    fill(log, chance)
+    put(log, ("active", "1"))
+    log.flush()
+    return rig, log
+
+
+def clean_and_sweep(log: PartitionLog) -> None:
+    clean(log)
+    work = log.deletion_work(NOW_MS)
+    if work is not None:
+        work()
+
+
+def reopened(rig: Rig, recovery_point: int) -> PartitionLog:
+    log = rig.open(CONFIG, recovery_point=recovery_point)
+    log.set_high_watermark(log.log_end_offset)
+    return log
+
+
+def check(
+    rig: Rig, log: PartitionLog, before: Sequence[tuple[int, str, str | None]], expected: dict[bytes, bytes]
+) -> None:
+    assert table(committed(log)) == expected, log.recovery_events
+    left = values(log)
+    assert set(left) <= set(before)
+    assert [offset for offset, _, _ in left] == sorted({offset for offset, _, _ in left})
+    ends = [(read_header(batch).base_offset, read_header(batch).next_offset) for batch in all_batches(log)]
+    assert all(end <= start for (_, end), (start, _) in pairwise(ends))
+    assert ends[-1][1] == log.log_end_offset
+    for start, _ in ends:
+        part = log.read(start, 1, log.log_end_offset)
+        assert part is not None
+        assert read_header(part.file.pread(part.size_bytes, part.position)).base_offset == start
+    assert not [name for name in rig.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+def run(seed: int, crash_at: int | None, power_cut: bool) -> int:
+    """Gives how many disk operations there were, if none of them was the last."""
+    rig, log = prepared(seed)
+    before, expected, end = values(log), table(committed(log)), log.log_end_offset
+    recovery_point = log.recovery_point
+    start = rig.process.changes
+    if crash_at is not None:
+        rig.process.dies_at_change = start + crash_at
+        rig.process.dies_by_power_cut = power_cut
+    try:
+        clean_and_sweep(log)
+    except NodeKilled:
+        rig.start()
+    else:
+        rig.process.dies_at_change = None
+        operations = rig.process.changes - start
+        rig.power_cut() if power_cut else rig.kill()
+        after = reopened(rig, recovery_point)
+        check(rig, after, before, expected)
+        return operations
+    after = reopened(rig, recovery_point)
+    assert after.log_end_offset == end
+    check(rig, after, before, expected)
+    put(after, ("b", "later"))
+    expected[b"b"] = b"later"
+    close_segments(after)
+    clean(after)
+    assert table(committed(after)) == expected
+    assert after.log_end_offset == end + 1
+    return 0
+
+
+@pytest.mark.feature("CR-07", "ST-10")
+@pytest.mark.parametrize(("seed", "power_cut"), [(0, True), (1, False)], ids=["power cut", "kill"])
+def test_a_crash_at_every_operation_of_a_cleaning(seed: int, power_cut: bool) -> None:
+    operations = run(seed, None, power_cut)
+    assert operations > 40
+    for crash_at in range(1, operations + 1):
+        try:
+            run(seed, crash_at, power_cut)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, crash at operation {crash_at} of {operations}: {error}") from error
+
+
+@pytest.mark.feature("CR-07", "ST-10")
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 30), st.integers(1, 150), st.booleans(), st.lists(st.integers(1, 25), max_size=3))
+def test_crash_after_crash(seed: int, crash_at: int, power_cut: bool, again: list[int]) -> None:
+    """What finishes a swap after a crash is interrupted as well."""
+    rig, log = prepared(seed)
+    before, expected, recovery_point = values(log), table(committed(log)), log.recovery_point
+    for last_operation in [rig.process.changes + crash_at, *again]:
+        rig.process.dies_at_change = last_operation
+        rig.process.dies_by_power_cut = power_cut
+        try:
+            if log is not None:
+                clean_and_sweep(log)
+            log = reopened(rig, recovery_point)
+        except NodeKilled:
+            rig.start()
+        else:
+            rig.process.dies_at_change = None
+            rig.power_cut() if power_cut else rig.kill()
+        log = None  # type: ignore[assignment]
+    check(rig, reopened(rig, recovery_point), before, expected)
+
+
+@pytest.mark.feature("CR-09", "ST-10")
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 30), st.integers(0, 30), st.integers(0, 40), st.booleans())
+def test_what_was_cut_while_a_log_is_cleaned_does_not_come_back(
+    seed: int, after: int, cut: int, power_cut: bool
+) -> None:
+    """Not from a copy that was on its way either."""
+    rig, log = prepared(seed)
+    before = values(log)
+    log.cleaning.move(Event.BEGIN)
+    slices = LogCleaning(log, extent_of(log, NOW_MS), CleanerSettings(), NOW_MS).slices()
+    for _, piece in zip(range(after), slices, strict=False):
+        piece()
+    # One more is under way: it was given out, and may run or not.
+    pending = next(slices, None)
+    end = log.truncate_to(cut)
+    if pending is not None and seed % 2:
+        # It may find less than there was.
+        with suppress(CorruptBatch):
+            pending()
+    log.flush()
+    expected = values(log)
+    rig.power_cut() if power_cut else rig.kill()
+    found = reopened(rig, min(log.recovery_point, end))
+    assert values(found) == expected
+    # A cut into a hole that compaction made: the end is where the last batch before it ends.
+    assert found.log_end_offset <= end
+    assert set(expected) <= {value for value in before if value[0] < end}
+
+
+@pytest.mark.feature("CR-07")
+def test_a_full_disk_stops_a_cleaning_and_nothing_else() -> None:
+    rig, log = prepared(1)
+    expected = table(committed(log))
+    rig.store.capacity_bytes = rig.store.used_bytes + 20
+    log.cleaning.move(Event.BEGIN)
+    cleaning = LogCleaning(log, extent_of(log, NOW_MS), CleanerSettings(), NOW_MS)
+    with pytest.raises(OSError, match="space"):
+        for piece in cleaning.slices():
+            piece()
+    cleaning.discard()
+    log.cleaning.finish()
+    assert log.failure is None
+    assert table(committed(log)) == expected
+    rig.store.capacity_bytes = 1 << 40
+    clean_and_sweep(log)
+    assert table(committed(log)) == expected
+    assert len(records_of(log)) < 10
+
+
+@pytest.mark.feature("CR-07")
+def test_files_that_kafka_left_in_the_middle_of_a_swap() -> None:
+    """Its recovery, and ours: with a smaller `.cleaned` beside it a `.swap` is worth nothing, without one it wins."""
+    rig, log = prepared(2)
+    before = values(log)
+    log.close()
+    disk = rig.disk
+    for name, suffix in (("00000000000000000000.log", ".cleaned"), ("00000000000000000000.index", ".swap")):
+        file = disk.open(f"{DIRECTORY}/{name}{suffix}", create=True)
+        file.pwrite(b"unfinished", 0)
+        file.close()
+    again = rig.open(TopicConfig(), clean_shutdown=True)
+    assert values(again) == before
+    assert not [name for name in rig.names() if name.endswith((".cleaned", ".swap"))]
