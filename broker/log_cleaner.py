@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import trio
 
+from broker.log_store import LogStore
 from protocol.errors import KafkaError
+from runtime.world import World
+from settings.broker import BrokerSettings
 from storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, filthiest
 from storage.cleaning import Event, Extent, Phase, Throttle
@@ -31,8 +35,11 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 class LogCleaner:
     """One broker's."""
 
-    def __init__(self, broker: BrokerServices) -> None:
-        self._broker = broker
+    def __init__(self, world: World, store: LogStore, settings: Callable[[], BrokerSettings]) -> None:
+        """`settings` gives them as they hold by then."""
+        self._world = world
+        self._store = store
+        self._settings = settings
         self._throttle = Throttle()
         self._running = 0
         """How many logs are being cleaned now."""
@@ -41,14 +48,14 @@ class LogCleaner:
 
     @property
     def _threads(self) -> int:
-        settings = self._broker.settings
+        settings = self._settings()
         return settings.log_cleaner_threads if settings.log_cleaner_enable else 0
 
     async def run(self) -> None:
         """Until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
-                await trio.sleep(self._broker.settings.log_cleaner_backoff_ms / 1000)
+                await trio.sleep(self._settings().log_cleaner_backoff_ms / 1000)
                 await self._forget_deleted()
                 while self._running < self._threads and (found := self._next()) is not None:
                     self._running += 1
@@ -56,10 +63,9 @@ class LogCleaner:
 
     def _next(self) -> tuple[PartitionLog, Extent] | None:
         """The log to clean next, whose cleaning has begun with this."""
-        store = self._broker.store
-        if store.is_closing:
+        if self._store.is_closing:
             return None
-        found = filthiest(store.directories.logs.values(), self._broker.world.wall_clock.now_ms())
+        found = filthiest(self._store.directories.logs.values(), self._world.wall_clock.now_ms())
         if found is not None:
             found[0].cleaning.move(Event.BEGIN)
         return found
@@ -81,7 +87,7 @@ class LogCleaner:
             partition_log.cleaning.finish()
 
     async def _try_to_clean(self, partition_log: PartitionLog, extent: Extent) -> bool:
-        world, store = self._broker.world, self._broker.store
+        world, store = self._world, self._store
         name = f"{partition_log.topic}-{partition_log.partition}"
         cleaning = LogCleaning(partition_log, extent, self._cleaner_settings(), world.wall_clock.now_ms())
         started_ms = world.monotonic.now_ms()
@@ -121,39 +127,37 @@ class LogCleaner:
             log.error("no room to clean %s: %s", name, error)
         else:
             log.error("cleaning of %s failed: %s", name, error)
-            self._broker.store.failed(partition_log.topic, partition_log.partition, error)
+            self._store.failed(partition_log.topic, partition_log.partition, error)
 
     async def _run(self, cleaning: LogCleaning) -> None:
-        world = self._broker.world
         with closing(cleaning.slices()) as slices:
             for piece in slices:
-                moved = await world.run_blocking(piece)
-                limit = self._broker.settings.log_cleaner_io_max_bytes_per_second
-                wait_ms = self._throttle.moved(moved, limit, world.monotonic.now_ms())
+                moved = await self._world.run_blocking(piece)
+                limit = self._settings().log_cleaner_io_max_bytes_per_second
+                wait_ms = self._throttle.moved(moved, limit, self._world.monotonic.now_ms())
                 if wait_ms > 0:
                     await trio.sleep(wait_ms / 1000)
 
     async def _checkpoint(self) -> None:
-        store = self._broker.store
-        await store.checkpoint(CLEANER_OFFSET_CHECKPOINT)
-        logs = store.directories.logs.items()
+        await self._store.checkpoint(CLEANER_OFFSET_CHECKPOINT)
+        logs = self._store.directories.logs.items()
         self._checkpointed = [key for key, each in logs if each.cleaned_to is not None]
 
     async def _forget_deleted(self) -> None:
         """A log that gets the name of one that is gone must not be taken for clean."""
-        logs = self._broker.store.directories.logs
+        logs = self._store.directories.logs
         if any(key not in logs for key in self._checkpointed):
             await self._checkpoint()
 
     async def _discard(self, cleaning: LogCleaning) -> None:
         try:
-            await self._broker.world.run_blocking(cleaning.discard)
+            await self._world.run_blocking(cleaning.discard)
         except OSError as error:
             # A start after it removes what is left.
             log.warning("cannot remove a copy that is not needed any more: %s", error)
 
     def _cleaner_settings(self) -> CleanerSettings:
-        settings = self._broker.settings
+        settings = self._settings()
         threads = max(settings.log_cleaner_threads, 1)
         return CleanerSettings(
             dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size // threads,
@@ -165,4 +169,4 @@ class LogCleaner:
 
 async def run_log_cleaner(broker: BrokerServices) -> None:
     """Run until cancelled."""
-    await LogCleaner(broker).run()
+    await LogCleaner(broker.world, broker.store, lambda: broker.settings).run()

@@ -1,0 +1,242 @@
+"""The cleaner of a broker, over logs in a simulated world."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+import trio
+
+from broker.log_cleaner import LogCleaner
+from broker.log_store import LogStore
+from protocol.primitives import uuid_to_string
+from runtime.simulated import make_world, run_simulation
+from runtime.world import World
+from settings.broker import BrokerSettings, load_broker_settings
+from settings.topic import TopicConfig
+from storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, read_offsets
+from storage.cleaning import Phase
+from storage.directories import LogDirectories
+from storage.log import PartitionLog
+from storage.opening import NewLog
+from tests.storage.cleaning_rig import close_segments, compacted, keyed, put, records_of, values
+from tests.storage.rig import append
+
+CONFIG = compacted(segment_bytes=1000, min_cleanable_dirty_ratio=0.5)
+NODE = "process.roles=broker\nnode.id=1\ncontroller.quorum.voters=100@localhost:9093\n"
+
+
+def settings_of(**changes: str) -> BrokerSettings:
+    overrides = {name.replace("_", "."): text for name, text in changes.items()}
+    listeners = "listeners=PLAINTEXT://localhost:9092\ncontroller.listener.names=CONTROLLER\n"
+    return load_broker_settings(NODE + listeners, "test", overrides)[0]
+
+
+@dataclass
+class Bench:
+    """A cleaner with logs to clean."""
+
+    world: World
+    store: LogStore
+    settings: BrokerSettings = field(default_factory=settings_of)
+
+    def log(self, topic: str, count: int, config: TopicConfig = CONFIG, keys: int = 3) -> PartitionLog:
+        """`count` records of few keys, in closed segments."""
+        now_ms = self.world.wall_clock.now_ms()
+        log = self.store.directories.make(NewLog(topic, 0, topic.encode().ljust(16, b"\0"), config), now_ms)
+        assert log is not None
+        for number in range(count):
+            put(log, (f"k{number % keys}", f"value {number}"))
+        close_segments(log)
+        return log
+
+    def checkpoint(self, name: str) -> dict[tuple[str, int], int]:
+        return read_offsets(self.world.disk, f"/data/{name}")
+
+    def change(self, **changes: str) -> None:
+        self.settings = settings_of(**changes)
+
+
+def play(story: Callable[[Bench], Awaitable[None]], seed: int = 1) -> None:
+    """The story, while the cleaner runs."""
+
+    async def simulated(universe: object) -> None:
+        world = make_world("node", universe)  # type: ignore[arg-type]
+        directories = LogDirectories.open(world.disk, ["/data"], 1, world.chance, uuid_to_string(bytes(16)))
+        directories.load(lambda topic: CONFIG, 0)
+        bench = Bench(world, LogStore(directories, world))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(LogCleaner(world, bench.store, lambda: bench.settings).run)
+            await story(bench)
+            nursery.cancel_scope.cancel()
+
+    run_simulation(seed, simulated)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(3600):
+        while not condition():
+            await trio.sleep(0.01)
+
+
+@pytest.mark.feature("CR-02", "CR-03")
+def test_only_compacted_topics_are_compacted_and_what_was_done_is_noted() -> None:
+    async def story(bench: Bench) -> None:
+        compact, plain = bench.log("compact", 50), bench.log("plain", 50, TopicConfig(segment_bytes=1000))
+        await trio.sleep(14.9)
+        assert compact.cleaned_to is None, "log.cleaner.backoff.ms"
+        await until(lambda: compact.cleaning.phase is Phase.IDLE and compact.cleaned_to == 50)
+        assert values(compact) == [(number, f"k{number % 3}", f"value {number}") for number in (47, 48, 49)]
+        assert len(records_of(plain)) == 50
+        await trio.sleep(0.1)
+        assert bench.checkpoint(CLEANER_OFFSET_CHECKPOINT) == {("compact", 0): 50}
+        assert bench.checkpoint(RECOVERY_POINT_CHECKPOINT)["compact", 0] == 50
+
+    play(story)
+
+
+@pytest.mark.feature("CR-04")
+def test_a_restart_knows_what_is_clean() -> None:
+    async def story(bench: Bench) -> None:
+        log = bench.log("compact", 50)
+        await until(lambda: log.cleaned_to == 50)
+        await trio.sleep(1)
+        bench.store.directories.close(1)
+        again = LogDirectories.open(bench.world.disk, ["/data"], 1, bench.world.chance)
+        again.load(lambda topic: CONFIG, 0)
+        assert again.logs["compact", 0].cleaned_to == 50
+        bench.store.directories = again
+
+    play(story)
+
+
+@pytest.mark.feature("CR-05")
+def test_every_log_has_its_turn_the_dirtiest_first() -> None:
+    async def story(bench: Bench) -> None:
+        logs = [bench.log(f"topic{number}", 30) for number in range(5)]
+        await until(lambda: all(log.cleaned_to == 30 for log in logs))
+        for number, log in enumerate(logs):
+            for each in range(4 + 20 * number):
+                put(log, (f"k{each}", "x"))
+            close_segments(log)
+        order: list[int] = []
+        with trio.fail_after(3600):
+            while len(order) < 5:
+                order += [n for n, log in enumerate(logs) if (log.cleaned_to or 0) > 30 and n not in order]
+                await trio.sleep(0.001)
+        assert order == [4, 3, 2, 1, 0]
+
+    play(story)
+
+
+@pytest.mark.feature("CR-06")
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_as_many_logs_at_a_time_as_there_are_threads(threads: int) -> None:
+    async def story(bench: Bench) -> None:
+        bench.change(log_cleaner_threads=str(threads), log_cleaner_io_buffer_size="1000")
+        logs = [bench.log(f"topic{number}", 60) for number in range(6)]
+        most = 0
+        while any(log.cleaned_to != 60 for log in logs):
+            most = max(most, sum(log.cleaning.phase is Phase.CLEANING for log in logs))
+            await trio.sleep(0.001)
+        assert most == threads
+
+    play(story)
+
+
+@pytest.mark.feature("CR-07")
+def test_the_throttle_makes_it_last() -> None:
+    async def story(bench: Bench) -> None:
+        bench.change(log_cleaner_io_max_bytes_per_second="1000", log_cleaner_io_buffer_size="400")
+        log = bench.log("compact", 100)
+        size = log.size_bytes
+        await until(lambda: log.cleaning.phase is Phase.CLEANING)
+        began = bench.world.monotonic.now_ms()
+        await until(lambda: log.cleaned_to == 100)
+        spent_seconds = (bench.world.monotonic.now_ms() - began) / 1000
+        assert spent_seconds >= 2 * size / 1000, "every byte is read for the map and for the copy"
+        assert spent_seconds < 4 * size / 1000
+
+    play(story)
+
+
+def test_a_cleaner_that_is_off_does_nothing() -> None:
+    async def story(bench: Bench) -> None:
+        bench.change(log_cleaner_enable="false")
+        log = bench.log("compact", 50)
+        await trio.sleep(100)
+        assert log.cleaned_to is None
+        bench.change(log_cleaner_threads="0")
+        await trio.sleep(100)
+        assert log.cleaned_to is None
+        bench.change()
+        await until(lambda: log.cleaned_to == 50)
+
+    play(story)
+
+
+@pytest.mark.feature("CR-09")
+@pytest.mark.parametrize("what", ["truncated", "deleted", "not compacted", "disk lost"])
+def test_a_log_that_changes_is_given_up_and_the_others_go_on(what: str) -> None:
+    for seed in range(8):
+        moment = 0.004 * seed
+
+        async def story(bench: Bench, moment: float = moment) -> None:
+            bench.change(log_cleaner_io_buffer_size="1000")
+            log, other = bench.log("compact", 60), bench.log("other", 20)
+            await until(lambda: log.cleaning.phase is Phase.CLEANING)
+            await trio.sleep(moment)
+            if what == "truncated":
+                log.truncate_to(10)
+            elif what == "deleted":
+                bench.store.directories.delete("compact", 0, 0)
+            elif what == "not compacted":
+                log.config = TopicConfig()
+            else:
+                bench.store.failed("compact", 0, OSError("gone"))
+            await until(lambda: log.cleaning.phase is Phase.IDLE)
+            if what == "disk lost":
+                return
+            await until(lambda: other.cleaned_to == 20)
+            assert log.failure is None
+            assert bench.store.directories.online
+            if what == "truncated":
+                for number in range(20):
+                    append(log, keyed(("a", str(number))))
+                log.set_high_watermark(log.log_end_offset)
+                end = log.log_end_offset
+                close_segments(log)
+                await until(lambda: log.cleaned_to == end)
+                assert values(log)[-1][1:] == ("a", "19")
+
+        play(story, seed)
+
+
+@pytest.mark.feature("CR-06")
+def test_a_damaged_log_is_left_alone_from_then_on() -> None:
+    async def story(bench: Bench) -> None:
+        log, other = bench.log("compact", 60), bench.log("other", 20)
+        file = bench.world.disk.open(log.segments[1].log_path)
+        file.pwrite(b"damage", 80)
+        await until(lambda: other.cleaned_to == 20 and log.cleaning.phase is Phase.IDLE)
+        assert log.cleaning.problem is not None
+        assert log.cleaned_to is None
+        assert log.failure is None
+        await trio.sleep(100)
+        assert log.cleaned_to is None
+
+    play(story)
+
+
+@pytest.mark.feature("CR-04")
+def test_a_log_that_takes_the_name_of_a_deleted_one_is_not_taken_for_clean() -> None:
+    async def story(bench: Bench) -> None:
+        log, other = bench.log("compact", 60), bench.log("other", 20)
+        await until(lambda: log.cleaned_to == 60 and other.cleaned_to == 20)
+        await trio.sleep(1)
+        bench.store.directories.delete("compact", 0, 0)
+        await trio.sleep(20)
+        assert bench.checkpoint(CLEANER_OFFSET_CHECKPOINT) == {("other", 0): 20}
+
+    play(story)
