@@ -12,6 +12,7 @@ from broker.coordinator.outcome import Now, Outcome, ProducerStamp, Reply
 from broker.groups.classic import ClassicGroups
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.group import Group, GroupContext, GroupType
+from broker.groups.migration import GroupMigration
 from broker.groups.modern import ConsumerGroups
 from broker.groups.offsets import Offsets
 from kraft.metadata.delta import MetadataDelta
@@ -42,6 +43,7 @@ class GroupMachine:
         self.offsets = Offsets(context)
         self.classic = ClassicGroups(context)
         self.consumer = ConsumerGroups(context)
+        self.migration = GroupMigration(context, self.classic, self.consumer)
 
     # -- the machine
 

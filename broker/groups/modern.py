@@ -72,6 +72,9 @@ class Migration(Protocol):
     def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update) -> bool:
         """True: without those who leave the group is a classic one; `update` has what writes it."""
 
+    def forget_timers(self, group_id: str, member_id: str) -> None:
+        """The member is gone, or of another kind."""
+
 
 @dataclass(frozen=True, slots=True)
 class Joined:
@@ -115,7 +118,8 @@ class ConsumerGroups:
                 response = self._join_or_stay(request, client, update)
         except KafkaError as error:
             response = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-            return Outcome(answers=[(reply, response)])
+            # Others may have been told already that they have to join again.
+            return Outcome(answers=[*update.answers, (reply, response)])
         update.answers.append((reply, response))
         return update.outcome()
 
@@ -194,6 +198,10 @@ class ConsumerGroups:
         return response
 
     # -- who it is
+
+    def metadata_hash(self, topics: Iterable[str]) -> int:
+        """Of these topics as they are now."""
+        return self._hashes.of_group(topics, self._context.image())
 
     def find(self, group_id: str) -> ConsumerGroup | None:
         """None if there is no such group, or it is of another kind."""
@@ -303,8 +311,7 @@ class ConsumerGroups:
         INVALID_REGULAR_EXPRESSION, FENCED_MEMBER_EPOCH.
         """
         joined, epoch = self.update_subscription(group, before, after, update)
-        target = self._target(group, epoch, joined, update)
-        return self.reconcile(group, joined, target, reported, update)
+        return self.reconcile(group, joined, self.target(group, epoch, joined, update), reported, update)
 
     def update_subscription(
         self, group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember, update: Update
@@ -327,7 +334,7 @@ class ConsumerGroups:
 
     def _update_epoch(self, group: ConsumerGroup, needed: bool, topics: Iterable[str], update: Update) -> int:
         """The group's epoch: a new one if it is needed or the topics are not what they were."""
-        metadata_hash = self._hashes.of_group(topics, self._context.image())
+        metadata_hash = self.metadata_hash(topics)
         epoch = group.epoch
         if needed or metadata_hash != group.metadata_hash:
             epoch += 1
@@ -335,12 +342,12 @@ class ConsumerGroups:
         group.refresh_deadline = RefreshDeadline(update.now.monotonic_ms + _REFRESH_INTERVAL_MS, epoch)
         return epoch
 
-    def _target(self, group: ConsumerGroup, epoch: int, joined: Joined, update: Update) -> TargetAssignment:
+    def target(self, group: ConsumerGroup, epoch: int, joined: Joined, update: Update) -> TargetAssignment:
         """The target assignment for this member: a new one if the group has a new epoch, but not too often. Who joins
         or leaves within that time counts with the next one.
         """
         member = joined.after
-        if group.assignment_epoch >= epoch or not self._may_assign(group, update.now):
+        if group.assignment_epoch >= epoch or not self.may_assign(group, update.now):
             return TargetAssignment(group.assignment_epoch, group.target_of(member))
         names = self._assignor_names()
         preferred = group.preferred_assignor(joined.before, member)
@@ -349,7 +356,8 @@ class ConsumerGroups:
         update.records += target_records(group, targets, epoch, update.now.wall_ms)
         return TargetAssignment(epoch, targets[member.member_id])
 
-    def _may_assign(self, group: ConsumerGroup, now: Now) -> bool:
+    def may_assign(self, group: ConsumerGroup, now: Now) -> bool:
+        """Whether it is long enough since the last target assignment."""
         interval_ms = consumer_assignment_interval_ms(self._context, group.group_id)
         # A clock that was set back must not keep a group without an assignment for long.
         return group.assignment_timestamp_ms == 0 or not 0 <= now.wall_ms - group.assignment_timestamp_ms < interval_ms
@@ -419,7 +427,7 @@ class ConsumerGroups:
             update.records += records.member_tombstones(group.group_id, member.member_id)
         forgotten = self._patterns.forget(group, leaving, update)
         topics = group.topics_without(leaving, forgotten)
-        metadata_hash = self._hashes.of_group(topics, self._context.image())
+        metadata_hash = self.metadata_hash(topics)
         update.records.append(records.group_epoch(group.group_id, group.epoch + 1, metadata_hash))
 
     # -- timers
@@ -460,7 +468,7 @@ class ConsumerGroups:
 
     def _patterns_found(self, group: ConsumerGroup, topics: Iterable[str], changed: bool, update: Update) -> None:
         """What the group's patterns find has been searched for and written; `topics` is what it subscribes to now."""
-        metadata_hash = self._hashes.of_group(topics, self._context.image())
+        metadata_hash = self.metadata_hash(topics)
         if changed or metadata_hash != group.metadata_hash:
             epoch = group.epoch + 1
             update.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
@@ -492,13 +500,16 @@ class ConsumerGroups:
         members = len(group.members)
         group.replay(key, value)
         if len(group.members) < members:
-            self._forget_timers(group_id, key.member_id)  # type: ignore[attr-defined]  # only these remove members
+            self.forget_timers(group_id, key.member_id)  # type: ignore[attr-defined]  # only these remove members
         if value is None and isinstance(key, ConsumerGroupMetadataKey):
             self._context.groups.remove(group_id)
 
-    def _forget_timers(self, group_id: str, member_id: str) -> None:
+    def forget_timers(self, group_id: str, member_id: str) -> None:
+        """Nobody waits for this member any more."""
         self._context.timers.cancel(session_timer(group_id, member_id))
         self._context.timers.cancel(rebalance_timer(group_id, member_id))
+        if self.migration is not None:
+            self.migration.forget_timers(group_id, member_id)
 
     def loaded(self, now: Now) -> Outcome:
         """All of the log has been replayed: sessions begin anew."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
+from protocol.errors import KafkaError
 from protocol.schema import Message
 
 
@@ -15,6 +17,21 @@ class Update:
     now: Now
     records: list[CoordinatorRecord] = field(default_factory=list)
     answers: list[tuple[Reply, Message]] = field(default_factory=list)
+    undo: Callable[[], None] | None = None
+    """Set: the group is one of another kind already, and the records are for those who load it. To be called if they
+    cannot be written.
+    """
 
     def outcome(self) -> Outcome:
-        return Outcome(self.records, list(self.answers))
+        outcome = Outcome(self.records, list(self.answers))
+        if self.undo is not None:
+            outcome.replay = False
+            outcome.failed = self._failed
+        return outcome
+
+    def _failed(self, error: KafkaError) -> Outcome:
+        assert self.undo is not None
+        self.undo()
+        for reply, _ in self.answers:
+            reply.refuse(error.code)
+        return Outcome()

@@ -1,0 +1,54 @@
+"""What consumers of a classic group put into its opaque bytes: an int16 version, then a message. A core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from protocol.errors import MalformedMessage
+from protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+)
+from protocol.records.coordinator import read_int16
+from protocol.schema import Message, decode_prefix, encode_chunks
+
+NEWEST_VERSION = 3
+
+M = TypeVar("M", bound=Message)
+
+
+def read_version(data: bytes) -> int:
+    """The newest version that both know. Raises MalformedMessage."""
+    version = read_int16(data)
+    if version < 0:
+        raise MalformedMessage(f"a consumer's version cannot be {version}")
+    return min(version, NEWEST_VERSION)
+
+
+def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
+    """Raises MalformedMessage."""
+    return _read(ConsumerProtocolSubscription, data)
+
+
+def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
+    """Raises MalformedMessage."""
+    return _read(ConsumerProtocolAssignment, data)
+
+
+def _read(kind: type[M], data: bytes) -> M:
+    # What a newer version has appended is passed over.
+    message, _ = decode_prefix(kind, data, 2, read_version(data))
+    return message
+
+
+def write_assignment(partitions: Mapping[str, Sequence[int]], version: int) -> bytes:
+    """Partitions by name of topic."""
+    message = ConsumerProtocolAssignment(
+        assigned_partitions=[
+            ConsumerProtocolAssignmentTopicPartition(topic=name, partitions=list(numbers))
+            for name, numbers in partitions.items()
+        ]
+    )
+    return b"".join(encode_chunks(message, version, version.to_bytes(2, "big")))

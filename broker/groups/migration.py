@@ -1,0 +1,467 @@
+"""From classic groups to consumer groups and back, while they work (KIP-848). A core.
+
+The only file that knows both kinds. A classic group of consumers becomes a consumer group when the first member comes
+that speaks the consumer protocol; everybody keeps what it has. From then on it serves members of both protocols: who
+speaks the classic one joins, syncs and sends heartbeats as before, but its generation is its member epoch, its
+assignment is made here, and it waits for nobody. When the last one that speaks the consumer protocol has left, the
+group is a classic one again. What is allowed group.consumer.migration.policy says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import partial
+
+from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
+from broker.groups import consumer_records as records
+from broker.groups.classic import ClassicGroups
+from broker.groups.classic_group import ClassicGroup
+from broker.groups.classic_member import ClassicMember, MemberProtocol
+from broker.groups.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
+from broker.groups.consumer_member import ConsumerMember, MemberState, Partitions, partitions_of
+from broker.groups.embedded_protocol import read_assignment, read_subscription, read_version, write_assignment
+from broker.groups.group import Client, Group, GroupContext
+from broker.groups.modern import ConsumerGroups
+from broker.groups.target_assignment import TargetAssignment
+from broker.groups.update import Update
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscriptionTopicPartition,
+)
+from protocol.messages.group_log import ClassicMemberMetadata, ClassicProtocol
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+log = logging.getLogger(__name__)
+
+FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
+FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
+"""Of JoinGroup."""
+FIRST_VERSION_WITH_MANY = 3
+"""Of LeaveGroup."""
+
+RETRY_MS = 500
+"""After which a member is fenced again whose leaving could not be written."""
+
+
+def join_timer(group_id: str, member_id: str) -> Hashable:
+    """It was told to join again."""
+    return ("consumer-join", group_id, member_id)
+
+
+def sync_timer(group_id: str, member_id: str) -> Hashable:
+    """It has joined, and has to sync."""
+    return ("consumer-sync", group_id, member_id)
+
+
+class GroupMigration:
+    """See `broker.groups.modern.Migration` and `broker.groups.classic.OtherKind`: each kind asks this for the other."""
+
+    def __init__(self, context: GroupContext, classic: ClassicGroups, consumer: ConsumerGroups) -> None:
+        self._context = context
+        self._classic = classic
+        self._consumer = consumer
+        classic.other_kind = self
+        consumer.migration = self
+
+    def _policy(self) -> str:
+        return self._context.settings().group_consumer_migration_policy.lower()
+
+    # -- classic to consumer
+
+    def upgrade(self, group: Group, update: Update) -> ConsumerGroup:
+        """A consumer group with the members of a classic one. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        assert isinstance(group, ClassicGroup)
+        self._check_upgrade(group)
+        try:
+            members = [self._upgraded(group, member) for member in group.members.values()]
+        except MalformedMessage as error:
+            raise _cannot_upgrade(group, f"the embedded consumer protocol is malformed: {error}") from None
+        _check_disjoint(group, members)
+        update.answers += self._classic.interrupt(group)
+        update.records += group.tombstones()
+        written = self._records(group, members)
+        update.records += written
+        upgraded = ConsumerGroup(group.group_id)
+        for record in written:
+            upgraded.replay(record.key, record.value)
+        for member in members:
+            self._consumer.heard(group.group_id, member.member_id, member.session_timeout_ms, update.now)
+        log.info("group %s becomes a consumer group with %d classic members", group.group_id, len(members))
+        return upgraded
+
+    def _check_upgrade(self, group: ClassicGroup) -> None:
+        if self._policy() not in ("upgrade", "bidirectional"):
+            raise _cannot_upgrade(group, "online upgrade is disabled")
+        if not group.is_of_consumers:
+            raise _cannot_upgrade(group, "the group does not use the consumer embedded protocol")
+        if len(group.members) > self._context.settings().group_consumer_max_size:
+            raise _cannot_upgrade(group, "the group size exceeds the consumer group maximum size")
+
+    def _upgraded(self, group: ClassicGroup, member: ClassicMember) -> ConsumerMember:
+        """Raises MalformedMessage; KafkaError GROUP_ID_NOT_FOUND."""
+        assigned: Partitions = {}
+        if member.assignment:
+            assignment = read_assignment(member.assignment)
+            if assignment.user_data:
+                raise _cannot_upgrade(group, "an unsupported custom assignor is in use, whose user data would be lost")
+            assigned = self._by_id(assignment.assigned_partitions)
+        # Before its first generation a group has no protocol; then every member's own first choice tells.
+        protocol = group.protocol_name or member.protocols[0].name
+        subscription = read_subscription(member.metadata(protocol))
+        return ConsumerMember(
+            member.member_id,
+            epoch=group.generation,
+            previous_epoch=group.generation,
+            instance_id=member.group_instance_id,
+            rack_id=subscription.rack_id,
+            client_id=member.client.client_id,
+            client_host=member.client.host,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            topic_names=frozenset(subscription.topics),
+            assigned={topic_id: dict.fromkeys(sorted(owned), group.generation) for topic_id, owned in assigned.items()},
+            classic=_classic_metadata(member.session_timeout_ms, member.protocols),
+        )
+
+    def _records(self, group: ClassicGroup, members: list[ConsumerMember]) -> list[CoordinatorRecord]:
+        group_id = group.group_id
+        topics = sorted({name for member in members for name in member.topic_names})
+        return [
+            *(records.member_metadata(group_id, member) for member in members),
+            records.group_epoch(group_id, group.generation, self._consumer.metadata_hash(topics)),
+            *(records.target_assignment(group_id, each.member_id, partitions_of(each.assigned)) for each in members),
+            records.target_assignment_epoch(group_id, group.generation, 0),
+            *(records.current_assignment(group_id, member) for member in members),
+        ]
+
+    # -- consumer to classic
+
+    def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update) -> bool:
+        """True: those who stay make up a classic group, which rebalances; `update` has what writes it."""
+        gone = {member.member_id for member in leaving}
+        staying = [member for member in group.members.values() if member.member_id not in gone]
+        if not staying or not all(member.is_classic for member in staying) or not self._may_downgrade(len(staying)):
+            return False
+        self._become_classic(group, staying, group.tombstones(), update)
+        classic = self._classic.find(group.group_id)
+        assert classic is not None
+        self._rebalance(classic, f"{', '.join(sorted(gone))} left, who spoke the consumer protocol", update)
+        return True
+
+    def _may_downgrade(self, size: int) -> bool:
+        allowed = self._policy() in ("downgrade", "bidirectional")
+        return allowed and size <= self._context.settings().group_max_size
+
+    def _become_classic(
+        self, group: ConsumerGroup, members: list[ConsumerMember], tombstones: list[CoordinatorRecord], update: Update
+    ) -> None:
+        """The group is classic at once, because who is in it knows more than the log will say; undone if that cannot
+        be written.
+        """
+        downgraded = [self._downgraded(group, member) for member in members]
+        classic = ClassicGroup.from_parts(group.group_id, CONSUMER_PROTOCOL_TYPE, group.epoch, downgraded, update.now)
+        update.records += tombstones
+        update.records.append(classic.record())
+        for member_id in group.members:
+            self._consumer.forget_timers(group.group_id, member_id)
+        self._classic.adopt(classic, update.now)
+        update.undo = partial(self._undo_downgrade, group, classic, update.now)
+        log.info("group %s becomes a classic group of %d members", group.group_id, len(downgraded))
+
+    def _rebalance(self, classic: ClassicGroup, reason: str, update: Update) -> None:
+        outcome = Outcome(replay=False)
+        self._classic.rebalances.prepare(classic, reason, outcome, update.now)
+        assert not outcome.records and not outcome.answers, "nobody waits yet, and nothing is agreed"
+
+    def _undo_downgrade(self, group: ConsumerGroup, classic: ClassicGroup, now: Now) -> None:
+        self._classic.rebalances.cancel_timers(classic)
+        classic.waiting()
+        classic.die()
+        self._context.groups.put(group)
+        for member in group.members.values():
+            self._consumer.heard(
+                group.group_id, member.member_id, member.session_timeout_ms if member.is_classic else RETRY_MS, now
+            )
+
+    def _downgraded(self, group: ConsumerGroup, member: ConsumerMember) -> ClassicMember:
+        assert member.classic is not None
+        protocols = tuple(MemberProtocol(each.name, each.metadata) for each in member.classic.supported_protocols)
+        return ClassicMember(
+            member.member_id,
+            member.instance_id,
+            Client(member.client_id, member.client_host),
+            member.rebalance_timeout_ms,
+            member.session_timeout_ms,
+            protocols,
+            self._assignment(group.target_of(member), protocols[0].metadata),
+        )
+
+    def _assignment(self, partitions: Partitions, metadata: bytes) -> bytes:
+        """As the member's version has it."""
+        topics = self._context.image().topics.by_id
+        by_name = {
+            topics[topic_id].name: sorted(numbers) for topic_id, numbers in partitions.items() if topic_id in topics
+        }
+        return write_assignment(by_name, read_version(metadata))
+
+    # -- JoinGroup of a consumer group
+
+    def join(self, request: JoinGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
+        """Raises KafkaError: INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID,
+        FENCED_INSTANCE_ID.
+        """
+        group = self._consumer.group(request.group_id)
+        if self._policy() == "disabled":
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        member_id = request.member_id or self._consumer.new_member_id()
+        self._consumer.check_room(group, member_id)
+        names = [protocol.name for protocol in request.protocols]
+        if not group.supports_classic_protocols(request.protocol_type, names):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if (
+            not request.member_id
+            and request.group_instance_id is None
+            and version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
+        ):
+            response = JoinGroupResponse(member_id=member_id, error_code=ErrorCode.MEMBER_ID_REQUIRED)
+            return Outcome(answers=[(reply, response)])
+        try:
+            subscription = read_subscription(request.protocols[0].metadata)
+        except MalformedMessage:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL) from None
+        update = Update(now)
+        static = group.static_member(request.group_instance_id)
+        before = self._joining(group, static, request, member_id, update)
+        rebalance_timeout_ms = request.session_timeout_ms
+        if version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT:
+            rebalance_timeout_ms = max(request.rebalance_timeout_ms, 0)
+        protocols = (MemberProtocol(each.name, each.metadata) for each in request.protocols)
+        after = before.changed(
+            instance_id=before.instance_id if request.group_instance_id is None else request.group_instance_id,
+            rack_id=before.rack_id if subscription.rack_id is None else subscription.rack_id,
+            client_id=client.client_id,
+            client_host=client.host,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            topic_names=frozenset(subscription.topics),
+            topic_pattern="",
+            classic=_classic_metadata(request.session_timeout_ms, protocols),
+        )
+        reported = self._by_id(subscription.owned_partitions)
+        if static is not None and self._replaces_the_last(group, static):
+            member = self._join_and_downgrade(group, static, (before, after), reported, update)
+        else:
+            member = self._consumer.update_member(group, before, after, reported, update)
+            self._expect_sync(group.group_id, member, now)
+        response = JoinGroupResponse(
+            member_id=member_id,
+            generation_id=member.epoch,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol_name=names[0],
+        )
+        update.answers.append((reply, response))
+        return update.outcome()
+
+    def _joining(
+        self,
+        group: ConsumerGroup,
+        static: ConsumerMember | None,
+        request: JoinGroupRequest,
+        member_id: str,
+        update: Update,
+    ) -> ConsumerMember:
+        """The member as it is. Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        if request.group_instance_id is None or (static is None and not request.member_id):
+            return group.members.get(member_id) or ConsumerMember(member_id)
+        if static is not None and not request.member_id:
+            return self._consumer.replace(group, static, member_id, update)
+        return self._consumer.checked_static_member(static, member_id, request.group_instance_id)
+
+    def _replaces_the_last(self, group: ConsumerGroup, static: ConsumerMember) -> bool:
+        """This was the last member with the consumer protocol, and comes back without it."""
+        others_are_classic = group.classic_members == len(group.members) - 1 and not static.is_classic
+        return others_are_classic and self._may_downgrade(len(group.members))
+
+    def _join_and_downgrade(
+        self,
+        group: ConsumerGroup,
+        static: ConsumerMember,
+        change: tuple[ConsumerMember, ConsumerMember],
+        reported: Partitions,
+        update: Update,
+    ) -> ConsumerMember:
+        joined, epoch = self._consumer.update_subscription(group, *change, update)
+        member = joined.after
+        is_stale = group.assignment_epoch < epoch
+        if not is_stale:
+            target = TargetAssignment(group.assignment_epoch, group.target_of(member))
+            member = self._consumer.reconcile(group, joined, target, reported, update)
+        staying = [member if each is static else each for each in group.members.values()]
+        tombstones = group.tombstones_with(static.member_id, member.member_id)
+        self._become_classic(group, staying, tombstones, update)
+        if is_stale:
+            classic = self._classic.find(group.group_id)
+            assert classic is not None
+            self._rebalance(classic, f"{member.member_id} reads other topics than before", update)
+        return member
+
+    # -- SyncGroup, Heartbeat and LeaveGroup of a consumer group
+
+    def sync(self, request: SyncGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
+        """Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
+        REBALANCE_IN_PROGRESS.
+        """
+        group = self._consumer.group(request.group_id)
+        member = self._classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
+        assert member.classic is not None
+        protocol = member.classic.supported_protocols[0]
+        if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol_name not in (
+            None,
+            protocol.name,
+        ):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._expect_join(group.group_id, member, now)
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._context.timers.cancel(sync_timer(group.group_id, member.member_id))
+        self._consumer.heard(group.group_id, member.member_id, member.session_timeout_ms, now)
+        response = SyncGroupResponse(
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignment=self._assignment(partitions_of(member.assigned), protocol.metadata),
+        )
+        return Outcome(answers=[(reply, response)])
+
+    def heartbeat(self, request: HeartbeatRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
+        """Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
+        group = self._consumer.group(request.group_id)
+        member = self._classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
+        self._consumer.heard(group.group_id, member.member_id, member.session_timeout_ms, now)
+        code = ErrorCode.NONE
+        if self._has_to_join(group, member, now):
+            code = ErrorCode.REBALANCE_IN_PROGRESS
+            self._expect_join(group.group_id, member, now)
+        return Outcome(answers=[(reply, HeartbeatResponse(error_code=code))])
+
+    def _has_to_join(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> bool:
+        """Is there something for it to give up or to take?"""
+        if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
+            return True
+        if member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_in_vain(member):
+            return True
+        # Heartbeats of the consumer protocol make a new assignment when one is due. Where nobody sends any, because
+        # the group may not become classic, the JoinGroup of a classic member has to.
+        is_alone = group.classic_members == len(group.members)
+        return is_alone and group.assignment_epoch < group.epoch and self._consumer.may_assign(group, now)
+
+    def leave(self, request: LeaveGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
+        """Go, or have others go: who speaks which protocol does not matter."""
+        group = self._consumer.group(request.group_id)
+        many = version >= FIRST_VERSION_WITH_MANY
+        asked = request.members if many else [MemberIdentity(member_id=request.member_id)]
+        leaving: dict[str, ConsumerMember] = {}
+        results: list[MemberResponse] = []
+        for who in asked:
+            result = MemberResponse(member_id=who.member_id, group_instance_id=who.group_instance_id)
+            try:
+                member = self._leaving(group, who)
+                leaving[member.member_id] = member
+            except KafkaError as error:
+                result.error_code = error.code
+            results.append(result)
+        update = Update(now)
+        response = LeaveGroupResponse(members=results) if many else LeaveGroupResponse(error_code=results[0].error_code)
+        update.answers.append((reply, response))
+        self._consumer.remove(group, list(leaving.values()), update)
+        return update.outcome()
+
+    def _leaving(self, group: ConsumerGroup, who: MemberIdentity) -> ConsumerMember:
+        """Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        if who.group_instance_id is None:
+            return group.member(who.member_id)
+        static = group.static_member(who.group_instance_id)
+        if static is not None and not who.member_id:
+            # Somebody removes a static member, of which only the instance id is known.
+            return static
+        return self._consumer.checked_static_member(static, who.member_id, who.group_instance_id)
+
+    def _classic_member(
+        self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
+    ) -> ConsumerMember:
+        """Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
+        if instance_id is None:
+            member = group.member(member_id)
+        else:
+            static = group.static_member(instance_id)
+            member = self._consumer.checked_static_member(static, member_id, instance_id)
+        if not member.is_classic:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} does not use the classic protocol.")
+        if generation != member.epoch:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        return member
+
+    # -- timers
+
+    def _expect_join(self, group_id: str, member: ConsumerMember, now: Now) -> None:
+        """It was told that there is a rebalance: that is how it gives up partitions, so it must not take too long."""
+        timer = join_timer(group_id, member.member_id)
+        if self._context.timers.deadline_ms(timer) is None:
+            fence = partial(self._consumer.fence, group_id, member.member_id, "it did not join again in time")
+            self._context.timers.schedule(timer, now.monotonic_ms + member.rebalance_timeout_ms, fence)
+
+    def _expect_sync(self, group_id: str, member: ConsumerMember, now: Now) -> None:
+        self._context.timers.cancel(join_timer(group_id, member.member_id))
+        self._consumer.heard(group_id, member.member_id, member.session_timeout_ms, now)
+        fence = partial(self._consumer.fence, group_id, member.member_id, "it did not sync in time")
+        deadline_ms = now.monotonic_ms + member.rebalance_timeout_ms
+        self._context.timers.schedule(sync_timer(group_id, member.member_id), deadline_ms, fence)
+
+    def forget_timers(self, group_id: str, member_id: str) -> None:
+        """The member is gone, or of another kind."""
+        self._context.timers.cancel(join_timer(group_id, member_id))
+        self._context.timers.cancel(sync_timer(group_id, member_id))
+
+    # -- names and ids
+
+    def _by_id(
+        self,
+        topics: Iterable[ConsumerProtocolAssignmentTopicPartition | ConsumerProtocolSubscriptionTopicPartition],
+    ) -> dict[bytes, frozenset[int]]:
+        """Topics that do not exist are left out."""
+        by_name = self._context.image().topics.by_name
+        found: dict[bytes, frozenset[int]] = {}
+        for topic in topics:
+            image = by_name.get(topic.topic)
+            if image is not None and topic.partitions:
+                found[image.id] = found.get(image.id, frozenset()) | frozenset(topic.partitions)
+        return found
+
+
+def _classic_metadata(session_timeout_ms: int, protocols: Iterable[MemberProtocol]) -> ClassicMemberMetadata:
+    return ClassicMemberMetadata(
+        session_timeout_ms=session_timeout_ms,
+        supported_protocols=[ClassicProtocol(name=each.name, metadata=each.metadata) for each in protocols],
+    )
+
+
+def _cannot_upgrade(group: ClassicGroup, why: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot upgrade classic group {group.group_id} to consumer group because {why}."
+    )
+
+
+def _check_disjoint(group: ClassicGroup, members: Sequence[ConsumerMember]) -> None:
+    """A classic group's leader may have given a partition to two members. A consumer group cannot keep that."""
+    owners: dict[tuple[bytes, int], str] = {}
+    for member in members:
+        for topic_id, partitions in _sorted(member.assigned):
+            for number in partitions:
+                if owners.setdefault((topic_id, number), member.member_id) != member.member_id:
+                    raise _cannot_upgrade(group, "its assignment gives a partition to more than one member")
+
+
+def _sorted(owned: Mapping[bytes, Mapping[int, int]]) -> list[tuple[bytes, list[int]]]:
+    return [(topic_id, sorted(partitions)) for topic_id, partitions in owned.items()]
