@@ -29,6 +29,10 @@ Slice = Callable[[], int]
 """Gives how many bytes it read and wrote."""
 
 _MAX_SEGMENT_BYTES = 0x7FFF_FFFF
+_SLICE_RECORDS = 400
+"""After so many records a slice ends, which is after a millisecond or two: the event loop has to get a word in."""
+_BATCH_IN_RECORDS = 4
+"""A batch takes as long as so many records of it."""
 
 
 class CleaningAborted(Exception):
@@ -297,7 +301,7 @@ def _make_durable(copy: Segment) -> int:
 class _Reader:
     """Reads a closed segment through a file of its own: the segment may be taken out of the log meanwhile."""
 
-    __slots__ = ("_file", "_next_offset", "_size", "_slice_bytes", "end_offset", "is_cut_short", "position")
+    __slots__ = ("_chunk", "_file", "_next_offset", "_size", "_slice_bytes", "end_offset", "is_cut_short", "position")
 
     def __init__(
         self, disk: Disk, segment: Segment, position: int, end_offset: int, settings: CleanerSettings
@@ -305,6 +309,8 @@ class _Reader:
         self._file = disk.open(segment.log_path)
         self._size = segment.size_bytes
         self._slice_bytes = max(settings.slice_bytes, BATCH_HEADER_BYTES)
+        self._chunk = memoryview(b"")
+        """From `position` on."""
         self._next_offset = segment.base_offset
         self.end_offset = end_offset
         """Of the segment."""
@@ -320,23 +326,28 @@ class _Reader:
 
     def next_batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Those of the next slice, at least one; it moves on as they are taken."""
-        start = self.position
-        data = self._file.pread(min(self._slice_bytes, self._size - start), start)
-        size = read_header(data).size_bytes
-        if len(data) < size <= self._size - start:
-            data = self._file.pread(size, start)
-        view = memoryview(data)
-        while self.position < self._size:
-            at = self.position - start
-            if len(view) - at < BATCH_HEADER_BYTES and start + len(view) < self._size:
-                return
-            header = read_header(view, at)
-            end = at + header.size_bytes
-            if end > len(view) and at and start + end <= self._size:
-                return
-            self._check(header, end <= len(view) and crc_is_valid(view, at, header))
-            self.position = start + end
-            yield header, view[at:end]
+        records = read_bytes = 0
+        while not self.is_done and records < _SLICE_RECORDS and read_bytes < self._slice_bytes:
+            header = self._next_header()
+            size = header.size_bytes
+            batch = self._chunk[:size]
+            self._check(header, size == len(batch) and crc_is_valid(batch, 0, header))
+            self._chunk = self._chunk[size:]
+            self.position += size
+            read_bytes += size
+            records += header.records_count + _BATCH_IN_RECORDS
+            yield header, batch
+
+    def _next_header(self) -> BatchHeader:
+        """Of the batch at `position`, which is in the chunk by then, unless it reaches beyond the segment."""
+        rest = self._size - self.position
+        if len(self._chunk) < min(BATCH_HEADER_BYTES, rest):
+            self._chunk = memoryview(self._file.pread(min(self._slice_bytes, rest), self.position))
+        header = read_header(self._chunk)
+        if len(self._chunk) < header.size_bytes <= rest:
+            wanted = max(header.size_bytes, self._slice_bytes)
+            self._chunk = memoryview(self._file.pread(min(wanted, rest), self.position))
+        return header
 
     def _check(self, header: BatchHeader, is_whole: bool) -> None:
         """Neither the offsets in the head nor its size are covered by the CRC."""
