@@ -19,6 +19,10 @@ from heapq import heappop, heappush
 
 Callback = Callable[[], None]
 
+NEVER_MS = 1 << 62
+LOOKED_THROUGH = 64
+"""A bucket of an overflow wheel with more entries than that is not searched for the earliest."""
+
 
 class _Bucket:
     """Entries due within one tick of one wheel."""
@@ -83,8 +87,10 @@ class TimingWheel:
         self._queued = 0
         # Found to be due when added, or left over when a callback raised: run first by the next `advance`.
         self._due: deque[TimerEntry] = deque()
+        # What `next_deadline_ms` told last.
+        self._told_ms = NEVER_MS
         self.on_earlier_deadline: Callback | None = None
-        """Called when `next_deadline_ms` has become earlier: whoever sleeps until then has to look again."""
+        """Called when something is due before what `next_deadline_ms` told: whoever sleeps has to look again."""
 
     def add(self, deadline_ms: int, callback: Callback) -> TimerEntry:
         """Run `callback` at the first `advance` at or after `deadline_ms`; if that has passed, at the very
@@ -121,6 +127,11 @@ class TimingWheel:
 
     def next_deadline_ms(self) -> int | None:
         """When `advance` next has something to do (not later than the earliest deadline), or None."""
+        deadline_ms = self._next_deadline_ms()
+        self._told_ms = NEVER_MS if deadline_ms is None else deadline_ms
+        return deadline_ms
+
+    def _next_deadline_ms(self) -> int | None:
         due = self._due
         while due and due[0].callback is None:
             due.popleft()
@@ -129,8 +140,14 @@ class TimingWheel:
         heap = self._heap
         while heap:
             expiration_ms, _, bucket = heap[0]
-            if bucket.entries:
-                return expiration_ms
+            entries = bucket.entries
+            if entries:
+                if len(entries) > LOOKED_THROUGH:
+                    return expiration_ms
+                # Not when the bucket begins: nobody need wake only to place its entries one wheel lower. In any other
+                # bucket nothing is due before that begins.
+                earliest_ms = min(entry.deadline_ms for entry in entries)
+                return min([earliest_ms, *(child[0] for child in heap[1:3])])
             # All of it was cancelled: nobody need wake for it.
             heappop(heap)
             bucket.expiration_ms = -1
@@ -171,7 +188,9 @@ class TimingWheel:
             self._queued += 1
             heap = self._heap
             heappush(heap, (expiration_ms, self._queued, bucket))
-            if heap[0][2] is bucket and self.on_earlier_deadline is not None:
+        if deadline_ms < self._told_ms:
+            self._told_ms = deadline_ms
+            if self.on_earlier_deadline is not None:
                 self.on_earlier_deadline()
         return True
 

@@ -45,6 +45,7 @@ from kraft.snapshots import CorruptSnapshotFile
 from protocol.api_keys import ApiKey
 from protocol.errors import EncodeError, ErrorCode, KafkaError
 from protocol.messages.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
+from protocol.messages.metadata_log import NoOpRecord
 from protocol.records.builder import build_batch
 from protocol.records.control import build_raft_control_batch
 from protocol.records.metadata import encode_metadata_record
@@ -90,6 +91,9 @@ class MetadataReplica:
         self._peers: QuorumPeers | None = None
         self._nursery: trio.Nursery | None = None
         self._requests = QuorumRequests(self, self._messages)
+        self.awaited_end_offset = 0
+        """A leader's: the end of the last batch that says something. That what follows it is committed, which is
+        NoOpRecords only, is no news that wakes anybody; it goes with the next records."""
         self._waiting_inputs: deque[tuple[Step, memoryview]] | None = None
         """Inputs that came while the election state is being synced; None while it is not."""
         self._deadline_ms: int | None = None
@@ -307,7 +311,8 @@ class MetadataReplica:
             self.spawn(partial(self._exchange, send))
         if ready.wake_fetches:
             self._requests.answer_woken()
-        if self.core.synced_end_offset < self.core.log.end_offset:
+        if self.core.is_voter and self.core.synced_end_offset < self.core.log.end_offset:
+            # Nobody counts on what observers have: they sync for a snapshot only.
             self._appended.set()
         if isinstance(self.core.role, Resigned):
             self._role_changed.set()
@@ -407,6 +412,8 @@ class MetadataReplica:
         self._feed_of().appended(
             CommittedBatch(header.base_offset, header.last_offset, epoch, timestamp_ms, list(records))
         )
+        if not all(isinstance(record, NoOpRecord) for record in records):
+            self.awaited_end_offset = header.next_offset
         self.step(lambda: core.appended_as_leader(header.next_offset, self.now_ms()))
         return header.last_offset
 
@@ -420,6 +427,7 @@ class MetadataReplica:
         batch = build_raft_control_batch([message], change.offset, change.epoch, timestamp_ms)
         header = self.log.append_as_leader(batch, change.epoch, timestamp_ms)
         assert header.base_offset == change.offset
+        self.awaited_end_offset = self.log.end_offset
         self._world.fault_point("raft.leader_change.written")
 
     def on_committed(self, offset: int, callback: OnCommitted) -> None:
@@ -501,6 +509,7 @@ class MetadataReplica:
         async with self._snapshot_lock:
             while self.core.synced_end_offset < snapshot.offset:
                 self._synced = trio.Event()
+                self._appended.set()
                 await self._synced.wait()
             latest = self.core.latest_snapshot
             if latest is not None and latest.offset >= snapshot.offset:

@@ -17,7 +17,7 @@ from kraft.metadata_log import MAX_BATCH_BYTES
 from kraft.parked_fetches import ParkedFetch, ParkedFetches
 from kraft.quorum_description import Clocks, describe_quorum
 from kraft.quorum_messages import NodeAddress, QuorumMessages, RefusedRequest
-from kraft.raft.messages import FetchAnswer
+from kraft.raft.messages import Fetch, FetchAnswer
 from kraft.raft.roles import Follower
 from protocol.api_keys import ApiKey
 from protocol.errors import EncodeError, ErrorCode
@@ -125,7 +125,7 @@ class QuorumRequests:
 
         def fetch() -> Reply | None:
             answer = replica.core.handle_fetch(request, replica.now_ms())
-            if replica.core.must_wait(request, answer):
+            if not self._is_news(request, answer):
                 self._parked.add(ParkedFetch(call, request, replica.now_ms() + request.max_wait_ms))
                 return None
             return lambda: self._answer_fetch(call, answer)
@@ -150,8 +150,18 @@ class QuorumRequests:
     def answer_woken(self) -> None:
         """The log, the high watermark or the leader changed: answer the fetches to which that is news."""
         core = self._replica.core
-        for parked in self._parked.take(lambda fetch: not core.must_wait(fetch, core.answer_fetch(fetch))):
+        for parked in self._parked.take(lambda fetch: self._is_news(fetch, core.answer_fetch(fetch))):
             self._answer_fetch(parked.call, core.answer_fetch(parked.fetch))
+
+    def _is_news(self, fetch: Fetch, answer: FetchAnswer) -> bool:
+        core = self._replica.core
+        if core.must_wait(fetch, answer):
+            return False
+        known = fetch.high_watermark
+        if answer.high_watermark is None or known is None or known < self._replica.awaited_end_offset:
+            return True
+        # The high watermark as it is known will do.
+        return not core.must_wait(fetch, replace(answer, high_watermark=known))
 
     def answer_expired(self) -> None:
         """Answer the fetches that have waited long enough."""

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 CONSUMER = -1
 READ_COMMITTED = 1
 UNKNOWN_EPOCH = -1
+FOLLOWERS_TOGETHER_MS = 50
+"""Followers that wait in vain are answered together, on a grid of that width: an idle leader wakes once for all."""
 RACKS_FROM_VERSION = 11
 """Older consumers do not know that they could read from followers."""
 _LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
@@ -81,7 +83,10 @@ def fetch(broker: BrokerServices, call: Call) -> None:
         if not keys:
             attempt.answer()
             return
-    broker.fetches.try_complete_else_watch(attempt, keys, now_ms + request.max_wait_ms)
+    deadline_ms = now_ms + request.max_wait_ms
+    if from_follower and request.max_wait_ms >= 4 * FOLLOWERS_TOGETHER_MS:
+        deadline_ms -= deadline_ms % FOLLOWERS_TOGETHER_MS
+    broker.fetches.try_complete_else_watch(attempt, keys, deadline_ms)
 
 
 def session_key(session_id: int) -> PartitionKey:

@@ -50,8 +50,8 @@ def test_the_example_with_u_1_and_n_3_step_by_step() -> None:
     assert ran[-1] == "level 1"
     assert wheels(wheel)[0] == "[2,2] [3,3] [4,4]"
 
-    assert wheel.next_deadline_ms() == 3, "the bucket [3,5] comes due at its beginning"
-    assert wheel.advance(3) == 0  # …where its entry, due at 4, moves into [4,4] of the lowest wheel
+    assert wheel.next_deadline_ms() == 4, "nobody need wake at the beginning of the bucket [3,5]…"
+    assert wheel.advance(3) == 0  # …but who does finds that its entry, due at 4, moves into [4,4] of the lowest wheel
     assert wheels(wheel) == [
         "[3,3] [4,4] [5,5]",
         "[3,5] [6,8] [9,11]",
@@ -61,9 +61,9 @@ def test_the_example_with_u_1_and_n_3_step_by_step() -> None:
     assert wheel.advance(4) == 1
     assert ran[-1] == "level 2"
 
-    assert wheel.next_deadline_ms() == 9, "from [9,17] of the third wheel…"
+    assert wheel.next_deadline_ms() == 11
     assert wheel.advance(9) == 0
-    assert wheel.next_deadline_ms() == 11, "…11 goes to the lowest, which spans [9,11] now"
+    assert wheel.next_deadline_ms() == 11, "from [9,17] of the third wheel it went to the lowest, which spans [9,11]"
     assert wheel.advance(11) == 1
     assert ran == ["now", "level 1", "level 2", "level 3"]
     assert wheel.next_deadline_ms() is None
@@ -82,7 +82,7 @@ def test_a_long_sleep_runs_everything_in_the_order_of_deadlines() -> None:
 def test_a_cancelled_entry_wakes_nobody() -> None:
     wheel = TimingWheel(0)
     entry = wheel.add(500, lambda: pytest.fail("it was cancelled"))
-    assert wheel.next_deadline_ms() == 500 // 400 * 400
+    assert wheel.next_deadline_ms() == 500
     entry.cancel()
     entry.cancel()
     assert (len(wheel), wheel.next_deadline_ms()) == (0, None)
@@ -110,6 +110,25 @@ def test_the_hook_tells_of_earlier_deadlines_only() -> None:
     wheel.add(3, lambda: None)
     wheel.add(0, lambda: None)
     assert rings == [10, 3, 0]
+
+
+def test_who_sleeps_through_the_beginning_of_a_bucket_hears_of_earlier_entries_in_it() -> None:
+    rings: list[int | None] = []
+    wheel = TimingWheel(0)
+    wheel.on_earlier_deadline = lambda: rings.append(wheel.next_deadline_ms())
+    for deadline_ms in (35, 39, 33, 38, 41, 25):
+        wheel.add(deadline_ms, lambda: None)
+    assert rings == [35, 33, 25]
+
+
+def test_a_full_bucket_is_not_searched() -> None:
+    wheel = TimingWheel(0)
+    for number in range(200):
+        wheel.add(30 + number % 5, lambda: None)
+    assert wheel.next_deadline_ms() == 20
+    assert wheel.advance(20) == 0
+    assert wheel.next_deadline_ms() == 30
+    assert wheel.advance(34) == 200
 
 
 def test_a_callback_that_raises_costs_the_others_nothing() -> None:
