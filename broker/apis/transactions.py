@@ -151,7 +151,7 @@ def _add_partitions(
         if transaction.verify_only:
             return partial(machine.verify_partitions, transactional_id, producer, partitions, (reply, all_but))
         transaction_version = BUMPS_EPOCH if version >= FROM_BROKERS_VERSION else 0
-        answer = (reply, all_of(ErrorCode.NONE))
+        answer = (reply, all_of)
         return partial(machine.add_partitions, transactional_id, producer, partitions, transaction_version, answer)
 
     _run(broker, transactional_id, reply, command)
@@ -176,9 +176,11 @@ def _result(transactional_id: str, codes: dict[TopicPartition, ErrorCode]) -> Ad
 def add_offsets_to_txn(broker: BrokerServices, call: Call) -> None:
     """The partition that keeps the group's offsets joins the transaction."""
     request: AddOffsetsToTxnRequest = call.message
-    reply = Reply(
-        call.answer, lambda code: call.answer(AddOffsetsToTxnResponse(error_code=_in_words_of(call.version, code)))
-    )
+
+    def response(code: ErrorCode) -> AddOffsetsToTxnResponse:
+        return AddOffsetsToTxnResponse(error_code=_in_words_of(call.version, code))
+
+    reply = Reply(call.answer, lambda code: call.answer(response(code)))
     index = broker.groups.partition_of(request.group_id)
     if index is None:
         broker.auto_topics.create_internal(GROUP_TOPIC)
@@ -186,7 +188,7 @@ def add_offsets_to_txn(broker: BrokerServices, call: Call) -> None:
         return
     producer = ProducerStamp(request.producer_id, request.producer_epoch)
     partitions = [(GROUP_TOPIC, index)]
-    answer = (reply, AddOffsetsToTxnResponse())
+    answer = (reply, response)
     _run(
         broker,
         request.transactional_id,

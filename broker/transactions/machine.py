@@ -3,7 +3,9 @@
 A producer is given an id and an epoch, puts partitions into its transaction, and has it ended. The end is decided by
 one record (Prepare*); once that is committed, `Markers` writes the result into every partition and calls `complete`,
 which writes the second record (Complete*). In between nothing else may happen to the transaction, and whoever asks is
-told CONCURRENT_TRANSACTIONS. A coordinator that takes over finishes what it finds prepared.
+told CONCURRENT_TRANSACTIONS. Only who begins the next transaction is held for a moment, because producers wait longer
+before they ask again than markers take; its record is written together with the end of the transaction before. A
+coordinator that takes over finishes what it finds prepared.
 
 Knows neither partitions' leaders nor connections: that is `markers.py`.
 """
@@ -54,6 +56,7 @@ EXPIRED_AT_ONCE = 500
 
 _TIMEOUTS = "timeouts"
 _EXPIRY = "expiry"
+_HELD = "held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,19 @@ class _Given(NamedTuple):
     given: ProducerStamp
 
 
+class _Adding(NamedTuple):
+    """Somebody puts partitions into a transaction."""
+
+    producer: ProducerStamp
+    partitions: frozenset[TopicPartition]
+    transaction_version: int
+    reply: Reply
+    response: Callable[[ErrorCode], object]
+
+    def answer(self, code: ErrorCode) -> tuple[Reply, object]:
+        return self.reply, self.response(code)
+
+
 class TransactionFilter(NamedTuple):
     """Which transactions ListTransactions asks for; an empty filter lets all pass."""
 
@@ -117,6 +133,8 @@ class TransactionMachine:
         self._given: dict[str, _Given] = {}
         """What the newest InitProducerId of each id was answered. A request that comes again finds it here; another
         coordinator does not know it and fences (the log has no place for it)."""
+        self._held: dict[str, list[_Adding]] = {}
+        """Who asked to begin the next transaction while the one before was prepared."""
 
     # -- what is in the log: the same lines live and at loading
 
@@ -152,8 +170,9 @@ class TransactionMachine:
         return Outcome()
 
     def give_up(self) -> list[Reply]:
-        """Nobody waits here: what has to wait is refused and asked again."""
-        return []
+        held = [adding.reply for addings in self._held.values() for adding in addings]
+        self._held.clear()
+        return held
 
     # -- looking
 
@@ -247,19 +266,47 @@ class TransactionMachine:
         producer: ProducerStamp,
         partitions: Iterable[TopicPartition],
         transaction_version: int,
-        answer: tuple[Reply, object],
+        answer: tuple[Reply, Callable[[ErrorCode], object]],
         now: Now,
     ) -> Outcome:
-        """Partitions belong to the transaction once `answer` is sent. Raises KafkaError: INVALID_REQUEST,
-        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        """Partitions belong to the transaction once `answer` is sent, which is made of an error code. While the
+        transaction before is prepared the request is held. Raises KafkaError: INVALID_REQUEST,
+        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
         """
         transaction = self._must_get(transactional_id)
-        transaction.check_adding(producer)
-        added = frozenset(partitions)
-        if transaction.state is TransactionState.ONGOING and added <= transaction.partitions:
-            return Outcome(answers=[answer])
-        longer = transaction.with_partitions(added, transaction_version, now.wall_ms)
-        return Outcome([longer.record(self.feature_level)], [answer])
+        adding = _Adding(producer, frozenset(partitions), transaction_version, *answer)
+        if transaction.state in PREPARED:
+            return self._hold(transactional_id, adding, now)
+        longer = _added(transaction, adding, now)
+        records = [] if longer is transaction else [longer.record(self.feature_level)]
+        return Outcome(records, [adding.answer(ErrorCode.NONE)])
+
+    def _hold(self, transactional_id: str, adding: _Adding, now: Now) -> Outcome:
+        """Until the transaction before is at its end, or for as long as is worth it."""
+        held = self._held.setdefault(transactional_id, [])
+        held.append(adding)
+        if len(held) == 1:
+            settings = self._context.settings()
+            patience_ms = settings.add_partitions_to_txn_retry_backoff_max_ms
+            if adding.transaction_version >= BUMPS_EPOCH:
+                # A broker asks; what it asks for other producers waits behind this, and it would try again so soon.
+                patience_ms = min(settings.add_partitions_to_txn_retry_backoff_ms, patience_ms)
+            self._context.timers.schedule(
+                (transactional_id, _HELD), now.monotonic_ms + patience_ms, partial(self._let_go, transactional_id)
+            )
+        return Outcome()
+
+    def _let_go(self, transactional_id: str, now: Now) -> Outcome:
+        """They are to ask again."""
+        return Outcome(
+            answers=[each.answer(ErrorCode.CONCURRENT_TRANSACTIONS) for each in self._take_held(transactional_id)]
+        )
+
+    def _take_held(self, transactional_id: str) -> list[_Adding]:
+        held = self._held.pop(transactional_id, [])
+        if held:
+            self._context.timers.cancel((transactional_id, _HELD))
+        return held
 
     def verify_partitions(
         self,
@@ -332,23 +379,35 @@ class TransactionMachine:
             )
 
     def complete(self, ended: EndedTransaction, now: Now) -> Outcome:
-        """All markers of `ended` are written."""
+        """All markers of `ended` are written: its end, and the beginning of the next if somebody waits for that."""
         transaction = self._transactions.get(ended.transactional_id)
         if transaction is None or transaction.state not in PREPARED or transaction.producer != ended.producer:
             return Outcome()
-        return Outcome(
-            [transaction.completed(now.wall_ms).record(self.feature_level)],
-            failed=lambda error: self._complete_later(ended, error, now),
-        )
+        transaction = transaction.completed(now.wall_ms)
+        records, answers = [transaction.record(self.feature_level)], []
+        held = self._take_held(ended.transactional_id)
+        for adding in held:
+            try:
+                longer = _added(transaction, adding, now)
+            except KafkaError as error:
+                answers.append(adding.answer(error.code))
+                continue
+            if longer is not transaction:
+                transaction = longer
+                records.append(longer.record(self.feature_level))
+            answers.append(adding.answer(ErrorCode.NONE))
+        return Outcome(records, answers, failed=lambda error: self._complete_later(ended, held, error, now))
 
-    def _complete_later(self, ended: EndedTransaction, error: KafkaError, now: Now) -> Outcome:
+    def _complete_later(
+        self, ended: EndedTransaction, held: list[_Adding], error: KafkaError, now: Now
+    ) -> Outcome:
         log.info("the end of %r cannot be written now: %s", ended.transactional_id, error)
         self._context.timers.schedule(
             (ended.transactional_id, "complete"),
             now.monotonic_ms + COMPLETE_RETRY_MS,
             partial(self.complete, ended),
         )
-        return Outcome()
+        return Outcome(answers=[each.answer(ErrorCode.CONCURRENT_TRANSACTIONS) for each in held])
 
     # -- what happens by itself
 
@@ -433,6 +492,14 @@ def expected_producer(request: InitProducerIdRequest) -> ProducerStamp | None:
     if request.producer_id == NO_PRODUCER_ID:
         return None
     return ProducerStamp(request.producer_id, request.producer_epoch)
+
+
+def _added(transaction: Transaction, adding: _Adding, now: Now) -> Transaction:
+    """The transaction with the partitions; the very same if it has them. Raises KafkaError."""
+    transaction.check_adding(adding.producer)
+    if transaction.state is TransactionState.ONGOING and adding.partitions <= transaction.partitions:
+        return transaction
+    return transaction.with_partitions(adding.partitions, adding.transaction_version, now.wall_ms)
 
 
 def init_error(code: ErrorCode) -> InitProducerIdResponse:

@@ -109,8 +109,6 @@ def test_while_a_result_is_told_nothing_else_happens() -> None:
     shell.add(first, A)
     second = shell.end(first, True).producer
     for asked in (
-        shell.add(second, B),
-        shell.add(first, B),
         shell.end(second, False),
         shell.end(first, True),
         shell.end(first, False),
@@ -121,6 +119,63 @@ def test_while_a_result_is_told_nothing_else_happens() -> None:
         assert asked.error is ErrorCode.CONCURRENT_TRANSACTIONS
     shell.take_markers()
     assert shell.add(second, B).error is ErrorCode.NONE
+
+
+@pytest.mark.feature("TX-03")
+def test_who_begins_the_next_transaction_is_held_until_the_result_is_told() -> None:
+    shell = Shell()
+    shell.markers_hang = True
+    first = shell.init().producer
+    shell.add(first, A)
+    second = shell.end(first, True).producer
+    begins, zombie = shell.add(second, B), shell.add(first, C)
+    goes_on, repeats = shell.add(second, A), shell.add(second, B)
+    assert begins.waits and zombie.waits and goes_on.waits and repeats.waits
+    written = len(shell.log)
+    shell.take_markers()
+    assert begins.error is goes_on.error is repeats.error is ErrorCode.NONE
+    assert zombie.error is ErrorCode.PRODUCER_FENCED
+    assert shell.state is S.ONGOING and shell.transaction().partitions == {A, B}
+    assert len(shell.log) == written + 3, "its end, and what each of the two added"
+
+
+@pytest.mark.feature("TX-03")
+@pytest.mark.parametrize(("version", "patience_ms"), [(0, 100), (2, 20)])
+def test_it_is_held_for_a_moment_only(version: int, patience_ms: int) -> None:
+    """Which is shorter if a broker asks, because others wait behind it there."""
+    shell = Shell()
+    shell.markers_hang = True
+    producer = shell.init().producer
+    shell.add(producer, A, version=version)
+    producer = shell.end(producer, True, version).producer if version else producer
+    if not version:
+        shell.end(producer, True, version)
+    held = shell.add(producer, B, version=version)
+    shell.pass_ms(patience_ms - 1)
+    assert held.waits
+    shell.pass_ms(1)
+    assert held.error is ErrorCode.CONCURRENT_TRANSACTIONS
+    shell.take_markers()
+    assert shell.state is S.COMPLETE_COMMIT
+
+
+@pytest.mark.feature("TX-03", "TX-08")
+def test_who_is_held_hears_that_the_end_cannot_be_written_or_is_written_elsewhere() -> None:
+    shell = Shell()
+    shell.markers_hang = True
+    first = shell.init().producer
+    shell.add(first, A)
+    second = shell.end(first, True).producer
+    held = shell.add(second, B)
+    shell.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    shell.take_markers()
+    assert held.error is ErrorCode.CONCURRENT_TRANSACTIONS
+    held = shell.add(second, B)
+    shell.append_error = None
+    shell.fail_over()
+    assert held.error is ErrorCode.NOT_COORDINATOR
+    shell.take_markers()
+    assert shell.state is S.COMPLETE_COMMIT
 
 
 # -- InitProducerId

@@ -9,6 +9,7 @@ nothing is told to a partition that is not committed, and what was read back fro
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -90,6 +91,13 @@ class Asked:
     def _refuse(self, code: ErrorCode) -> None:
         assert self.error is None, "answered twice"
         self.error = code
+
+
+@dataclass(frozen=True)
+class Added:
+    """The response to adding partitions."""
+
+    error_code: ErrorCode
 
 
 class Shell:
@@ -305,7 +313,7 @@ class Shell:
     ) -> Asked:
         return self.ask(
             lambda reply: partial(
-                self.machine.add_partitions, transactional_id, producer, partitions, version, (reply, "added")
+                self.machine.add_partitions, transactional_id, producer, partitions, version, (reply, Added)
             )
         )
 
