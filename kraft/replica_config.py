@@ -12,8 +12,9 @@ from kraft.quorum_messages import NodeAddress
 if TYPE_CHECKING:
     from settings.node import NodeSettings
 
-FETCH_MAX_WAIT_MS = 500
-"""How long a leader keeps a fetch that brings no news."""
+FETCH_MAX_WAIT_MS = 700
+"""How long a leader keeps a fetch that brings no news. A little longer than metadata.max.idle.interval.ms is by default:
+an idle log's NoOpRecords shall answer it before it is over."""
 
 _FIRST_BOOTSTRAP_ID = -2
 

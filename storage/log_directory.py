@@ -103,6 +103,7 @@ class LogDirectory:
     __slots__ = (
         "_checkpoint_lock",
         "_unlock",
+        "_written",
         "cleaned_offsets",
         "disk",
         "failure",
@@ -139,6 +140,7 @@ class LogDirectory:
         # Checkpoints are written from worker threads and, before a truncation of flushed records, by the
         # owner.
         self._checkpoint_lock = threading.Lock()
+        self._written: dict[str, PartitionOffsets] = {}
 
     @property
     def directory_id(self) -> bytes | None:
@@ -222,9 +224,12 @@ class LogDirectory:
         self.new_topic_ids = topic_ids
 
     def write_checkpoint(self, name: str, offsets: PartitionOffsets) -> None:
-        """Raises OSError."""
+        """Nothing is written if that is what was written last. Raises OSError."""
         with self._checkpoint_lock:
-            write_offsets(self.disk, f"{self.path}/{name}", offsets)
+            if self._written.get(name) != offsets:
+                self._written.pop(name, None)
+                write_offsets(self.disk, f"{self.path}/{name}", offsets)
+                self._written[name] = offsets
 
     def mark_clean(self, broker_epoch: int) -> None:
         """All logs are closed and durable. Raises OSError."""

@@ -9,7 +9,7 @@ import pytest
 from protocol.errors import ErrorCode, KafkaError
 from runtime.world import Disk
 from settings.topic import TopicConfig
-from storage.checkpoints import read_offsets
+from storage.checkpoints import REPLICATION_OFFSET_CHECKPOINT, read_offsets
 from storage.directories import LogDirectories
 from storage.log import PartitionLog
 from storage.log_directory import LogDirectory, LogDirectoryError, MetaProperties, read_meta_properties
@@ -387,3 +387,19 @@ def test_names_of_directories() -> None:
     assert parse_directory_name("orders-0.0123-stray") == ("orders", 0, "stray")
     for other in ("", "orders", "orders-", "-1", "orders-x", "orders-0.cafe-moved"):
         assert parse_directory_name(other) is None
+
+
+@pytest.mark.feature("ST-11")
+def test_a_checkpoint_that_says_nothing_new_is_not_written() -> None:
+    rig = Rig()
+    directories = start(rig, ["/logs/a"])
+    log = make(directories, "orders")
+    append(log, batch(2))
+    log.set_high_watermark(1)
+    assert directories.checkpoint_work(REPLICATION_OFFSET_CHECKPOINT)() == []
+    changes = rig.process.changes
+    assert directories.checkpoint_work(REPLICATION_OFFSET_CHECKPOINT)() == []
+    assert rig.process.changes == changes
+    log.set_high_watermark(2)
+    assert directories.checkpoint_work(REPLICATION_OFFSET_CHECKPOINT)() == []
+    assert text(rig.disk, "/logs/a/replication-offset-checkpoint") == "0\n1\norders 0 2\n"
