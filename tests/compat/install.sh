@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What other people's clients need and pip does not give: kcat, a Java runtime, Kafka's jars.
+# What other people's clients need and pip does not give: kcat, a JDK, Kafka's jars.
 #
 # Takes what is here, installs the rest with apt-get and Maven. What could not be had is written to
 # .cache/compat/missing, one `thing<TAB>impossible|failed<TAB>why` in a line: the tests of it are skipped, and a run
@@ -42,6 +42,7 @@ need() { # thing, test command, packages...
 
 java_is_new_enough() {
     local version
+    command -v javac >/dev/null || return 1
     version=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -1)
     [ "${version:-0}" -ge 17 ]
 }
@@ -66,5 +67,5 @@ jars() {
 }
 
 need kcat 'command -v kcat' kcat
-need java java_is_new_enough openjdk-17-jre-headless && jars
+need java java_is_new_enough openjdk-17-jdk-headless && jars
 exit 0

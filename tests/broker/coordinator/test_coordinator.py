@@ -17,6 +17,7 @@ from protocol.messages import group_log
 from protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
 from protocol.records.control import EndTxn
 from protocol.schema import Message
+from storage.producers import Verification
 from tests.broker.apis.rig import Rig, on_cluster
 
 TOPIC = "counts"
@@ -31,6 +32,13 @@ class Counter:
         self.pending: dict[int, list[str]] = {}
         self.waiting: list[Reply] = []
         self.changes = 0
+
+    def count_in(
+        self, name: str, reply: Reply, producer: ProducerStamp, verification: Verification | None, now: Now
+    ) -> Outcome:
+        outcome = self.count(name, reply, producer, now)
+        outcome.verification = verification
+        return outcome
 
     def count(self, name: str, reply: Reply, producer: ProducerStamp | None, now: Now) -> Outcome:
         if name == "refused":
@@ -152,7 +160,8 @@ async def test_what_was_answered_is_known_to_the_next_coordinator(rig: Rig) -> N
     # A transaction stays open over the change of the coordinator, and ends at the next one.
     stamp = ProducerStamp(7, 0)
     reply = answers.reply("in a transaction")
-    shard.run(partial(shard.machine.count, "a", reply, stamp), reply)
+    verification = shard.begin_verification(stamp, supports_epoch_bump=False)
+    shard.run(partial(shard.machine.count_in, "a", reply, stamp, verification), reply)
     await rig.until(lambda: "in a transaction" in answers.got)
     assert shard.machine.counts == {"a": 4}
 

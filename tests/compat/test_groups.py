@@ -1,0 +1,381 @@
+"""Groups of other people's consumers: they share partitions, commit, leave, die, and move their coordinator."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from tests.compat.foreign import Confluent, JavaConsole, Sent
+from tests.compat.java import Java
+from tests.compat.running import RunningCluster
+
+pytestmark = pytest.mark.compat
+
+PARTITIONS = 6
+OVERRIDES = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.session.timeout.ms": "3000",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster_of_groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    cluster = RunningCluster.start_new(tmp_path_factory.mktemp("cluster"), OVERRIDES)
+    yield cluster
+    assert cluster.down() == []
+
+
+@pytest.fixture(scope="module")
+def tools(cluster_of_groups: RunningCluster, libs: Path, tmp_path_factory: pytest.TempPathFactory) -> Java:
+    return Java(libs, cluster_of_groups.bootstrap_servers).with_archive(tmp_path_factory.mktemp("java") / "classes.jsa")
+
+
+class Member(threading.Thread):
+    """One consumer in a thread, that reads and commits until it is stopped."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.seen: list[str] = []
+        self.partitions: set[int] = set()
+        self.failures: list[str] = []
+        self.stopped = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self.consume()
+        except Exception as error:
+            self.failures.append(repr(error))
+
+    def consume(self) -> None:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        self.stopped.set()
+        self.join(30)
+        assert not self.is_alive(), f"{self.name} does not end"
+        assert self.failures == []
+
+
+class ConfluentMember(Member):
+    def __init__(self, bootstrap: str, topic: str, group: str, **more: Any) -> None:
+        super().__init__(f"confluent-kafka {more}")
+        self._settings = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **{key.replace("_", "."): value for key, value in more.items()},
+        }
+        self._topic = topic
+
+    def consume(self) -> None:
+        from confluent_kafka import Consumer, KafkaException
+
+        consumer = Consumer(self._settings)
+        consumer.subscribe([self._topic])
+        uncommitted = False
+        try:
+            while not self.stopped.is_set() or uncommitted:
+                messages = consumer.consume(100, 0.1)
+                for message in messages:
+                    assert message.error() is None, message.error()
+                    self.seen.append(message.value().decode())
+                uncommitted = uncommitted or bool(messages)
+                self.partitions = {each.partition for each in consumer.assignment()}
+                try:
+                    if uncommitted and self.partitions:
+                        consumer.commit(asynchronous=False)
+                    uncommitted = False
+                except KafkaException as error:
+                    # In the middle of a rebalance nobody's commit is taken.
+                    assert error.args[0].code() in self._not_now(), error
+        finally:
+            consumer.close()
+
+    @staticmethod
+    def _not_now() -> set[int]:
+        from confluent_kafka import KafkaError
+
+        names = ("REBALANCE_IN_PROGRESS", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "_NO_OFFSET", "UNKNOWN_MEMBER_ID")
+        return {getattr(KafkaError, name) for name in names}
+
+
+class KafkaPythonMember(Member):
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        super().__init__("kafka-python")
+        self._arguments = (bootstrap, topic, group)
+
+    def consume(self) -> None:
+        from kafka import KafkaConsumer
+
+        bootstrap, topic, group = self._arguments
+        consumer = KafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap.split(","),
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=6_000,
+            heartbeat_interval_ms=500,
+        )
+        try:
+            while not self.stopped.is_set():
+                polled = consumer.poll(100)
+                for records in polled.values():
+                    self.seen += [record.value.decode() for record in records]
+                if polled:
+                    consumer.commit()
+                self.partitions = {each.partition for each in consumer.assignment()}
+        finally:
+            consumer.close()
+
+
+class AioKafkaMember(Member):
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        super().__init__("aiokafka")
+        self._arguments = (bootstrap, topic, group)
+
+    def consume(self) -> None:
+        import asyncio
+
+        asyncio.run(self._consume())
+
+    async def _consume(self) -> None:
+        from aiokafka import AIOKafkaConsumer
+
+        bootstrap, topic, group = self._arguments
+        consumer = AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=6_000,
+            heartbeat_interval_ms=500,
+        )
+        async with consumer:
+            while not self.stopped.is_set():
+                polled = await consumer.getmany(timeout_ms=100)
+                for records in polled.values():
+                    self.seen += [record.value.decode() for record in records]
+                if polled:
+                    await consumer.commit()
+                self.partitions = {each.partition for each in consumer.assignment()}
+
+
+class MakeMember(Protocol):
+    def __call__(self, bootstrap: str, topic: str, group: str) -> Member: ...
+
+
+def consumer_protocol(bootstrap: str, topic: str, group: str) -> Member:
+    return ConfluentMember(bootstrap, topic, group, group_protocol="consumer")
+
+
+def cooperative(bootstrap: str, topic: str, group: str) -> Member:
+    strategy = {"partition_assignment_strategy": "cooperative-sticky"}
+    return ConfluentMember(bootstrap, topic, group, session_timeout_ms=6000, heartbeat_interval_ms=500, **strategy)
+
+
+def eager(bootstrap: str, topic: str, group: str) -> Member:
+    return ConfluentMember(bootstrap, topic, group, session_timeout_ms=6000, heartbeat_interval_ms=500)
+
+
+MEMBERS: list[Any] = [
+    pytest.param(eager, marks=pytest.mark.client("confluent-kafka"), id="confluent-kafka"),
+    pytest.param(cooperative, marks=pytest.mark.client("confluent-kafka"), id="confluent-kafka cooperative"),
+    pytest.param(consumer_protocol, marks=pytest.mark.client("confluent-kafka"), id="confluent-kafka KIP-848"),
+    pytest.param(KafkaPythonMember, marks=pytest.mark.client("kafka-python"), id="kafka-python"),
+    pytest.param(AioKafkaMember, marks=pytest.mark.client("aiokafka"), id="aiokafka"),
+]
+
+
+def feed(cluster: RunningCluster, topic: str, first: int, count: int) -> set[str]:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True})
+    values = {str(number) for number in range(first, first + count)}
+    for number in range(first, first + count):
+        producer.produce(topic, str(number), partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+    return values
+
+
+def share(members: list[Member]) -> bool:
+    """Whether every partition has one owner, and every member has some."""
+    assert [member.failures for member in members if member.failures] == []
+    owners = Counter(partition for member in members for partition in member.partitions)
+    return owners == Counter(range(PARTITIONS)) and all(member.partitions for member in members)
+
+
+@pytest.mark.feature("CG-02", "CG-03", "CG-04", "CG-06", "CG-07", "CG-09", "CG-11", "CG-12", "CG-13", "CG-21")
+@pytest.mark.parametrize("make", MEMBERS)
+def test_a_group_shares_leaves_and_moves_its_coordinator(
+    cluster_of_groups: RunningCluster, make: MakeMember, note: Callable[[str], None], request: pytest.FixtureRequest
+) -> None:
+    from broker.coordinator.coordinator import partition_for
+
+    cluster = cluster_of_groups
+    topic = cluster.create_topic("shared", PARTITIONS)
+    group = f"group of {topic}"
+    members = [make(cluster.bootstrap_servers, topic, group) for _ in range(2)]
+    for member in members:
+        member.start()
+    values = feed(cluster, topic, 0, 600)
+    began = time.monotonic()
+    cluster.wait_for("two share", lambda: share(members), 60)
+    joined = time.monotonic() - began
+    cluster.wait_for("all is read", lambda: values <= {each for m in members for each in m.seen}, 30)
+
+    third = make(cluster.bootstrap_servers, topic, group)
+    third.start()
+    cluster.wait_for("three share", lambda: share([*members, third]), 60)
+    members[0].stop()
+    left = [members[1], third]
+    cluster.wait_for("two share again", lambda: share(left), 60)
+
+    index = partition_for(group, len(cluster.partitions("__consumer_offsets")))
+    coordinator = cluster.leader_of("__consumer_offsets", index)
+    cluster.kill(coordinator)
+    more = feed(cluster, topic, 600, 600)
+    everybody = [members[0], *left]
+    cluster.wait_for("it goes on", lambda: more <= {each for m in everybody for each in m.seen}, 60)
+    cluster.start(coordinator)
+    cluster.wait_for("all replicas are back", lambda: all(len(p.isr) == 3 for p in cluster.status().partitions), 60)
+    for member in left:
+        member.stop()
+
+    # What was committed is not read again by whoever comes next.
+    late = make(cluster.bootstrap_servers, topic, group)
+    late.start()
+    last = feed(cluster, topic, 1200, 60)
+    cluster.wait_for("the last are read", lambda: last <= set(late.seen), 60)
+    late.stop()
+    again = Counter(value for member in [*everybody, late] for value in member.seen)
+    note(f"{request.node.callspec.id}: two members share after {joined:.1f} s; "
+         f"{sum(times - 1 for times in again.values())} of {len(again)} records were read twice")  # fmt: skip
+    assert set(late.seen) == last, "what was committed was read again"
+
+
+@pytest.mark.client("confluent-kafka")
+@pytest.mark.feature("CG-09", "CG-12", "CG-21")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_killed_member_is_missed(cluster_of_groups: RunningCluster, protocol: str) -> None:
+    cluster = cluster_of_groups
+    topic = cluster.create_topic("missed", PARTITIONS)
+    group = f"group of {topic}"
+    make = eager if protocol == "classic" else consumer_protocol
+    survivor = make(cluster.bootstrap_servers, topic, group)
+    survivor.start()
+    code = (
+        "import sys; from confluent_kafka import Consumer\n"
+        "bootstrap, topic, group, protocol = sys.argv[1:]\n"
+        "settings = {'bootstrap.servers': bootstrap, 'group.id': group, 'group.protocol': protocol}\n"
+        "if protocol == 'classic': settings |= {'session.timeout.ms': 6000}\n"
+        "consumer = Consumer(settings)\n"
+        "consumer.subscribe([topic])\n"
+        "while True: consumer.poll(0.1)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, cluster.bootstrap_servers, topic, group, protocol]) as victim:
+        try:
+            half = PARTITIONS // 2
+            cluster.wait_for("both have a half", lambda: len(survivor.partitions) == half, 60)
+        finally:
+            victim.kill()
+    cluster.wait_for("the survivor has all", lambda: len(survivor.partitions) == PARTITIONS, 60)
+    survivor.stop()
+
+
+@pytest.mark.client("kcat")
+@pytest.mark.feature("CG-02", "CG-06", "CG-03")
+def test_kcat_in_a_group(cluster_of_groups: RunningCluster) -> None:
+    cluster = cluster_of_groups
+    topic = cluster.create_topic("balanced", PARTITIONS)
+    values = feed(cluster, topic, 0, 120)
+    command = ["kcat", "-b", cluster.bootstrap_servers, "-G", f"kcat of {topic}", "-c", "120", "-q",
+               "-X", "auto.offset.reset=earliest", topic]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) == values
+
+
+@pytest.mark.client("java")
+@pytest.mark.feature("CG-13", "CG-16", "CG-04", "AD-05", "TO-02")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_javas_consumer_and_the_tools_for_groups(cluster_of_groups: RunningCluster, tools: Java, protocol: str) -> None:
+    cluster = cluster_of_groups
+    topic = cluster.create_topic("tooled")
+    group = f"{protocol}-group-of-{topic}"
+    Confluent(cluster.bootstrap_servers).produce(topic, [Sent("k", str(number)) for number in range(10)])
+    reading = ("--topic", topic, "--group", group, "--command-property", f"group.protocol={protocol}")
+    told = tools.ask("console-consumer", *reading, "--from-beginning", "--max-messages", "10", expected="is deprecated")
+    assert told.lines == [str(number) for number in range(10)]
+
+    assert group in tools.ask("consumer-groups", "--list").lines
+    described = tools.ask("consumer-groups", "--describe", "--group", group).out
+    assert re.search(rf"{group}\s+{topic}\s+0\s+10\s+10\s+0\s", described), described
+    state = tools.ask("consumer-groups", "--describe", "--group", group, "--state").out
+    assert "Empty" in state
+    listed = tools.ask("groups", "--list").out
+    assert re.search(rf"{group}\s+{protocol.capitalize()}\s+consumer", listed), listed
+
+    reset = ("--reset-offsets", "--group", group, "--topic", topic, "--to-offset", "4", "--execute")
+    assert re.search(rf"{topic}\s+0\s+4", tools.ask("consumer-groups", *reset).out)
+    told = tools.ask("console-consumer", *reading, "--max-messages", "6")
+    assert told.lines == [str(number) for number in range(4, 10)]
+    gone = tools.ask("consumer-groups", "--delete-offsets", "--group", group, "--topic", topic).out
+    assert "Successful" in gone
+    assert "was successful" in tools.ask("consumer-groups", "--delete", "--group", group).out
+    assert group not in tools.ask("consumer-groups", "--list").lines
+
+
+@pytest.mark.client("java")
+@pytest.mark.feature("TO-06", "CG-06")
+def test_consumer_performance_tool(cluster_of_groups: RunningCluster, tools: Java) -> None:
+    cluster = cluster_of_groups
+    topic = cluster.create_topic("measured", PARTITIONS)
+    feed(cluster, topic, 0, 2_000)
+    told = tools.ask("consumer-perf-test", "--topic", topic, "--num-records", "2000", "--group", f"perf of {topic}")
+    assert re.search(r"^\d{4}-.*, 2000,", told.lines[-1]), told.out
+
+
+@pytest.mark.client("java", "confluent-kafka")
+@pytest.mark.feature("TX-14")
+def test_hanging_transactions_are_found_and_ended(cluster_of_groups: RunningCluster, tools: Java) -> None:
+    from confluent_kafka import Producer
+
+    cluster = cluster_of_groups
+    topic = cluster.create_topic("hanging")
+    transactional_id = f"hangs in {topic}"
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": transactional_id})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    producer.flush(30)
+    listed = tools.ask("transactions", "list").out
+    assert re.search(rf"{transactional_id}\s+\d+\s+\d+\s+Ongoing", listed), listed
+    described = tools.ask("transactions", "describe", "--transactional-id", transactional_id).out
+    assert f"{topic}-0" in described
+    producers = tools.ask("transactions", "describe-producers", "--topic", topic, "--partition", "0").out
+    start_offset = re.search(r"\n\d+\s+(\d+)\s+-?\d+\s+\d+\s+\d+\s+(\d+)", producers)
+    assert start_offset is not None and start_offset[2] == "0", producers
+    tools.ask("transactions", "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+    after = Confluent(cluster.bootstrap_servers)
+    after.produce(topic, [Sent("k", "after")])
+    console = JavaConsole(tools)
+    told = tools.ask(
+        "console-consumer", "--topic", topic, "--partition", "0", "--offset", "earliest", "--max-messages", "1",
+        "--isolation-level", "read_committed", *console.shown("print.key"),
+    )  # fmt: skip
+    assert told.lines == ["k\tafter"]

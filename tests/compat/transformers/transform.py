@@ -1,0 +1,73 @@
+"""Consume, transform, produce with exactly-once, as confluent-kafka's documentation says it; runs until it is killed.
+
+`transform.py BOOTSTRAP INPUT OUTPUT GROUP NAME PROTOCOL`: NAME is the transactional id, and with the classic protocol
+the group.instance.id. With KIP-848 the id of a static member that was killed is in use until its session ends.
+Says `began` when it has its partitions.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer
+
+
+def main(bootstrap: str, source: str, target: str, group: str, name: str, protocol: str) -> None:
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "group.protocol": protocol,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+    }
+    if protocol == "classic":
+        settings |= {"group.instance.id": name, "session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+    consumer = Consumer(settings)
+    consumer.subscribe([source], on_assign=lambda _consumer, _partitions: print("began", flush=True))
+    while True:
+        producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": name,
+                "transaction.timeout.ms": 20_000,
+                "retry.backoff.max.ms": 200,
+            }
+        )
+        try:
+            producer.init_transactions(30)
+            while True:
+                messages = consumer.consume(50, 0.2)
+                if messages:
+                    one_transaction(consumer, producer, messages, target)
+        except KafkaException as error:
+            print(f"begins anew after {error}", file=sys.stderr, flush=True)
+            if not error.args[0].txn_requires_abort() and not error.args[0].fatal():
+                raise
+            if error.args[0].txn_requires_abort():
+                producer.abort_transaction(30)
+            rewind(consumer)
+
+
+def one_transaction(consumer: Consumer, producer: Producer, messages: list[Message], target: str) -> None:
+    producer.begin_transaction()
+    for message in messages:
+        if message.error() is not None:
+            raise KafkaException(message.error())
+        value: Any = message.value()
+        producer.produce(target, b"did " + value, message.key(), partition=message.partition())
+    positions = consumer.position(consumer.assignment())
+    producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 30)
+    producer.commit_transaction(30)
+
+
+def rewind(consumer: Consumer) -> None:
+    """What was aborted is read again."""
+    for partition in consumer.committed(consumer.assignment(), 30):
+        partition.offset = max(partition.offset, 0)
+        consumer.seek(partition)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
