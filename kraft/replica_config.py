@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from settings.node import NodeSettings
 
 FETCH_MAX_WAIT_MS = 700
-"""How long a leader keeps a fetch that brings no news. A little longer than metadata.max.idle.interval.ms is by default:
-an idle log's NoOpRecords shall answer it before it is over."""
+"""How long a leader keeps a fetch that brings no news. A little longer than the default of
+metadata.max.idle.interval.ms: an idle log's NoOpRecords shall answer it before it is over."""
 
 _FIRST_BOOTSTRAP_ID = -2
 
