@@ -30,6 +30,14 @@ MUST_HAPPEN = (
     "isr expansions",
     "log truncations",
     "log recoveries",
+    "kills of members",
+    "kills of writers",
+    "kills of transformers",
+    "partitions taken on",
+    "commits",
+    "transactions committed",
+    "transactions aborted",
+    "inputs written on",
     *(f"fault: {kind}" for kind in ALL_FAULTS),
 )
 

@@ -48,8 +48,8 @@ class GroupPart:
             session_timeout_ms=plan.session_timeout_ms,
             heartbeat_interval_ms=plan.session_timeout_ms // 4,
             max_poll_interval_ms=plan.max_poll_interval_ms,
-            partition_assignors=plan.assignors,
-            default_api_timeout_ms=4_000,
+            partition_assignors=plan.assignors or ("range",),
+            default_api_timeout_ms=plan.api_timeout_ms,
         )
 
     def listener(self, client: str, consumer: Callable[[], GroupConsumer]) -> RebalanceListener:
@@ -61,7 +61,7 @@ class GroupPart:
             for partition in partitions:
                 self.promises.takes_on(self.place(partition), client, me.unheard_ms, self.plan.session_timeout_ms)
                 # The positions are where the group has come to, or the beginning if that is nowhere.
-                self.promises.begins_at(self.place(partition), me.position(partition))
+                self.promises.begins_at(self.place(partition), client, me.position(partition))
                 self.findings.count("partitions taken on")
 
         async def on_gone(partitions: Sequence[TopicPartition]) -> None:
@@ -135,12 +135,12 @@ class Readers:
         check_consumed(part, positions, records)
         await trio.sleep(chance.uniform(0.0, 1.0))
         if chance.random() < 0.6:
-            await self._commit(consumer)
+            await self._commit(client, consumer)
 
-    async def _commit(self, consumer: GroupConsumer) -> None:
+    async def _commit(self, client: str, consumer: GroupConsumer) -> None:
         part, offsets = self.part, consumer.positions()
         for partition, offset in offsets.items():
-            part.promises.commits(part.place(partition), offset)
+            part.promises.commits(part.place(partition), client, offset)
         try:
             await consumer.commit(offsets)
         except KafkaError as error:

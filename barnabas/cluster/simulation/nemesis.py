@@ -19,7 +19,7 @@ import trio
 
 from barnabas.cluster.simulated import SimulatedCluster, SimulatedNode
 from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.swarm import Plan
+from barnabas.cluster.simulation.swarm import SESSION_TIMEOUT_MS, Plan
 from barnabas.cluster.simulation.watch import Watch
 from kraft.metadata.image import PartitionImage
 from runtime.simulated import Universe
@@ -194,8 +194,8 @@ class Nemesis:
     def _length(self) -> float:
         return 0.2 + self._chance.expovariate(1.0 / self.plan.fault_length_seconds)
 
-    async def _hold(self) -> None:
-        await trio.sleep(self._length())
+    async def _hold(self, at_least: float = 0.0) -> None:
+        await trio.sleep(max(self._length(), at_least))
 
     # ---- death
 
@@ -336,13 +336,13 @@ class Nemesis:
     def _everybody(self) -> list[str]:
         return [*self.cluster.nodes, *self.clients]
 
-    async def _break(self, fault: WireFault) -> bool:
+    async def _break(self, fault: WireFault, *, at_least: float = 0.0) -> bool:
         """Hold the links until it is over; True if anything was kept from passing."""
         arrived = [link.refused for link in fault.links]
         self._wire_faults.append(fault)
         self._apply(fault.links)
         try:
-            await self._hold()
+            await self._hold(at_least)
         finally:
             self._mend(fault)
         return any(link.refused > before for link, before in zip(fault.links, arrived, strict=True))
@@ -372,6 +372,13 @@ class Nemesis:
             return False
         others = self._everybody() if self._chance.random() < 0.5 else list(self.cluster.nodes)
         return await self._break(WireFault(self._between([node.node.name], others)))
+
+    async def isolate_client(self) -> bool:
+        """Whoever it was to the cluster, it may not be that any more when it comes back."""
+        client = self._chance.choice(self.clients)
+        fault = WireFault(self._between([client], self.cluster.nodes), stalled=self._chance.random() < 0.5)
+        longer_than_a_session = SESSION_TIMEOUT_MS / 1000 + 6.0
+        return await self._break(fault, at_least=self._chance.choice((0.0, longer_than_a_session)))
 
     async def one_way(self) -> bool:
         node = self._any_node()
@@ -482,6 +489,7 @@ _FAULTS: dict[str, Callable[[Nemesis], Any]] = {
     "restart all": Nemesis.restart_all,
     "pause": Nemesis.pause,
     "isolate": Nemesis.isolate,
+    "isolate a client": Nemesis.isolate_client,
     "one way": Nemesis.one_way,
     "halves": Nemesis.halves,
     "bridge": Nemesis.bridge,

@@ -24,6 +24,7 @@ ALL_FAULTS = (
     "restart all",
     "pause",
     "isolate",
+    "isolate a client",
     "one way",
     "halves",
     "bridge",
@@ -56,6 +57,8 @@ class GroupPlan:
     members: int
     session_timeout_ms: int
     max_poll_interval_ms: int = 30_000
+    api_timeout_ms: int = 4_000
+    """How long a commit is tried. Longer than a session: then its member may be out of the group when it arrives."""
     mean_life_seconds: float = 20.0
     """Until a member is killed."""
     mean_stay_seconds: float = 30.0
@@ -75,6 +78,8 @@ class TransactionPlan:
     output_partitions: int = 2
     timeout_ms: int = 6_000
     """Of a transaction."""
+    max_block_ms: int = 8_000
+    """How long its end is tried. Longer than a session: then its member may be out of the group meanwhile."""
     abort_probability: float = 0.2
     pause_seconds: float = 0.5
     """Mean time between the transactions of one writer."""
@@ -132,6 +137,7 @@ def _draw_transactions(chance: Stream) -> TransactionPlan:
         pairs_partitions=chance.randint(2, 3),
         output_partitions=chance.randint(1, 2),
         timeout_ms=chance.choice((3_000, 6_000, 15_000)),
+        max_block_ms=chance.choice((8_000, 30_000)),
         pause_seconds=chance.choice((0.3, 1.0)),
     )
 
@@ -159,6 +165,9 @@ def _draw_group(chance: Stream, group_id: str) -> GroupPlan:
             ("classic", ("range",)),
             ("classic", ("cooperative-sticky",)),
             ("classic", ("range", "cooperative-sticky")),
+            ("consumer", ()),
+            ("consumer", ()),
+            ("consumer", ()),
         )
     )
     return GroupPlan(
@@ -167,6 +176,7 @@ def _draw_group(chance: Stream, group_id: str) -> GroupPlan:
         assignors,
         members=chance.randint(2, 3),
         session_timeout_ms=SESSION_TIMEOUT_MS,
+        api_timeout_ms=chance.choice((4_000, 20_000)),
         mean_life_seconds=chance.choice((8.0, 20.0, 60.0)),
         mean_stay_seconds=chance.choice((8.0, 30.0, 100.0)),
     )

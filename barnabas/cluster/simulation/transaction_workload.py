@@ -34,9 +34,9 @@ from barnabas.cluster.simulation.invariants.transactions import (
 )
 from barnabas.cluster.simulation.swarm import TransactionPlan
 from protocol.errors import ErrorCode, KafkaError
+from runtime.simulated.chance import Stream
 from runtime.world import World
 
-MAX_BLOCK_MS = 8_000
 COMMITTED_ONLY = ConsumerSettings(
     isolation=Isolation.READ_COMMITTED, fetch_max_wait_ms=POLL_MS, start_when_out_of_range=EARLIEST
 )
@@ -120,9 +120,9 @@ class Transactions:
     ) -> None:
         producing = ProducerSettings(
             linger_ms=5,
-            delivery_timeout_ms=MAX_BLOCK_MS,
+            delivery_timeout_ms=self.plan.max_block_ms,
             request_timeout_ms=CLIENT_SETTINGS.request_timeout_ms,
-            max_block_ms=MAX_BLOCK_MS,
+            max_block_ms=self.plan.max_block_ms,
         )
         settings = TransactionalSettings(host, self.plan.timeout_ms, producing)
         try:
@@ -219,11 +219,16 @@ class Transactions:
                     continue
                 check_consumed(part, dict(before), records)
                 if records:
-                    await self._write_on(host, consumer, producer, records)
+                    await self._write_on(host, consumer, producer, records, chance)
                 await trio.sleep(chance.uniform(0.0, 0.5))
 
     async def _write_on(
-        self, host: str, consumer: GroupConsumer, producer: TransactionalProducer, records: list[ConsumedRecord]
+        self,
+        host: str,
+        consumer: GroupConsumer,
+        producer: TransactionalProducer,
+        records: list[ConsumedRecord],
+        chance: Stream,
     ) -> None:
         part, stamp = self.part, consumer.stamp
         if stamp is None:
@@ -243,8 +248,10 @@ class Transactions:
                 value = f"{source}@{record.offset}#{transaction.name}".encode()
                 self.promises.writes(transaction, key, value)
                 await producer.send(key.topic, value, partition=key.partition)
+            if chance.random() < 0.3:
+                await trio.sleep(chance.uniform(0.0, 2.0))
             for place, offset in ends.items():
-                part.promises.commits(part.place(place), offset)
+                part.promises.commits(part.place(place), host, offset)
             await producer.send_offsets(ends, stamp)
 
         if await self._in_transaction(host, producer, write):

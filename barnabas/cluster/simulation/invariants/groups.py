@@ -2,8 +2,8 @@
 
 - A partition has one owner. Who takes it on while another still has it shows that the coordinator counted that one
   out; it may not do so within the session of a member that it has answered.
-- A committed offset stays: who takes a partition on begins at the last commit that was acknowledged, or at one whose
-  answer never came. Members only ever commit what is further on, so an offset never goes back.
+- A committed offset stays: who takes a partition on begins where its last owner has committed. Members only commit what
+  is further on, so it never goes back; nothing that an earlier owner still says changes it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ class _Owner:
 @dataclass(slots=True)
 class _Offsets:
     acked: int = -1
+    client: str = ""
+    """Who took the partition on last."""
     unknown: dict[int, None] = field(default_factory=dict)
-    """Commits that were asked for, and whose answer has not come, or never will."""
+    """Commits that it asked for: any of them may come into force, and a late one after one that was acknowledged."""
 
 
 class GroupPromises:
@@ -76,17 +78,21 @@ class GroupPromises:
 
     # ---- how far it has come
 
-    def begins_at(self, place: GroupPartition, offset: int) -> None:
-        """A member was told that the group has come so far; -1: nowhere."""
+    def begins_at(self, place: GroupPartition, client: str, offset: int) -> None:
+        """A member takes it on, and was told that the group has come so far; -1: nowhere."""
         known = self._offsets.setdefault(place, _Offsets())
         self._findings.check(
             offset >= known.acked or offset in known.unknown,
-            lambda: f"{place}: {known.acked} was committed, and a member is told {offset}",
+            lambda: f"{place}: {known.acked} was committed, and {client} is told {offset}",
         )
+        # Whoever had it before cannot commit any more: what is under way came in time, or never will.
+        known.client, known.unknown = client, {}
 
-    def commits(self, place: GroupPartition, offset: int) -> None:
+    def commits(self, place: GroupPartition, client: str, offset: int) -> None:
         """A member asks to commit."""
-        self._offsets.setdefault(place, _Offsets()).unknown[offset] = None
+        known = self._offsets.setdefault(place, _Offsets())
+        if known.client == client:
+            known.unknown[offset] = None
 
     def committed(self, place: GroupPartition, offset: int) -> None:
         """And was told that it is."""
