@@ -39,6 +39,8 @@ CORES = [
     "broker/purgatory.py",
     "broker/fetch_sessions.py",
     "broker/metadata_cache.py",
+    "broker/lines.py",
+    "broker/patterns.py",
     "broker/coordinator/outcome.py",
     "broker/groups",
     "broker/transactions/transaction.py",
