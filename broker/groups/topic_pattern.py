@@ -219,9 +219,10 @@ class _Parser:
                 return
         else:
             atom = self._atom(flags)
-            if atom is None:
+            if atom is not None:
+                parts.append(atom)
+            elif not parts:
                 return
-            parts.append(atom)
         parts[-1] = self._repeated(parts[-1])
 
     def _atom(self, flags: _Flags) -> _Node | None:
@@ -335,8 +336,6 @@ class _Parser:
             return _Assertion("$")
         if character in "bB":
             return _Assertion(character)
-        if character == "C":
-            return _Set(_EVERY)
         mask = self._class_escape(character)
         if mask is not None:
             return _Set(_either_case(mask) if flags.ignore_case else mask)

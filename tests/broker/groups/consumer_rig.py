@@ -94,6 +94,10 @@ class Rig:
     def make_core(self, context: GroupContext) -> ConsumerGroups:
         return ConsumerGroups(context)
 
+    def set_setting(self, name: str, value: Any) -> None:
+        """Altered while the broker runs."""
+        self.settings = self.settings.model_copy(update={name: value})
+
     @property
     def now(self) -> Now:
         return Now(self.monotonic_ms, WALL_MS + self.monotonic_ms)
@@ -149,7 +153,11 @@ class Rig:
             return
         if outcome.records and self.broken is not None:
             if outcome.failed is not None:
-                assert not outcome.failed(KafkaError(self.broken)).records
+                instead = outcome.failed(KafkaError(self.broken))
+                assert not instead.records
+                for answered, response in instead.answers:
+                    answered.answer(response)
+                return
             for refused, _ in outcome.answers:
                 refused.refuse(self.broken)
             return
@@ -195,7 +203,10 @@ class Rig:
 
     def check(self) -> None:
         for group in self.directory:
-            assert isinstance(group, ConsumerGroup)
+            if not isinstance(group, ConsumerGroup):
+                # It may come back as a consumer group, which begins in whatever state it has then.
+                self._states.pop(group.group_id, None)
+                continue
             self._check_owners(group)
             self._check_moves(group)
             for member in group.members.values():
