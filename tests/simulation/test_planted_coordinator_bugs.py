@@ -117,7 +117,14 @@ def test_answers_before_replication(kind: str, monkeypatch: pytest.MonkeyPatch) 
     """Found where a coordinator is cut from its followers, but not from its clients."""
     monkeypatch.setattr(Shard, "_answer_when_committed", answer_before_replication)
     cut_off = {"isolate": 1.0, "kill at a point": 0.5}
-    assert is_found((seed, replace(plan, fault_weights=cut_off)) for seed, plan in plans(kind))
+
+    def restless(group: GroupPlan) -> GroupPlan:
+        return replace(group, members=3, mean_life_seconds=4.0)
+
+    assert is_found(
+        (seed, replace(plan, fault_weights=cut_off, groups=tuple(map(restless, plan.groups))))
+        for seed, plan in plans(kind)
+    )
 
 
 def with_zombies(kind: str) -> Iterator[tuple[int, Plan]]:

@@ -1,0 +1,103 @@
+"""Six real nodes: groups and transactions of our own client, past the death of whoever coordinates them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster, ClusterSettings
+from barnabas.client.consumer import EARLIEST, ConsumerSettings, Isolation
+from barnabas.client.coordinators import CoordinatorLink, CoordinatorType
+from barnabas.client.group_consumer import open_group_consumer
+from barnabas.client.membership import GroupSettings
+from barnabas.client.transactional_producer import TransactionalSettings, open_transactional_producer
+from barnabas.client.transactions import AbortableError
+from barnabas.cluster.local import LocalCluster
+from barnabas.cluster.ports import free_base_port
+from runtime.real import real_world
+
+OVERRIDES = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
+COMMITTED_ONLY = ConsumerSettings(isolation=Isolation.READ_COMMITTED, start_when_out_of_range=EARLIEST)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[LocalCluster]:
+    cluster = LocalCluster(tmp_path, free_base_port(), OVERRIDES)
+    try:
+        cluster.up()
+        cluster.wait_ready(60)
+        yield cluster
+    finally:
+        cluster.down()
+
+
+async def kill_coordinator(nodes: LocalCluster, client: Cluster, kind: CoordinatorType, key: str) -> str:
+    name = f"broker-{await CoordinatorLink(client, kind, key).find()}"
+    await trio.to_thread.run_sync(nodes.kill, name)
+    return name
+
+
+@pytest.mark.feature("CG-12", "CG-21", "TX-01", "TX-08", "TX-13")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_exactly_once_past_the_death_of_the_coordinators(nodes: LocalCluster, protocol: str) -> None:
+    total = 60
+    settings = GroupSettings("copiers", group_protocol=protocol, session_timeout_ms=6_000, heartbeat_interval_ms=500)
+    bootstrap = [("127.0.0.1", int(server.rpartition(":")[2])) for server in nodes.bootstrap_servers.split(",")]
+    world = real_world()
+    copied: list[bytes] = []
+
+    async def copy(client: Cluster, index: int) -> None:
+        transactional = TransactionalSettings(f"copier-{index}")
+        async with (
+            open_group_consumer(client, settings, ["source"], COMMITTED_ONLY) as consumer,
+            open_transactional_producer(client, transactional) as producer,
+        ):
+            while len(copied) < total:
+                records = await consumer.poll(500)
+                stamp = consumer.stamp
+                if not records or stamp is None:
+                    continue
+                try:
+                    async with producer.transaction():
+                        for record in records:
+                            await producer.send("target", record.value, partition=record.partition)
+                        await producer.send_offsets(consumer.positions(), stamp)
+                except AbortableError:
+                    for partition, offset in (await consumer.committed(consumer.assignment)).items():
+                        consumer.seek(partition, max(offset, 0))
+
+    async def audit(client: Cluster) -> None:
+        auditors = GroupSettings("auditors", group_protocol=protocol)
+        async with open_group_consumer(client, auditors, ["target"], COMMITTED_ONLY) as consumer:
+            while len(copied) < total:
+                copied.extend(record.value or b"" for record in await consumer.poll(500))
+                await consumer.commit()
+
+    async with trio.open_nursery() as nursery:
+        client = Cluster(world, nursery, bootstrap, settings=ClusterSettings(request_timeout_ms=5_000))
+        for topic in ("source", "target"):
+            await Admin(client).create_topic(topic, 2, 3)
+        async with trio.open_nursery() as work:
+            work.start_soon(audit, client)
+            for index in range(2):
+                work.start_soon(copy, client, index)
+            async with open_transactional_producer(client, TransactionalSettings("source")) as producer:
+                for number in range(total):
+                    async with producer.transaction():
+                        await producer.send("source", b"%d" % number)
+                    await producer.begin()
+                    await producer.send("source", b"-1")
+                    await producer.abort()
+                    if number == 20:
+                        killed = await kill_coordinator(nodes, client, CoordinatorType.GROUP, "copiers")
+                    if number == 40:
+                        await trio.to_thread.run_sync(partial(nodes.start, killed))
+                        await trio.to_thread.run_sync(nodes.wait_ready, 60)
+                        await kill_coordinator(nodes, client, CoordinatorType.TRANSACTION, "source")
+        nursery.cancel_scope.cancel()
+    assert sorted(copied, key=int) == [b"%d" % number for number in range(total)]
