@@ -1,0 +1,203 @@
+"""The promises of groups, transactions and producers catch each way to break them, and let its legal neighbour pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas.cluster.simulation.findings import Findings
+from barnabas.cluster.simulation.ghosts import Batch
+from barnabas.cluster.simulation.invariants.groups import GroupPartition, GroupPromises
+from barnabas.cluster.simulation.invariants.partitions import PartitionKey
+from barnabas.cluster.simulation.invariants.producers import check_producers
+from barnabas.cluster.simulation.invariants.transactions import Fate, TransactionPromises, check_exactly_once
+from protocol.records.batch import read_header
+from protocol.records.builder import build_batch
+from protocol.records.control import EndTxn, build_end_txn_batch
+from protocol.records.record import Record
+
+pytestmark = pytest.mark.feature("FI-11")
+
+KEY, OTHER = PartitionKey("t", 0), PartitionKey("t", 1)
+PLACE = GroupPartition("g", KEY)
+
+
+@pytest.fixture
+def findings() -> Findings:
+    return Findings(lambda: 0.0)
+
+
+class Group:
+    """Members that are heard of as the story says."""
+
+    def __init__(self, findings: Findings) -> None:
+        self.promises = GroupPromises(findings)
+        self.unheard_ms = dict.fromkeys("ABC", 0)
+
+    def takes_on(self, client: str) -> None:
+        self.promises.takes_on(PLACE, client, lambda: self.unheard_ms[client], 6_000)
+
+
+def test_two_owners_that_are_both_heard_of(findings: Findings) -> None:
+    group = Group(findings)
+    group.takes_on("A")
+    group.promises.gives_up(PLACE, "A")
+    group.takes_on("B")
+    assert not findings.broken
+    group.unheard_ms["B"] = 6_100
+    group.takes_on("C")  # the session of B is over; it does not know that yet
+    assert not findings.broken
+    group.takes_on("A")
+    assert "A takes it on, C has it" in findings.broken[0]
+
+
+def test_one_that_was_killed_owns_nothing(findings: Findings) -> None:
+    group = Group(findings)
+    group.takes_on("A")
+    group.promises.is_gone("A")
+    group.takes_on("B")
+    assert not findings.broken
+    assert group.promises.owners(PLACE) == ["B"]
+
+
+def test_a_commit_that_was_acknowledged_and_lost(findings: Findings) -> None:
+    promises = GroupPromises(findings)
+    promises.begins_at(PLACE, "A", -1)
+    promises.commits(PLACE, "A", 5)
+    promises.committed(PLACE, 5)
+    promises.commits(PLACE, "A", 9)  # nobody answers
+    promises.begins_at(PLACE, "B", 9)
+    assert not findings.broken
+    promises.begins_at(PLACE, "A", 4)
+    assert "5 was committed, and A is told 4" in findings.broken[0]
+
+
+def test_a_late_commit_of_the_same_owner_may_win(findings: Findings) -> None:
+    promises = GroupPromises(findings)
+    promises.begins_at(PLACE, "A", 0)
+    for offset in (5, 9):
+        promises.commits(PLACE, "A", offset)
+    promises.committed(PLACE, 9)
+    promises.begins_at(PLACE, "B", 5)
+    assert not findings.broken
+
+
+def test_a_commit_of_an_earlier_owner(findings: Findings) -> None:
+    promises = GroupPromises(findings)
+    promises.begins_at(PLACE, "A", 0)
+    promises.commits(PLACE, "A", 5)
+    promises.begins_at(PLACE, "B", 0)
+    promises.commits(PLACE, "B", 8)
+    promises.committed(PLACE, 8)
+    promises.commits(PLACE, "A", 6)
+    promises.begins_at(PLACE, "C", 5)
+    assert "8 was committed, and C is told 5" in findings.broken[0]
+
+
+@pytest.mark.parametrize(
+    ("fate", "seen", "fits"),
+    [
+        (Fate.OPEN, 0, True),
+        (Fate.OPEN, 2, False),
+        (Fate.ABORTED, 1, False),
+        (Fate.COMMITTED, 2, True),
+        (Fate.COMMITTED, 1, False),
+        (Fate.COMMITTED, 0, False),
+        (Fate.COMMITTING, 0, True),
+        (Fate.COMMITTING, 1, False),
+        (Fate.COMMITTING, 2, True),
+    ],
+)
+def test_all_of_a_transaction_or_nothing(findings: Findings, fate: Fate, seen: int, fits: bool) -> None:
+    promises = TransactionPromises(findings)
+    transaction = promises.begins("w/0")
+    written = [(KEY, b"one"), (OTHER, b"two")]
+    for key, value in written:
+        promises.writes(transaction, key, value)
+    transaction.fate = fate
+    promises.check_all_seen({key: [value] for key, value in written[:seen]})
+    assert (not findings.broken) == fits
+
+
+def test_seen_before_its_writer_asked_to_commit(findings: Findings) -> None:
+    promises = TransactionPromises(findings)
+    transaction = promises.begins("w/0")
+    promises.writes(transaction, KEY, b"one")
+    transaction.fate = Fate.COMMITTING
+    promises.seen(KEY, 3, b"one")
+    assert not findings.broken
+    transaction.fate = Fate.OPEN
+    promises.seen(KEY, 3, b"one")
+    promises.seen(KEY, 4, b"another")
+    assert "transaction w/0 is open" in findings.broken[0]
+    assert "nobody wrote b'another'" in findings.broken[1]
+
+
+def test_seen_twice(findings: Findings) -> None:
+    promises = TransactionPromises(findings)
+    transaction = promises.begins("w/0")
+    promises.writes(transaction, KEY, b"one")
+    transaction.fate = Fate.COMMITTED
+    promises.check_all_seen({KEY: [b"one", b"one"]})
+    assert any("is seen 2 times" in broken for broken in findings.broken)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "fits"),
+    [
+        (["t-0@0", "t-0@1"], True),
+        (["t-0@0"], False),
+        (["t-0@0", "t-0@1", "t-0@1"], False),
+        (["t-0@0", "t-0@1", "t-0@2"], False),
+        (["t-0@0", "t-0@1", "t-1@7"], False),
+    ],
+)
+@pytest.mark.feature("TX-13")
+def test_each_input_once_up_to_where_the_group_is(findings: Findings, outputs: list[str], fits: bool) -> None:
+    check_exactly_once(findings, {KEY: 2}, {KEY: [0, 1, 2]}, outputs)
+    assert (not findings.broken) == fits
+
+
+class Log:
+    """Committed batches of producer 7."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def data(self, epoch: int, sequence: int, records: int = 2, *, transactional: bool = True) -> Log:
+        written = [Record(0, 1, None, b"x")] * records
+        options = {"producer_id": 7, "producer_epoch": epoch, "base_sequence": sequence}
+        self.parts.append(build_batch(written, transactional=transactional, **options))
+        return self
+
+    def marker(self, epoch: int, coordinator_epoch: int = 0, *, committed: bool = True) -> Log:
+        self.parts.append(build_end_txn_batch(EndTxn(committed, coordinator_epoch), 7, epoch, 1))
+        return self
+
+    def __iter__(self) -> Iterator[Batch]:
+        offset = 0
+        for part in self.parts:
+            size = read_header(part, 0).last_offset_delta + 1
+            yield Batch(offset, offset + size, 0, part)
+            offset += size
+
+
+@pytest.mark.feature("PR-12", "TX-05", "TX-07")
+@pytest.mark.parametrize(
+    ("log", "wrong"),
+    [
+        (Log().data(0, 0).data(0, 2).marker(1).data(1, 0).marker(2), ""),
+        (Log().data(0, 0).marker(0).data(0, 2).marker(0), ""),
+        (Log().data(0, 0, transactional=False).data(0, 2, transactional=False), ""),
+        (Log().data(0, 0).data(0, 3).marker(1), "sequence 3 where 2 was next"),
+        (Log().data(0, 0).data(0, 0).marker(1), "sequence 0 where 2 was next"),
+        (Log().data(0, 4).marker(1), "sequence 4 where 0 was next"),
+        (Log().data(0, 0).marker(1).data(0, 2), "it was at epoch 1"),
+        (Log().data(0, 0).marker(1, 5).data(1, 0).marker(2, 4), "after one of epoch 5"),
+        (Log().data(0, 0).marker(1).data(1, 0), "a transaction open since"),
+    ],
+)
+def test_what_a_producer_may_leave_in_a_log(findings: Findings, log: Log, wrong: str) -> None:
+    check_producers(findings, KEY, log)
+    assert (wrong in findings.broken[0]) if wrong else not findings.broken
