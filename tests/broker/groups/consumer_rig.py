@@ -204,8 +204,9 @@ class Rig:
     def check(self) -> None:
         for group in self.directory:
             if not isinstance(group, ConsumerGroup):
-                # It may come back as a consumer group, which begins in whatever state it has then.
+                # It may come back as a consumer group, which begins in whatever state and epoch it has then.
                 self._states.pop(group.group_id, None)
+                self._epochs.pop(group.group_id, None)
                 continue
             self._check_owners(group)
             self._check_moves(group)
