@@ -1,23 +1,62 @@
 #!/usr/bin/env bash
 # Measures a local cluster and Apache Kafka 4.3.1 with the same foreign clients, one after the other in one run, and
-# writes docs/benchmarks.md. The generators are in the folder PEER (by default ../shared/peer beside the checkout);
-# they need a JDK 17 and Maven. About 40 minutes; less with STEPS, ONLY, REPEAT and DURATION (seconds).
+# writes docs/benchmarks.md. Most loads are in the folder PEER (by default ../shared/peer beside the checkout), which
+# needs a JDK 17 and Maven; those on group coordinators are in bench/coordinators.py. About an hour; less with
+#   STEPS (ready idle bench failover coordinators)   ONLY, COORDINATORS_ONLY (regular expressions on the names)
+#   REPEAT, DURATION, WARMUP (seconds)               GROUPS_HELD, PRODUCER_IDS (how many, for their memory)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PEER=$(cd "${PEER:-../shared/peer}" 2>/dev/null && pwd) || { echo "bench: no load generators; set PEER to their folder" >&2; exit 2; }
 OUT=$(pwd)/.cache/bench DATA=$(pwd)/.cache/bench/data PORT=${BASE_PORT:-30092}
-STEPS=${STEPS:-ready idle bench failover} REPEAT=${REPEAT:-2} DURATION=${DURATION:-6} WARMUP=${WARMUP:-60}
-# Groups and transactions are not served yet: their loads are left out on both sides.
-ONLY=${ONLY:-'^(produce\.|consume\.librdkafka|e2e\.librdkafka|smallreq\.|metadata\.)'}
+STEPS=${STEPS:-ready idle bench failover coordinators} REPEAT=${REPEAT:-2} DURATION=${DURATION:-6} WARMUP=${WARMUP:-60}
+# Everything but a few kinds of produce that tell nothing the others do not.
+ONLY=${ONLY:-'^(?!produce.*(p1\.1.*lz4|p12\.100B|noidem))'}
+COORDINATORS_ONLY=${COORDINATORS_ONLY:-.} GROUPS_HELD=${GROUPS_HELD:-1000} PRODUCER_IDS=${PRODUCER_IDS:-10000}
+# Beside Kafka's defaults, on both sides. Members of consumer groups are heard as often, and missed as soon, as those of
+# classic groups in bench/coordinators.py.
+SETTINGS="group.consumer.min.session.timeout.ms=6000 group.consumer.session.timeout.ms=6000
+  group.consumer.min.heartbeat.interval.ms=500 group.consumer.heartbeat.interval.ms=500"
 mkdir -p "$OUT"; rm -f "$OUT"/*.jsonl
-NODE="$(pwd)/bench/node.sh $DATA"
+NODE="$(pwd)/bench/node.sh $DATA" PEER_NODE="$PEER/kafka_peer.sh"
 CLUSTER="$(pwd)/.venv/bin/barnabas cluster"
-export STEPS REPEAT DURATION WARMUP QUIET_WAIT=${QUIET_WAIT:-5}
-BENCH_ARGS="--only $ONLY --warmup $WARMUP" "$PEER/run_all.sh" "$OUT/kafka.jsonl"
-LABEL=barnabas BOOTSTRAP="127.0.0.1:$PORT,127.0.0.1:$((PORT + 1)),127.0.0.1:$((PORT + 2))" \
-  FORMAT="rm -rf $DATA" START="$CLUSTER up --data $DATA --base-port $PORT" STOP="$CLUSTER down --data $DATA" \
-  PIDS="$NODE pids" KILLB="$NODE kill broker-{id}" TERMB="$NODE term broker-{id}" STARTB="$NODE start broker-{id}" \
-  KILLC="$NODE kill controller-{id}" STARTC="$NODE start controller-{id}" ACTIVE="$NODE active" \
-  BENCH_ARGS="--only $ONLY --warmup 0" "$PEER/run_all.sh" "$OUT/barnabas.jsonl"
+OURS="127.0.0.1:$PORT,127.0.0.1:$((PORT + 1)),127.0.0.1:$((PORT + 2))"
+# As the peer has it.
+SET="--set group.initial.rebalance.delay.ms=0"; for pair in $SETTINGS; do SET+=" --set $pair"; done
+UP="$CLUSTER up --data $DATA --base-port $PORT $SET" DOWN="$CLUSTER down --data $DATA"
+KAFKA_PEER_BROKER_EXTRA=$(printf '%s\\n' $SETTINGS)
+export REPEAT DURATION WARMUP QUIET_WAIT=${QUIET_WAIT:-5} KAFKA_PEER_BROKER_EXTRA
+GENERAL=${STEPS//coordinators/}
+
+# LABEL BOOTSTRAP FILE WARMUP PIDS KILL RESTART
+coordinators() {
+  .venv/bin/python bench/coordinators.py --label "$1" --bootstrap "$2" --out "$3" --warmup "$4" --pids "$5" --kill "$6" \
+    --restart "$7" --only "$COORDINATORS_ONLY" --repeat "$REPEAT" --duration "$DURATION" --groups "$GROUPS_HELD" \
+    --producer-ids "$PRODUCER_IDS"
+}
+wanted() { [[ " $STEPS " == *" $1 "* ]]; }
+
+if [ -n "${GENERAL// /}" ]; then
+  STEPS=$GENERAL BENCH_ARGS="--only $ONLY --warmup $WARMUP" "$PEER/run_all.sh" "$OUT/kafka.jsonl"
+fi
+if wanted coordinators; then
+  trap '"$PEER_NODE" stop' EXIT
+  "$PEER_NODE" stop; "$PEER_NODE" format > /dev/null; "$PEER_NODE" start
+  "$PEER_NODE" wait > /dev/null
+  coordinators kafka-4.3.1 "$("$PEER_NODE" bootstrap)" "$OUT/kafka.jsonl" "$WARMUP" "$PEER_NODE pids" \
+    "$PEER_NODE kill-broker {id}" "$PEER_NODE start-broker {id}"
+  "$PEER_NODE" stop
+fi
+if [ -n "${GENERAL// /}" ]; then
+  STEPS=$GENERAL LABEL=barnabas BOOTSTRAP=$OURS FORMAT="rm -rf $DATA" START=$UP STOP=$DOWN \
+    PIDS="$NODE pids" KILLB="$NODE kill broker-{id}" TERMB="$NODE term broker-{id}" STARTB="$NODE start broker-{id}" \
+    KILLC="$NODE kill controller-{id}" STARTC="$NODE start controller-{id}" ACTIVE="$NODE active" \
+    BENCH_ARGS="--only $ONLY --warmup 0" "$PEER/run_all.sh" "$OUT/barnabas.jsonl"
+fi
+if wanted coordinators; then
+  trap '$DOWN' EXIT
+  $DOWN || true; rm -rf "$DATA"; $UP > /dev/null
+  coordinators barnabas "$OURS" "$OUT/barnabas.jsonl" 5 "$NODE pids" "$NODE kill broker-{id}" "$NODE start broker-{id}"
+  $DOWN
+fi
 .venv/bin/python bench/report.py "$PEER/report.py" "$OUT/kafka.jsonl" "$OUT/barnabas.jsonl" > docs/benchmarks.md
 echo "docs/benchmarks.md"
