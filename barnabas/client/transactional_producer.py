@@ -77,6 +77,8 @@ class TransactionalProducer:
         self._groups: dict[str, CoordinatorLink] = {}
         self._producer = Producer(cluster, nursery, settings.producing, self)
         self._adding = trio.Lock()
+        self._admitted: dict[TopicPartition, None] = {}
+        """Partitions that were let go in the open transaction."""
 
     @property
     def state(self) -> TransactionState:
@@ -98,6 +100,7 @@ class TransactionalProducer:
         if self.manager.state is TransactionState.INITIALIZING:
             await self._initialize()
         self.manager.begin()
+        self._admitted = {}
         if not self.manager.brokers_add:
             self._producer.readmit()
 
@@ -187,12 +190,13 @@ class TransactionalProducer:
 
     async def admit(self, partition: TopicPartition, queue: PartitionQueue) -> None:
         manager = self.manager
-        if manager.state is TransactionState.IN_TRANSACTION and manager.is_member(partition):
+        if manager.state is TransactionState.IN_TRANSACTION and partition in self._admitted:
             # It was admitted before, so its sequence broke: what is left of it would come in another epoch.
             manager.written(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"the sequence of {partition} is broken")
         if manager.state is TransactionState.IN_TRANSACTION and not manager.writes_to(partition):
             await self._add(partition)
         if manager.state is TransactionState.IN_TRANSACTION and manager.is_member(partition):
+            self._admitted[partition] = None
             queue.producer = manager.producer
         else:
             queue.abandon(manager.error or KafkaError(ErrorCode.INVALID_TXN_STATE, repr(manager)))
@@ -235,14 +239,15 @@ class TransactionalProducer:
 
     async def _end(self) -> None:
         manager = self.manager
-        aborting, before = manager.state is TransactionState.ABORTING, manager.producer
+        before = manager.producer
         if manager.end_request() is None:
             manager.ended(None)
         else:
             await self._ask(_needed(manager.end_request), manager.ended, at_most=manager.at_most("end_txn"))
         if manager.state is TransactionState.INITIALIZING:
             await self._initialize()
-        elif aborting or manager.producer != before:
+        elif manager.producer != before:
+            # Never in the same epoch: a broker would take what begins at 0 again for a repetition.
             self._producer.renumber()
 
     async def _ask(
