@@ -214,7 +214,8 @@ class MixedHistories(RuleBasedStateMachine):
                 self.beat_old(number)
         if not self.old and not self.new:
             return
-        reads = [partition for member in (*self.old.values(), *self.new.values()) for partition in member.partitions]
+        reads = [partition for old in self.old.values() for partition in old.partitions]
+        reads += [partition for new in self.new.values() for partition in new.partitions]
         assert sorted(reads) == [("news", number) for number in range(4)], self.rig.directory.get(GROUP)
 
 
