@@ -190,29 +190,42 @@ def test_who_lost_its_tail_and_left_the_isr(partition: Partition) -> None:
 
 def test_two_leaders_in_an_epoch(partition: Partition) -> None:
     members = frozenset({1, 2, 3})
-    partition.promises.leads(KEY, LeaderView(1, 4, 0, members))
-    partition.promises.leads(KEY, LeaderView(2, 5, 0, members))
-    partition.promises.leads(KEY, LeaderView(1, 4, 0, members))  # deposed, and does not know it yet
+    partition.promises.leads(KEY, LeaderView(1, 4, 1, 0, members))
+    partition.promises.leads(KEY, LeaderView(2, 5, 1, 0, members))
+    partition.promises.leads(KEY, LeaderView(1, 4, 1, 0, members))  # deposed, and does not know it yet
     assert partition.broken == ""
-    partition.promises.leads(KEY, LeaderView(2, 4, 0, members))
+    partition.promises.leads(KEY, LeaderView(2, 4, 1, 0, members))
     assert "1 and 2 both lead in epoch 4" in partition.broken
 
 
 def test_a_high_watermark_that_runs_ahead(partition: Partition) -> None:
     partition.append(1, "a", to=(1, 2))
-    partition.promises.leads(KEY, LeaderView(1, 1, 1, frozenset({1, 2})))
+    partition.promises.leads(KEY, LeaderView(1, 1, 1, 1, frozenset({1, 2})))
     assert partition.broken == ""
-    partition.promises.leads(KEY, LeaderView(1, 2, 1, frozenset({1, 2, 3})))
+    partition.promises.leads(KEY, LeaderView(1, 2, 1, 1, frozenset({1, 2, 3})))
     assert "leader 1 commits up to 1, 3 ends at 0" in partition.broken
 
 
 def test_a_high_watermark_that_falls(partition: Partition) -> None:
     partition.append(1, "a")
-    partition.promises.leads(KEY, LeaderView(1, 1, 1, frozenset({1})))
-    partition.promises.leads(KEY, LeaderView(2, 2, 0, frozenset({2})))  # a new leader may know less
+    partition.promises.leads(KEY, LeaderView(1, 1, 1, 1, frozenset({1})))
+    partition.promises.leads(KEY, LeaderView(2, 2, 1, 0, frozenset({2})))  # a new leader may know less
     assert partition.broken == ""
-    partition.promises.leads(KEY, LeaderView(1, 1, 0, frozenset({1})))
+    partition.promises.leads(KEY, LeaderView(1, 1, 1, 0, frozenset({1})))
     assert "fell from 1 to 0" in partition.broken
+
+
+def test_a_leader_that_has_not_heard_of_a_loss(partition: Partition) -> None:
+    partition.append(1, "a")
+    partition.promises.broker_lost_something(3)
+    partition.open(3, partition.disks.log("log-3"))
+    partition.changes(isr=(1, 2))
+    partition.register(3, epoch=2)
+    members = frozenset({1, 2, 3})
+    partition.promises.leads(KEY, LeaderView(1, 1, partition.state.partition_epoch - 1, 1, members))
+    assert partition.broken == ""
+    partition.promises.leads(KEY, LeaderView(1, 2, partition.state.partition_epoch, 1, members))
+    assert "leader 1 commits up to 1, 3 ends at 0" in partition.broken
 
 
 def test_epochs_that_do_not_fit_the_records(partition: Partition) -> None:

@@ -127,7 +127,9 @@ def draw_plan(chance: Stream) -> Plan:
     plan = replace(plan, settings={**plan.settings, **_draw_coordinators(chance)})
     if kind == "groups":
         return replace(plan, groups=(_draw_group(chance, "readers"),))
-    return replace(plan, transactions=_draw_transactions(chance), producers=1, send_pause_seconds=0.8)
+    features = chance.choice(({}, {}, {"transaction.version": 1}))
+    transactions = _draw_transactions(chance)
+    return replace(plan, transactions=transactions, features=features, producers=1, send_pause_seconds=0.8)
 
 
 def _draw_transactions(chance: Stream) -> TransactionPlan:

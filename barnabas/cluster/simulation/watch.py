@@ -100,7 +100,13 @@ class Watch:
         if isinstance(role, Leading):
             self.partitions.leads(
                 PartitionKey(partition.topic, partition.index),
-                LeaderView(replica.node_id, replica.leader_epoch, replica.high_watermark, role.maximal_isr),
+                LeaderView(
+                    replica.node_id,
+                    replica.leader_epoch,
+                    replica.partition_epoch,
+                    replica.high_watermark,
+                    role.maximal_isr,
+                ),
             )
 
 

@@ -59,6 +59,7 @@ class LeaderView:
 
     node_id: int
     leader_epoch: int
+    partition_epoch: int
     high_watermark: int
     maximal_isr: frozenset[int]
 
@@ -83,6 +84,8 @@ class _Partition:
     """Who acted as leader in each epoch."""
     watermarks: dict[tuple[int, int], int] = field(default_factory=dict)
     """The highest one of each (leader, epoch)."""
+    returned: dict[int, int] = field(default_factory=dict)
+    """Members that lost something and registered anew, and the partition epoch from which on that is known."""
     trusted: dict[int, int] = field(default_factory=dict)
     """How much of the committed log each replica was seen to have; it must never have less, unless it is
     lossy."""
@@ -186,6 +189,8 @@ class PartitionPromises:
             replica = partition.replicas.get(member)
             if replica is None or member in self.lossy:
                 continue
+            if view.partition_epoch < partition.returned.get(member, -1):
+                continue  # the leader counts on what it had, and has not heard yet that it is lost
             end = replica.log.log_end_offset
             findings.check(
                 view.high_watermark <= end,
@@ -198,6 +203,7 @@ class PartitionPromises:
             if broker is not None and self.lossy.get(broker_id, broker.epoch) != broker.epoch:
                 # It has registered anew: from now on it must be what the metadata says that it is.
                 del self.lossy[broker_id]
+                self._returned(delta.after, broker_id)
                 self._check_all(delta.after, broker_id)
         for topic in delta.changed_topics.values():
             for index, image in topic.changed_partitions.items():
@@ -310,6 +316,12 @@ class PartitionPromises:
             of_topic = image.topics.partition(key.topic, key.partition)
             if of_topic is not None and broker_id in (*of_topic.isr, *of_topic.elr):
                 self._check_members(key, partition, (broker_id,), "after it registered")
+
+    def _returned(self, image: MetadataImage, broker_id: int) -> None:
+        for key, partition in self._partitions.items():
+            of_topic = image.topics.partition(key.topic, key.partition)
+            if of_topic is not None:
+                partition.returned[broker_id] = of_topic.partition_epoch
 
     def _partition_changed(self, key: PartitionKey, before: PartitionImage | None, image: PartitionImage) -> None:
         findings = self._findings
