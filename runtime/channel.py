@@ -65,7 +65,49 @@ class _Waiter:
     def __init__(self) -> None:
         self.woken = trio.Event()
         self.frame: bytearray | None = None
-        self.error: ChannelError | None = None
+        self.error: Exception | None = None
+
+    def take(self, frame: bytearray) -> None:
+        self.frame = frame
+        self.woken.set()
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self.woken.set()
+
+
+class _Talk(_Waiter):
+    """A request and its answer, the next request, and so on, all in the turns in which the answers come."""
+
+    __slots__ = ("_abandoned", "_next", "_send", "asked_at")
+
+    def __init__(self, send: Callable[[Any, _Talk], object], answer: Callable[[bytearray], Any]) -> None:
+        """`send` sends a request; `answer` gives the next one for a frame, or None."""
+        super().__init__()
+        self._send = send
+        self._next = answer
+        self._abandoned = False
+        self.asked_at = 0.0
+
+    def ask(self, request: Any) -> None:
+        self.asked_at = trio.current_time()
+        self._send(request, self)
+
+    def take(self, frame: bytearray) -> None:
+        if self._abandoned:
+            return
+        try:
+            request = self._next(frame)
+            if request is None:
+                self.woken.set()
+            else:
+                self.ask(request)
+        except Exception as error:
+            self.fail(error)
+
+    def abandon(self) -> None:
+        """Nobody wants the next answer any more."""
+        self._abandoned = True
 
 
 class _Link:
@@ -92,12 +134,11 @@ class _Link:
         finally:
             self.close("the channel is closing")
 
-    def post(self, correlation_id: int, chunks: list[Chunk]) -> _Waiter:
-        """Send one request; raises NotSent if it certainly did not go."""
+    def post(self, correlation_id: int, chunks: list[Chunk], waiter: _Waiter) -> None:
+        """Send one request, of which `waiter` hears; raises NotSent if it certainly did not go."""
         if self.closed:
             raise NotSent("the connection just closed")
         size_bytes = sum(map(len, chunks))
-        waiter = _Waiter()
         self._waiters[correlation_id] = waiter
         try:
             self._outgoing.send([size_bytes.to_bytes(4, "big"), *chunks], size_bytes + 4)
@@ -109,7 +150,6 @@ class _Link:
         if self._outgoing.unsent_bytes and not self._outgoing.draining:
             self._outgoing.draining = True
             self._nursery.start_soon(self._drain)
-        return waiter
 
     def close(self, reason: str) -> None:
         """Close; every call that still waits fails."""
@@ -119,15 +159,13 @@ class _Link:
             self._outgoing.clear()
             waiters, self._waiters = self._waiters, {}
             for waiter in waiters.values():
-                waiter.error = ConnectionFailed(reason)
-                waiter.woken.set()
+                waiter.fail(ConnectionFailed(reason))
 
     def _answered(self, frame: bytearray) -> None:
         waiter = self._waiters.pop(int.from_bytes(frame[:4], "big", signed=True), None)
         if waiter is None or len(frame) < 4:
             raise MalformedMessage("an answer to no request")
-        waiter.frame = frame
-        waiter.woken.set()
+        waiter.take(frame)
 
     async def _drain(self) -> None:
         try:
@@ -188,6 +226,43 @@ class Channel:
         except MalformedMessage as error:
             raise self._malformed(spec, error) from error
 
+    async def converse(
+        self, request: Message, answered: Callable[[Any], Message | None], *, timeout_ms: float
+    ) -> None:
+        """Send `request`, and whatever `answered` makes of each answer, until that is None.
+
+        `answered` runs in the very turn in which an answer comes, so nothing lies between it and the next request.
+        All requests are of one kind. Each has `timeout_ms`. Raises as `call`, and what `answered` raises.
+        """
+        spec = API_SPECS[ApiKey(request.API_KEY)]
+        link: _Link | None = None
+        with trio.move_on_after(timeout_ms / 1000):
+            link = await self._ready_link()
+        if link is None:
+            raise NotSent(f"connecting to {self.host}:{self.port} took longer than {timeout_ms} ms")
+        version = self._choose(link, spec, None, None)
+
+        def answer(frame: bytearray) -> Message | None:
+            try:
+                response = decode(spec.response_type(), _body(frame, spec, version), version)
+            except MalformedMessage as error:
+                raise self._malformed(spec, error) from error
+            return answered(response)
+
+        talk = _Talk(lambda message, talk: self._post(link, spec, version, message, talk), answer)
+        try:
+            talk.ask(request)
+            while not talk.woken.is_set():
+                deadline = talk.asked_at + timeout_ms / 1000
+                with trio.move_on_at(deadline):
+                    await talk.woken.wait()
+                if not talk.woken.is_set() and talk.asked_at + timeout_ms / 1000 <= deadline:
+                    raise self._timed_out(link, spec, timeout_ms)
+        finally:
+            talk.abandon()
+        if talk.error is not None:
+            raise talk.error
+
     async def connect(self, *, timeout_ms: float) -> None:
         """Make sure that there is a connection. Raises NotSent."""
         with trio.move_on_after(timeout_ms / 1000):
@@ -212,24 +287,27 @@ class Channel:
         link: _Link | None = None
         waiter: _Waiter | None = None
         with trio.move_on_after(timeout_ms / 1000):
-            link = self._link
-            if link is None or link.closed or not link.versions:
-                # Without versions another call is still opening it.
-                link = await self._open()
+            link = await self._ready_link()
             version = self._choose(link, spec, version, at_most)
-            waiter = self._post(link, spec, version, request)
+            waiter = self._post(link, spec, version, request, _Waiter())
             return version, await self._wait(waiter)
         if link is None or waiter is None:
             raise NotSent(f"connecting to {self.host}:{self.port} took longer than {timeout_ms} ms")
+        raise self._timed_out(link, spec, timeout_ms)
+
+    def _timed_out(self, link: _Link, spec: ApiSpec, timeout_ms: float) -> CallTimedOut:
         # The connection may be half dead, and answers keep their order: it is of no more use to anybody.
         link.close(f"{spec.name} to {self.host}:{self.port} timed out")
-        raise CallTimedOut(f"{spec.name} to {self.host}:{self.port}: no answer in {timeout_ms} ms")
+        return CallTimedOut(f"{spec.name} to {self.host}:{self.port}: no answer in {timeout_ms} ms")
 
-    def _post(self, link: _Link, spec: ApiSpec, version: int, request: Message | Sequence[Chunk]) -> _Waiter:
+    def _post(
+        self, link: _Link, spec: ApiSpec, version: int, request: Message | Sequence[Chunk], waiter: _Waiter
+    ) -> _Waiter:
         self._last_correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
         prefix = request_prefix(spec.key, version, self._last_correlation_id, self._client_id)
         chunks = encode_chunks(request, version, prefix) if isinstance(request, Message) else [prefix, *request]
-        return link.post(self._last_correlation_id, chunks)
+        link.post(self._last_correlation_id, chunks, waiter)
+        return waiter
 
     async def _wait(self, waiter: _Waiter) -> bytearray:
         await waiter.woken.wait()
@@ -237,6 +315,13 @@ class Channel:
             raise waiter.error
         assert waiter.frame is not None
         return waiter.frame
+
+    async def _ready_link(self) -> _Link:
+        link = self._link
+        if link is None or link.closed or not link.versions:
+            # Without versions another call is still opening it.
+            link = await self._open()
+        return link
 
     async def _open(self) -> _Link:
         async with self._opening:
@@ -277,7 +362,7 @@ class Channel:
             client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
         )
         for version in (spec.max_version, 0):
-            body = _body(await self._wait(self._post(link, spec, version, ask)), spec, version)
+            body = _body(await self._wait(self._post(link, spec, version, ask, _Waiter())), spec, version)
             if int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION and version > 0:
                 continue
             response = decode(ApiVersionsResponse, body, version)

@@ -7,6 +7,7 @@ and the next fetch leaves at once. What to fetch and what an answer means is dec
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,7 +18,7 @@ from broker.replication.follower import BoundsWanted, FetchWanted
 from broker.replication.leader_session import LeaderSession, PartitionKey
 from broker.replication.partition import Partition
 from kraft.metadata.image import NO_LEADER
-from protocol.messages.fetch import FetchResponse, ReplicaState
+from protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -41,6 +42,9 @@ class LeaderChannel(Protocol):
 
     async def call(self, request: Any, *, timeout_ms: float) -> Any:
         """Raises ChannelError."""
+
+    async def converse(self, request: Any, answered: Callable[[Any], Any], *, timeout_ms: float) -> None:
+        """Raises ChannelError, and what `answered` raises."""
 
     def close(self) -> None: ...
 
@@ -145,6 +149,8 @@ class LeaderFetcher:
         self._bell = trio.Event()
         self._waiting_at_leader: trio.CancelScope | None = None
         self._retry_ms = FIRST_RETRY_MS
+        self._refused = 0
+        """The error that ended the last fetches."""
 
     def add(self, partition: Partition) -> None:
         self._partitions[partition.key] = partition
@@ -244,6 +250,23 @@ class LeaderFetcher:
         return True
 
     async def _fetch(self, channel: LeaderChannel) -> bool:
+        """Fetch, and fetch on, until something else has to be done; False if the leader would not have it."""
+        with trio.CancelScope() as scope:
+            self._waiting_at_leader = scope
+            try:
+                await channel.converse(
+                    self._request(), self._answered, timeout_ms=self._settings.socket_timeout_ms
+                )
+            finally:
+                self._waiting_at_leader = None
+        if scope.cancelled_caught:
+            self._session.lost()
+            self._disconnect()
+            return True
+        # Its sessions are gone, or it cannot speak with us at all; the former is over at once.
+        return self._refused in (0, 70, 71)
+
+    def _request(self) -> FetchRequest:
         settings = self._settings
         request = self._session.request(settings.fetch_max_bytes)
         request.replica_state = ReplicaState(replica_id=settings.node_id, replica_epoch=self._broker_epoch())
@@ -255,22 +278,23 @@ class LeaderFetcher:
         if retry_at_ms is not None:
             left_ms = max(0, retry_at_ms - self._clock.now_ms())
             request.max_wait_ms = min(settings.fetch_wait_max_ms, left_ms)
-        with trio.CancelScope() as scope:
-            self._waiting_at_leader = scope
-            try:
-                response: FetchResponse = await channel.call(request, timeout_ms=settings.socket_timeout_ms)
-            finally:
-                self._waiting_at_leader = None
-        if scope.cancelled_caught:
-            self._session.lost()
-            self._disconnect()
-            return True
+        return request
+
+    def _answered(self, response: FetchResponse) -> FetchRequest | None:
+        """Take in what came, in the turn in which it came; gives the next question, which leaves at once."""
+        self._refused = response.error_code
         if not self._session.answered(response):
             log.info("broker %d answers our fetch with error %d", self.leader_id, response.error_code)
-            # Its sessions are gone, or it cannot speak with us at all; the former is over at once.
-            return response.error_code in (70, 71)
+            return None
+        self._retry_ms = FIRST_RETRY_MS
         self._apply(response)
-        return True
+        self._gather()
+        if self._asking_bounds or self._session.idle:
+            return None
+        if self._waiting_at_leader is not None:
+            # Whoever was impatient is in this question.
+            self._waiting_at_leader.deadline = math.inf
+        return self._request()
 
     def _apply(self, response: FetchResponse) -> None:
         asked = self._session.wanted

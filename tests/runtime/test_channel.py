@@ -322,3 +322,68 @@ def test_a_dial_that_hangs_is_not_sent() -> None:
             nursery.cancel_scope.cancel()
 
     run_simulation(5, story)
+
+
+def test_a_conversation_goes_on_in_the_turn_of_each_answer(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        numbers = []
+
+        def answered(response) -> MetadataRequest | None:
+            numbers.append(response.controller_id)
+            return MetadataRequest() if len(numbers) < 5 else None
+
+        await channel.converse(MetadataRequest(), answered, timeout_ms=5000)
+        assert len(numbers) == len(set(numbers)) == 5
+        # Others may call meanwhile and afterwards.
+        assert (await channel.call(MetadataRequest(), timeout_ms=5000)).controller_id not in numbers
+        assert scene.node.handshakes == 1
+
+    stage(play, Node, act)
+
+
+def test_what_ends_a_conversation(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        def mistaken(response) -> None:
+            raise RuntimeError("mine")
+
+        with pytest.raises(RuntimeError, match="mine"):
+            await channel.converse(MetadataRequest(), mistaken, timeout_ms=5000)
+        assert channel.connected, "a mistake of the caller's is none of the connection's"
+
+        scene.node.answers_at_once = False
+        asked = len(scene.node.asked)
+        with trio.move_on_after(0.1) as scope:
+            await channel.converse(MetadataRequest(), mistaken, timeout_ms=5000)
+        assert scope.cancelled_caught
+        await scene.node.wait_for(asked + 1)
+        scene.node.answer(asked)
+        await trio.sleep(0.1)
+        assert channel.connected, "the answer came too late for anybody to look at it"
+
+        with pytest.raises(CallTimedOut):
+            await channel.converse(MetadataRequest(), mistaken, timeout_ms=50)
+        assert not channel.connected
+
+    stage(play, Node, act)
+
+
+def test_each_request_of_a_conversation_has_its_time(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        scene.node.answers_at_once = False
+        turns = []
+
+        def answered(response) -> MetadataRequest | None:
+            turns.append(trio.current_time())
+            return MetadataRequest() if len(turns) < 4 else None
+
+        async def answer_late() -> None:
+            for number in range(4):
+                await scene.node.wait_for(number + 1)
+                await trio.sleep(0.3)
+                scene.node.answer(number)
+
+        nursery.start_soon(answer_late)
+        await channel.converse(MetadataRequest(), answered, timeout_ms=800)
+        assert turns[-1] - turns[0] > 0.8
+
+    stage(play, Node, act)

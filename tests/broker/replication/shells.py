@@ -289,6 +289,10 @@ class WireToLeader:
         await trio.sleep(LATENCY_SECONDS)
         return _over_the_wire(answer, version)
 
+    async def converse(self, request: Any, answered: Callable[[Any], Any], *, timeout_ms: float) -> None:
+        while request is not None:
+            request = answered(await self.call(request, timeout_ms=timeout_ms))
+
     def close(self) -> None:
         self.closed = True
 
