@@ -5,6 +5,7 @@ Only the controller is a toy, the network is a call with the messages' real byte
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
