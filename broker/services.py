@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import trio
 
+from broker.apis.transactions import add_partitions_here
 from broker.auto_topics import AutoTopics
 from broker.controller_channel import ControllerChannel
 from broker.coordinator.coordinator import Coordinator
@@ -68,7 +70,9 @@ class BrokerServices:
 
     def __post_init__(self) -> None:
         self.auto_topics = AutoTopics(self)
-        self.verifier = TransactionVerifier(self.world, self.nursery, self.metadata, lambda: self.settings)
+        self.verifier = TransactionVerifier(
+            self.world, self.nursery, self.metadata, lambda: self.settings, partial(add_partitions_here, self)
+        )
         self.groups = group_coordinator(self)
         self.transactions = transaction_coordinator(self)
         self.coordinators += [self.groups, self.transactions]

@@ -45,17 +45,27 @@ _NOT_READY = frozenset(
 
 
 def write_txn_markers(broker: BrokerServices, call: Call) -> None:
-    _Markers(broker, call).start()
+    write_markers(broker, call.message, call.answer)
+
+
+def write_markers(
+    broker: BrokerServices, request: WriteTxnMarkersRequest, answer: Callable[[WriteTxnMarkersResponse], None]
+) -> None:
+    """`answer` is called once, now or later."""
+    _Markers(broker, request, answer).start()
 
 
 class _Markers:
     """One request until its answer."""
 
-    __slots__ = ("_broker", "_call", "_results", "_topics", "_waiting")
+    __slots__ = ("_answer", "_broker", "_request", "_results", "_topics", "_waiting")
 
-    def __init__(self, broker: BrokerServices, call: Call) -> None:
+    def __init__(
+        self, broker: BrokerServices, request: WriteTxnMarkersRequest, answer: Callable[[WriteTxnMarkersResponse], None]
+    ) -> None:
         self._broker = broker
-        self._call = call
+        self._request = request
+        self._answer = answer
         self._results: dict[int, WritableTxnMarkerResult] = {}
         """By producer id."""
         self._topics: dict[tuple[int, str], WritableTxnMarkerTopicResult] = {}
@@ -63,9 +73,8 @@ class _Markers:
         """Markers whose end is not known, and one for `start` itself."""
 
     def start(self) -> None:
-        request: WriteTxnMarkersRequest = self._call.message
         self._waiting = 1
-        for marker in request.markers:
+        for marker in self._request.markers:
             for topic in marker.topics:
                 for index in topic.partition_indexes:
                     self._waiting += 1
@@ -143,4 +152,4 @@ class _Markers:
     def _one_done(self) -> None:
         self._waiting -= 1
         if self._waiting == 0:
-            self._call.answer(WriteTxnMarkersResponse(markers=list(self._results.values())))
+            self._answer(WriteTxnMarkersResponse(markers=list(self._results.values())))

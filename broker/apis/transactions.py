@@ -95,19 +95,34 @@ def _in_words_of(version: int, code: ErrorCode) -> ErrorCode:
 
 
 def add_partitions_to_txn(broker: BrokerServices, call: Call) -> None:
-    request: AddPartitionsToTxnRequest = call.message
-    from_brokers = call.version >= FROM_BROKERS_VERSION
+    _add_all(broker, call.message, call.version, call.answer)
+
+
+def add_partitions_here(
+    broker: BrokerServices, request: AddPartitionsToTxnRequest, answer: Callable[[AddPartitionsToTxnResponse], None]
+) -> None:
+    """As if another broker asked. `answer` is called once, now or later."""
+    _add_all(broker, request, FROM_BROKERS_VERSION, answer)
+
+
+def _add_all(
+    broker: BrokerServices,
+    request: AddPartitionsToTxnRequest,
+    version: int,
+    answer: Callable[[AddPartitionsToTxnResponse], None],
+) -> None:
+    from_brokers = version >= FROM_BROKERS_VERSION
     asked = request.transactions if from_brokers else [_of_a_client(request)]
 
     def finish(results: list[AddPartitionsToTxnResult]) -> None:
         if from_brokers:
-            call.answer(AddPartitionsToTxnResponse(results_by_transaction=results))
+            answer(AddPartitionsToTxnResponse(results_by_transaction=results))
         else:
-            call.answer(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results))
+            answer(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results))
 
     gathered = Gathered(len(asked), finish)
     for place, transaction in enumerate(asked):
-        _add_partitions(broker, call.version, transaction, gathered, place)
+        _add_partitions(broker, version, transaction, gathered, place)
 
 
 def _of_a_client(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from broker.apis.markers import write_markers
 from broker.coordinator.coordinator import CoordinatedTopic, Coordinator
 from broker.coordinator.shard import Shard, ShardTimers
 from broker.internal_topics import TRANSACTION_TOPIC
+from broker.own_channel import OwnChannel
 from broker.replication.partition import Partition
 from broker.transactions.machine import TransactionContext, TransactionMachine
-from broker.transactions.markers import MarkerWriter, ShardMarkers
+from broker.transactions.markers import MarkerChannel, MarkerWriter, ShardMarkers
 from kraft.metadata.image import MetadataImage
 from protocol.errors import KafkaError
 from protocol.messages import transaction_log
@@ -31,7 +34,9 @@ def transaction_coordinator(broker: BrokerServices) -> Coordinator[TransactionMa
     def request_timeout_ms() -> int:
         return broker.settings.request_timeout_ms
 
-    def channel_to(broker_id: int) -> Channel | None:
+    def channel_to(broker_id: int) -> MarkerChannel | None:
+        if broker_id == broker.settings.node_id:
+            return OwnChannel(partial(write_markers, broker))
         node = broker.metadata.node(broker_id, broker.settings.inter_broker_listener_name)
         if node is None:
             return None

@@ -16,6 +16,7 @@ import trio
 from broker.coordinator.coordinator import partition_for
 from broker.internal_topics import TRANSACTION_TOPIC
 from broker.metadata_cache import MetadataCache, Node
+from broker.own_channel import OwnChannel, Serve
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -38,12 +39,15 @@ Settings = Callable[[], BrokerSettings]
 class TransactionVerifier:
     """The client side of AddPartitionsToTxn from version 4 on."""
 
-    def __init__(self, world: World, nursery: trio.Nursery, metadata: MetadataCache, settings: Settings) -> None:
-        """`settings` gives them as they hold now."""
+    def __init__(
+        self, world: World, nursery: trio.Nursery, metadata: MetadataCache, settings: Settings, serve: Serve
+    ) -> None:
+        """`settings` gives them as they hold now; `serve` answers what this broker coordinates itself."""
         self._world = world
         self._nursery = nursery
         self._metadata = metadata
         self._settings = settings
+        self._serve = serve
         self._couriers: dict[int, _Courier] = {}
 
     async def verify(
@@ -82,7 +86,9 @@ class TransactionVerifier:
             return question.all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         courier = self._couriers.get(node.node_id)
         if courier is None:
-            courier = self._couriers[node.node_id] = _Courier(self._world, self._nursery, self._settings)
+            courier = self._couriers[node.node_id] = _Courier(
+                self._world, self._nursery, self._settings, self._serve
+            )
         question = courier.take(transactional_id, question)
         courier.go(node)
         await question.answered.wait()
@@ -125,10 +131,11 @@ class _Courier:
     epoch of the producer sends an older one home.
     """
 
-    def __init__(self, world: World, nursery: trio.Nursery, settings: Settings) -> None:
+    def __init__(self, world: World, nursery: trio.Nursery, settings: Settings, serve: Serve) -> None:
         self._world = world
         self._nursery = nursery
         self._settings = settings
+        self._own_channel = OwnChannel(serve)
         self._channel: Channel | None = None
         self._asked: dict[str, _Question] = {}
         """What goes with the next request, by transactional id."""
@@ -180,7 +187,9 @@ class _Courier:
             return _all(asked, _known(response.error_code))
         return {result.transactional_id: _verdict(result) for result in response.results_by_transaction}
 
-    def _channel_to(self, node: Node) -> Channel:
+    def _channel_to(self, node: Node) -> Channel | OwnChannel:
+        if node.node_id == self._settings().node_id:
+            return self._own_channel
         channel = self._channel
         if channel is not None and (channel.host, channel.port) != (node.host, node.port):
             channel.close()

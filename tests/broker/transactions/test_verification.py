@@ -72,7 +72,9 @@ def with_line(story: Story) -> Callable[..., None]:
     @on_small_cluster()
     async def test(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         await Producer(rig).coordinator()
-        monkeypatch.setattr(verification, "Channel", Line)
+        line = Line(None, None, "", 0, client_id="")
+        monkeypatch.setattr(verification, "Channel", lambda *_, **__: line)
+        monkeypatch.setattr(verification, "OwnChannel", lambda _: line)
         Line.requests, Line.gate, Line.error, Line.broken = [], trio.Event(), 0, False
         Line.code = staticmethod(lambda transactional_id: 0)  # type: ignore[assignment]
         await story(rig, rig.broker(1).verifier)
