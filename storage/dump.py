@@ -10,13 +10,17 @@ from __future__ import annotations
 import argparse
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 from protocol.errors import MalformedMessage
+from protocol.messages import group_log, share_log, transaction_log
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
 from protocol.records.compression import Compression
 from protocol.records.control import EndTxn, control_type, read_end_txn, read_raft_control_record
+from protocol.records.coordinator import RecordType, decode_key, decode_versioned, record_types
 from protocol.records.metadata import decode_metadata_record
 from protocol.records.record import Record, decode_records
 from runtime.disk import RealDisk
@@ -49,6 +53,15 @@ _TIME_ENTRY = struct.Struct(">qi")
 _TEXT_FILES = frozenset({CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE, PARTITION_METADATA_FILE})
 
 
+_COORDINATED: Mapping[str, ModuleType] = {
+    "__consumer_offsets": group_log,
+    "__transaction_state": transaction_log,
+    "__share_group_state": share_log,
+}
+
+ShowRecord = Callable[[Record], str]
+
+
 class NotDumpable(Exception):
     """Why a file cannot be shown, in one line."""
 
@@ -58,8 +71,7 @@ def dump_lines(disk: Disk, path: str, *, records: bool = True) -> Iterator[str]:
     name = path.rpartition("/")[2]
     stem = name.removesuffix(".deleted").removesuffix(".swap").removesuffix(".cleaned")
     if stem.endswith((LOG_SUFFIX, METADATA_SNAPSHOT_SUFFIX)):
-        is_metadata = stem.endswith(METADATA_SNAPSHOT_SUFFIX) or f"{METADATA_TOPIC}-" in path
-        yield from _segment_lines(disk, path, records=records, is_metadata=is_metadata)
+        yield from _segment_lines(disk, path, _reader_for(path, stem) if records else None)
     elif stem.endswith((OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)):
         parsed = parse_offset_file_name(stem)
         if parsed is None:
@@ -79,8 +91,7 @@ def dump_lines(disk: Disk, path: str, *, records: bool = True) -> Iterator[str]:
         yield from disk.read_bytes(path).decode("utf-8", "replace").splitlines()
     else:
         raise NotDumpable(
-            "not a file of a log: expected .log, .checkpoint, .index, .timeindex, .txnindex, .snapshot, "
-            "*-checkpoint"
+            "not a file of a log: expected .log, .checkpoint, .index, .timeindex, .txnindex, .snapshot, *-checkpoint"
         )
 
 
@@ -91,7 +102,20 @@ def _parsed(parse: Any, data: bytes) -> Any:
         raise NotDumpable(str(error)) from None
 
 
-def _segment_lines(disk: Disk, path: str, *, records: bool, is_metadata: bool) -> Iterator[str]:
+def _reader_for(path: str, stem: str) -> ShowRecord:
+    """How records are shown: those of topics that nodes write themselves are decoded."""
+    if stem.endswith(METADATA_SNAPSHOT_SUFFIX):
+        return _metadata
+    directory = path.rpartition("/")[0].rpartition("/")[2]
+    topic = directory.rpartition("-")[0]
+    if topic == METADATA_TOPIC:
+        return _metadata
+    messages = _COORDINATED.get(topic)
+    return _plain if messages is None else partial(_coordinated, record_types(messages))
+
+
+def _segment_lines(disk: Disk, path: str, show: ShowRecord | None) -> Iterator[str]:
+    """Without `show`, the batches only."""
     file = disk.open(path)
     try:
         position, size = 0, file.size()
@@ -100,8 +124,8 @@ def _segment_lines(disk: Disk, path: str, *, records: bool, is_metadata: bool) -
             yield _batch_line(position, header)
             if not crc_is_valid(data, 0, header):
                 raise NotDumpable(f"wrong CRC in the batch at byte {position}")
-            if records:
-                for line in _record_lines(header, data, is_metadata=is_metadata):
+            if show is not None:
+                for line in _record_lines(header, data, show):
                     yield f"  {line}"
             position += header.size_bytes
     finally:
@@ -151,17 +175,13 @@ def _batch_line(position: int, header: BatchHeader) -> str:
     return ", ".join(parts)
 
 
-def _record_lines(header: BatchHeader, data: bytes, *, is_metadata: bool) -> Iterator[str]:
+def _record_lines(header: BatchHeader, data: bytes, show: ShowRecord) -> Iterator[str]:
     try:
         for record in decode_records(data):
             if header.is_control:
                 shown = _control(record, read_end_txn(data) if header.has_producer_id else None)
-            elif is_metadata:
-                shown = _metadata(record)
             else:
-                shown = f"key {_bytes(record.key)} value {_bytes(record.value)}"
-                if record.headers:
-                    shown += f" headers {[(key, _bytes(value)) for key, value in record.headers]}"
+                shown = show(record)
             yield f"offset {record.offset} timestamp {record.timestamp} {shown}"
     except CorruptBatch as error:
         raise NotDumpable(f"the records of the batch at offset {header.base_offset}: {error.message}") from None
@@ -174,6 +194,25 @@ def _control(record: Record, marker: EndTxn | None) -> str:
     body = read_raft_control_record(record)
     name = kind.name.lower() if kind is not None else "unknown control record"
     return f"{name} {body}" if body is not None else name
+
+
+def _plain(record: Record) -> str:
+    shown = f"key {_bytes(record.key)} value {_bytes(record.value)}"
+    return f"{shown} headers {[(key, _bytes(value)) for key, value in record.headers]}" if record.headers else shown
+
+
+def _coordinated(types: Mapping[int, RecordType], record: Record) -> str:
+    """A record of a coordinator; one without a value forgets what has its key."""
+    try:
+        key = None if record.key is None else decode_key(types, record.key)
+        if key is None:
+            return f"of an unknown type: {_plain(record)}"
+        if record.value is None:
+            return f"{key} tombstone"
+        value, version = decode_versioned(types[key.API_KEY].value, record.value)
+    except MalformedMessage as error:
+        return f"undecodable ({error}) {_plain(record)}"
+    return f"{key} v{version} {value}"
 
 
 def _metadata(record: Record) -> str:

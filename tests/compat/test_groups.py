@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import pytest
 
+from runtime.disk import RealDisk
+from storage.dump import dump_lines
 from tests.compat.foreign import Confluent, JavaConsole, Sent
 from tests.compat.java import Java
 from tests.compat.running import RunningCluster
@@ -379,3 +381,40 @@ def test_hanging_transactions_are_found_and_ended(cluster_of_groups: RunningClus
         "--isolation-level", "read_committed", *console.shown("print.key"),
     )  # fmt: skip
     assert told.lines == ["k\tafter"]
+
+
+@pytest.mark.client("java", "confluent-kafka")
+@pytest.mark.feature("ST-20", "CG-02", "TX-01")
+def test_kafkas_tool_and_ours_read_the_coordinators_logs(
+    cluster_of_groups: RunningCluster, tools: Java, tmp_path: Path
+) -> None:
+    from confluent_kafka import Producer
+
+    cluster = cluster_of_groups
+    topic = cluster.create_topic("dumped")
+    transactional_id = f"writes {topic}"
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": transactional_id})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"value")
+    producer.commit_transaction(30)
+    for make, kind in ((eager, "classic"), (consumer_protocol, "modern")):
+        member = make(cluster.bootstrap_servers, topic, f"{kind} reads {topic}")
+        member.start()
+        cluster.wait_for("it has read", lambda member=member: bool(member.seen), 60)
+        member.stop()
+
+    data = cluster.layout.log_directory(cluster.layout.node("broker-1"))
+    found = {}
+    for name, decoder in (("__consumer_offsets", "offsets"), ("__transaction_state", "transaction-log")):
+        logs = [path for path in sorted(data.glob(f"{name}-*/*.log")) if path.stat().st_size]
+        words = (f"--{decoder}-decoder", "--files", ",".join(map(str, logs)))
+        found[name] = tools.run("dump-log", *words).out
+        assert re.findall(r"(?i)could not|unknown|mismatch|isvalid: false", found[name]) == []
+        ours = [line for path in logs for line in dump_lines(RealDisk(), str(path))]
+        assert [line for line in ours if "undecodable" in line or "unknown type" in line] == []
+        assert sum(" records, " in line for line in ours) == found[name].count("baseOffset: ")
+    for group, record in (("classic", '"type":"2"'), ("classic", '"type":"1"'), ("modern", '"type":"8"')):
+        assert re.search(rf"{record}.*{group} reads {topic}", found["__consumer_offsets"]), found["__consumer_offsets"]
+    assert f'"transactionalId":"{transactional_id}"' in found["__transaction_state"]
+    assert '"transactionStatus":4' in found["__transaction_state"]

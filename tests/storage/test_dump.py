@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from protocol.messages.control_records import LeaderChangeMessage
+from protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
 from protocol.messages.metadata_log import TopicRecord
+from protocol.messages.transaction_log import TransactionLogKey
 from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch, build_raft_control_batch
+from protocol.records.coordinator import encode_key, encode_versioned
 from protocol.records.metadata import encode_metadata_record
 from protocol.records.record import Record
 from storage.dump import main
@@ -101,3 +104,36 @@ def test_what_is_wrong_is_told_in_one_line(
     assert len(err) == 1
     assert err[0].startswith(f"{path}: {problem}")
     assert out[-1] == "  orders-0 5", "the other files are shown"
+
+
+@pytest.mark.feature("ST-20", "CG-02", "TX-01")
+def test_records_of_coordinators_are_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "__consumer_offsets-7"
+    directory.mkdir()
+    path = directory / "00000000000000000000.log"
+    key = encode_key(OffsetCommitKey(group="g", topic="t", partition=3))
+    value = encode_versioned(OffsetCommitValue(offset=42, metadata="m", commit_timestamp=1), 3)
+    unknown = b"\x03\xe7"
+    path.write_bytes(
+        build_batch(
+            [
+                Record(0, 1, key, value),
+                Record(1, 1, key, None),
+                Record(2, 1, unknown, b"x"),
+                Record(3, 1, key, b"\0"),
+            ]
+        )
+    )
+    status, out, _ = dumped(capsys, str(path))
+    assert status == 0
+    assert "OffsetCommitKey(group='g', topic='t', partition=3) v3 OffsetCommitValue(offset=42" in out[2]
+    assert out[3].endswith("OffsetCommitKey(group='g', topic='t', partition=3) tombstone")
+    assert "of an unknown type: key" in out[4]
+    assert "undecodable (" in out[5]
+
+    directory = tmp_path / "__transaction_state-0"
+    directory.mkdir()
+    path = directory / "00000000000000000000.log"
+    key = encode_key(TransactionLogKey(transactional_id="x"))
+    path.write_bytes(build_batch([Record(0, 1, key, None)]))
+    assert dumped(capsys, str(path))[1][2].endswith("TransactionLogKey(transactional_id='x') tombstone")
