@@ -25,7 +25,7 @@ from runtime.simulated import Universe
 from storage.aborted import AbortedIndex
 from storage.log import PartitionLog
 
-SEEDS = 6
+SEEDS = 12
 
 
 def plans(kind: str) -> Iterator[tuple[int, Plan]]:
