@@ -160,6 +160,9 @@ class TransactionalProducer:
         if not manager.brokers_add:
             # Nothing may arrive behind the marker: in one epoch nobody could tell it from the next transaction.
             await self._producer.answered()
+            # Nor may a partition be added behind it, to whatever transaction is open by then.
+            async with self._adding:
+                pass
         await self._end()
 
     @asynccontextmanager
