@@ -20,11 +20,11 @@ the CPU of all six processes for one record or request, and travels better betwe
 acks=all means three replicas, `min.insync.replicas=2`. Nothing syncs data logs; metadata logs are synced. The ratio is
 ours by Kafka's: above 1 is better for rates (something per second), below 1 for times, memory and CPU.
 
-Both sides have `group.initial.rebalance.delay.ms=0`; members of groups send a heartbeat each 500 ms and are missed after
-6 s. `group.join.PROTOCOL.N`: from subscribing until N members own 60 partitions; `group.member-killed`: from SIGKILL of
-one of ten until the others own its partitions; `group.coordinator-killed`: from SIGKILL of the coordinator's broker until
-both members of a group have committed again, which includes how long librdkafka pauses before it looks again;
-`memory_pss`: of all six processes.
+Both sides have `group.initial.rebalance.delay.ms=0`; members of groups send a heartbeat each 500 ms and are missed
+after 6 s. `group.join.PROTOCOL.N`: from subscribing until N members own 60 partitions; `group.member-killed`: from
+SIGKILL of one of ten until the others own its partitions; `group.coordinator-killed`: from SIGKILL of the coordinator's
+broker until both members of a group have committed again, which includes how long librdkafka pauses before it looks
+again; `memory_pss`: of all six processes.
 
 {machine}
 
