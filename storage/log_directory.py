@@ -182,8 +182,8 @@ class LogDirectory:
             self.disk.remove(marker)
             self.disk.sync_directory(self.path)
             self.was_clean = True
-        elif self.new_topic_ids:
-            # They may have been on the way to get their names when the process was killed.
+        else:
+            # Some logs may have been on the way to get their names when the process was killed.
             self.disk.sync_directory(self.path)
 
     def _offsets(self, name: str) -> dict[tuple[str, int], int]:
@@ -203,7 +203,7 @@ class LogDirectory:
             return {}
 
     def note_new_logs(self, topic_ids: dict[tuple[str, int], bytes]) -> None:
-        """Durable when it returns. From any thread. Raises OSError."""
+        """Durable when it returns, and so are all names in the directory. From any thread. Raises OSError."""
         if self.renamed_logs:
             # What had these names before must not come back under them: an id would be taken for another log's.
             self.renamed_logs = False

@@ -118,21 +118,24 @@ class MakeLogs:
         directory = self.directory
         made: list[PartitionLog] = []
         try:
-            # First: a process that is killed halfway leaves no log behind whose id may get lost later.
+            for new in self.wanted:
+                directory.disk.make_directories(self._path(new))
+            # Before there is anything in them: a process that is killed halfway leaves no log behind whose id may get
+            # lost later. Makes the names durable, too.
             directory.note_new_logs({(new.topic, new.partition): new.topic_id for new in self.wanted})
             for new in self.wanted:
                 made.append(self._make(new))
-            directory.disk.sync_directory(directory.path)
         except OSError as error:
             for log in made:
                 log.close_files()
             return DirectoryFailure(directory, error)
         return made
 
+    def _path(self, new: NewLog) -> str:
+        return f"{self.directory.path}/{directory_name(new.topic, new.partition)}"
+
     def _make(self, new: NewLog) -> PartitionLog:
-        disk = self.directory.disk
-        path = f"{self.directory.path}/{directory_name(new.topic, new.partition)}"
-        disk.make_directories(path)
+        disk, path = self.directory.disk, self._path(new)
         begin_partition_metadata(disk, path, new.topic_id)
         log = PartitionLog.create(
             disk,
