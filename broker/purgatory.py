@@ -118,11 +118,15 @@ class Purgatory(Generic[KeyT]):
         It is looked at before it is watched, and once more after it is watched under all keys, so that no
         change in between can be missed.
         """
-        assert keys, "an operation that watches nothing could only expire"
         if operation.look():
             return True
         if operation.completed:
             return False
+        return self.watch(operation, keys, deadline_ms)
+
+    def watch(self, operation: DelayedOperation, keys: Sequence[KeyT], deadline_ms: int) -> bool:
+        """The same for an operation that was looked at just now."""
+        assert keys, "an operation that watches nothing could only expire"
         for key in keys:
             self._watchers.setdefault(key, []).append(operation)
         self._delayed += 1

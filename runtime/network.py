@@ -19,6 +19,9 @@ from runtime.disk import RealFile
 from runtime.world import Bytes, Connection, ConnectionLost, DialFailed, DialRefused, File, Listener
 
 EAGER_RECEIVES = 16
+VAIN_RECEIVES = 3
+"""After so many receives in a row that found nothing yet, a connection waits before it receives: its peer asks one
+thing at a time. Now and then (`EAGER_RECEIVES`) it tries all the same."""
 BACKLOG = 1024
 ADDRESS_PATIENCE_SECONDS = 3.0
 """How long one address of a name may stay silent while there is another to try."""
@@ -31,7 +34,7 @@ _NOT_OUR_FAMILY = {errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 class SocketConnection:
     """One connected TCP socket."""
 
-    __slots__ = ("_descriptor", "_eager", "_socket", "peer_host", "peer_port")
+    __slots__ = ("_descriptor", "_eager", "_in_vain", "_socket", "peer_host", "peer_port")
 
     def __init__(self, connected: socket.socket, address: tuple[Any, ...]) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -39,6 +42,7 @@ class SocketConnection:
         self._socket = connected
         self._descriptor = connected.fileno()
         self._eager = 0
+        self._in_vain = 0
         self.peer_host = str(address[0]).removeprefix("::ffff:")
         self.peer_port = int(address[1])
 
@@ -48,24 +52,37 @@ class SocketConnection:
         if self._eager >= EAGER_RECEIVES:
             self._eager = 0
             await trio.lowlevel.checkpoint()
+        if self._in_vain < VAIN_RECEIVES or self._in_vain % EAGER_RECEIVES == 0:
+            count = self._receive_now(buffer)
+            if count:
+                self._in_vain = 0
+                return count
+        self._in_vain += 1
         while True:
+            self._eager = 0
             if self._descriptor < 0:
                 raise ConnectionLost("closed here")
-            try:
-                count = self._socket.recv_into(buffer)
-            except BlockingIOError:
-                pass
-            except OSError as error:
-                raise ConnectionLost(str(error)) from error
-            else:
-                if count == 0:
-                    raise ConnectionLost("closed by the peer")
-                return count
-            self._eager = 0
             try:
                 await trio.lowlevel.wait_readable(self._descriptor)
             except trio.ClosedResourceError as error:
                 raise ConnectionLost("closed here") from error
+            count = self._receive_now(buffer)
+            if count:
+                return count
+
+    def _receive_now(self, buffer: memoryview) -> int:
+        """0 if there is nothing yet."""
+        if self._descriptor < 0:
+            raise ConnectionLost("closed here")
+        try:
+            count = self._socket.recv_into(buffer)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise ConnectionLost(str(error)) from error
+        if count == 0:
+            raise ConnectionLost("closed by the peer")
+        return count
 
     def send_now(self, views: Sequence[Bytes]) -> int:
         if self._descriptor < 0:

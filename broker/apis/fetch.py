@@ -86,7 +86,7 @@ def fetch(broker: BrokerServices, call: Call) -> None:
     deadline_ms = now_ms + request.max_wait_ms
     if from_follower and request.max_wait_ms >= 4 * FOLLOWERS_TOGETHER_MS:
         deadline_ms -= deadline_ms % FOLLOWERS_TOGETHER_MS
-    broker.fetches.try_complete_else_watch(attempt, keys, deadline_ms)
+    broker.fetches.watch(attempt, keys, deadline_ms)
 
 
 def session_key(session_id: int) -> PartitionKey:
