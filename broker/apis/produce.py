@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from broker.admission import Batches, admit
 from broker.apis.lookup import known_leader
+from broker.metadata_cache import INTERNAL_TOPICS
 from broker.purgatory import WaitingAck
 from broker.replication.partition import Partition
 from broker.timing_wheel import TimerEntry
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 
 ALL_IN_SYNC = -1
 NO_ANSWER = 0
+ADMIN_CLIENT_ID = "__admin_client"
+"""By which Kafka's tools for emergencies say that they know what they do."""
 TOPIC_IDS_FROM_VERSION = 13
 LEADER_HINTS_FROM_VERSION = 10
 _LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
@@ -147,6 +150,8 @@ class _Produce:
         try:
             if self._acks not in (ALL_IN_SYNC, 1, NO_ANSWER):
                 raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks}")
+            if partition.topic in INTERNAL_TOPICS and self._call.request.client_id != ADMIN_CLIENT_ID:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics are written by coordinators")
             error = partition.replica.append_error(self._acks)
             if error is not None:
                 raise KafkaError(error)

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -296,3 +297,14 @@ async def test_a_topic_that_is_deleted_under_a_waiting_request(rig: Rig) -> None
     assert answers == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert (await rig.produce("t", node=1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await rig.ask(1, MetadataRequest(topics=None))).topics == []
+
+
+@pytest.mark.feature("CG-02", "TX-01")
+@on_cluster(offsets__topic__replication__factor="1", offsets__topic__num__partitions="1")
+async def test_nobody_but_coordinators_writes_internal_topics(rig: Rig) -> None:
+    await rig.ask(1, FindCoordinatorRequest(coordinator_keys=["g"]))
+    await rig.until(lambda: "__consumer_offsets" in rig.broker(1).metadata.image.topics.by_name)
+    await rig.until(lambda: rig.leader("__consumer_offsets") == 1)
+    refused = await rig.produce("__consumer_offsets")
+    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert rig.partition(1, "__consumer_offsets").log.log_end_offset == 0
