@@ -17,8 +17,8 @@ from broker.groups import consumer_records as records
 from broker.groups.consumer_group import ConsumerGroup, ResolvedPattern
 from broker.groups.consumer_member import ConsumerMember
 from broker.groups.group import GroupContext
-from broker.groups.topic_pattern import InvalidPattern, TopicPattern, find_topics
 from broker.groups.update import Update
+from broker.patterns import Pattern, PatternError
 from protocol.errors import ErrorCode, KafkaError
 
 LEAST_INTERVAL_MS = 10_000
@@ -50,6 +50,26 @@ class _Search(NamedTuple):
     turns: Iterator[dict[str, set[str]] | None]
 
 
+def find_topics(
+    patterns: dict[str, Pattern], topics: Iterable[str], budget: int
+) -> Iterator[dict[str, set[str]] | None]:
+    """Which topics each pattern matches. Gives None each time that about `budget` instructions have been looked at, so
+    that the caller can let others have their turn, and at last the result.
+    """
+    found: dict[str, set[str]] = {text: set() for text in patterns}
+    spent = 0
+    for topic in topics:
+        for text, pattern in patterns.items():
+            before = pattern.work
+            if pattern.matches(topic):
+                found[text].add(topic)
+            spent += pattern.work - before
+        if spent >= budget:
+            spent = 0
+            yield None
+    yield found
+
+
 def search_timer(group_id: str) -> Hashable:
     return ("consumer-patterns", group_id)
 
@@ -62,7 +82,7 @@ class PatternSearches:
     ) -> None:
         self._context = context
         self._found = found
-        self._compiled: dict[str, TopicPattern] = {}
+        self._compiled: dict[str, Pattern] = {}
         self._topics_created_at = -1
         """The offset of the newest metadata that has a new topic."""
 
@@ -116,12 +136,12 @@ class PatternSearches:
             or since_ms > self._context.settings().group_consumer_regex_refresh_interval_ms
         )
 
-    def _compile(self, pattern: str) -> TopicPattern:
+    def _compile(self, pattern: str) -> Pattern:
         compiled = self._compiled.get(pattern)
         if compiled is None:
             try:
-                compiled = TopicPattern(pattern)
-            except InvalidPattern as error:
+                compiled = Pattern(pattern)
+            except PatternError as error:
                 raise KafkaError(
                     ErrorCode.INVALID_REGULAR_EXPRESSION,
                     f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}.",

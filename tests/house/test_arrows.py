@@ -46,6 +46,8 @@ CORES = [
     "barnabas/client/membership.py",
     "barnabas/client/transactions.py",
     "broker/lines.py",
+    "broker/character_sets.py",
+    "broker/pattern_parser.py",
     "broker/patterns.py",
     "broker/coordinator/outcome.py",
     "broker/groups",

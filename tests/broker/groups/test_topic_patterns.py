@@ -1,158 +1,25 @@
-"""Topic patterns of consumer groups: RE2's language, searched in linear time, and what groups do with them."""
+"""What consumer groups do with topic patterns (the patterns themselves: tests/broker/test_patterns.py)."""
 
 from __future__ import annotations
 
-import gzip
-import json
-import re
-from pathlib import Path
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from broker.groups.consumer_group import GroupState
-from broker.groups.pattern_searches import LEAST_INTERVAL_MS
-from broker.groups.topic_pattern import MOST_STATES, InvalidPattern, TopicPattern, find_topics
+from broker.groups.pattern_searches import LEAST_INTERVAL_MS, find_topics
+from broker.patterns import MOST_STATES, Pattern
 from protocol.errors import ErrorCode
 from tests.broker.groups.consumer_rig import GROUP, HEARTBEAT_MS, Reader, Rig, settle
-
-# -- the language
-
-MATCHES = {
-    "abc": ("abc", "abcd"),
-    "a.c": ("a-c", "ac"),
-    "orders-(eu|us)": ("orders-eu", "orders-asia"),
-    "[a-c]+": ("abcabc", "abd"),
-    "[^a-c]+": ("xyz", "xaz"),
-    "[a\\-z]+": ("a-z", "b"),
-    "[]a]+": ("a]", "b"),
-    "[a-]+": ("-a-", "b"),
-    "[[:alpha:][:digit:]]+": ("a1", "a-1"),
-    "[[:^digit:]]+": ("ab", "a1"),
-    "\\w+\\.\\d+": ("x_1.2", "x.y"),
-    "\\W": ("-", "a"),
-    "\\pL+": ("Ab", "A1"),
-    "\\p{Lu}\\P{Lu}": ("Ab", "AB"),
-    "\\p{^Lu}": ("b", "B"),
-    "\\p{Greek}?a": ("a", "b"),
-    "a{2}": ("aa", "aaa"),
-    "a{2,}": ("aaaa", "a"),
-    "a{1,2}b": ("aab", "aaab"),
-    "a{,2}": ("a{,2}", "aa"),
-    "x*?y+?z??": ("xxyyz", "zz"),
-    "^a$": ("a", "ab"),
-    "\\Aa\\z": ("a", "ab"),
-    "\\bfoo\\b.bar": ("foo.bar", "foox.bar"),
-    "foo\\Bbar": ("foobar", "foo.bar"),
-    "(?i)NEWS": ("nEwS", "new"),
-    "(?i:a)B": ("AB", "Ab"),
-    "a(?i)b|c": ("C", "A"),
-    "(?-i)a": ("a", "A"),
-    "(?s).+": ("a.b", ""),
-    "(?P<one>a)(?<two>b)": ("ab", "a"),
-    "\\Qa.b\\E+": ("a.bbb", "axb"),
-    "\\x61\\x{62}\\143": ("abc", "abd"),
-    "\\.\\-\\_": (".-_", "a"),
-    "": ("", "a"),
-    "|a": ("a", "b"),
-    "(a*)*b": ("aaab", "aaa"),
-    "()": ("", "a"),
-    "(|a){3}": ("aa", "aaaa"),
-    "é|a": ("a", "b"),
-}
-
-
-@pytest.mark.feature("CG-15")
-@pytest.mark.parametrize(("pattern", "texts"), MATCHES.items(), ids=MATCHES.keys())
-def test_the_language(pattern: str, texts: tuple[str, str]) -> None:
-    compiled = TopicPattern(pattern)
-    assert compiled.matches(texts[0])
-    assert not compiled.matches(texts[1])
-
-
-NO_PATTERNS = [
-    *["(", ")", "a)", "(a", "[a", "[", "a**", "a+*", "a{2}{3}", "*a", "a|*", "(+)", "{2}", "\\", "\\8", "\\1", "\\y"],
-    *["(?=a)", "(?!a)", "(?<=a)", "(?<!a)", "(?>a)", "a++", "(?P=n)", "(?P<n>a)(?P<n>b)", "(?P<>a)", "(?P<a-b>a)"],
-    *["[z-a]", "[[:none:]]", "\\p{None}", "\\pX", "\\p{Greek", "\\x", "\\xg0", "\\x{110000}", "\\x{}", "(?z)", "(?i"],
-    *["a{1001}", "a{3,2}", "(a{1000}){1000}", "(" * 101 + ")" * 101, "x" * 20_000, "(?-)", "(?i-)"],
-]
-
-
-@pytest.mark.feature("CG-15")
-@pytest.mark.parametrize("pattern", NO_PATTERNS, ids=lambda pattern: pattern[:20])
-def test_what_is_no_pattern(pattern: str) -> None:
-    with pytest.raises(InvalidPattern):
-        TopicPattern(pattern)
-
-
-ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", "\\d", "\\.", "(?:)", "^", "$", "\\b", "\\B"])
-PATTERNS = st.recursive(
-    ATOMS,
-    lambda inner: st.one_of(
-        st.lists(inner, min_size=1, max_size=3).map("".join),
-        st.lists(inner, min_size=1, max_size=3).map(lambda parts: f"({'|'.join(parts)})"),
-        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "{0,2}"])).map(lambda it: f"({it[0]}){it[1]}"),
-    ),
-    max_leaves=8,
-)
-
-
-@pytest.mark.feature("CG-15")
-@given(PATTERNS, st.text("ab.1-", max_size=6))
-def test_it_says_what_python_says(pattern: str, text: str) -> None:
-    # `$` of Python also matches before a last newline, which names do not have; the others agree.
-    assert TopicPattern(pattern).matches(text) == (re.fullmatch(pattern, text) is not None)
-
-
-@pytest.mark.feature("CG-15")
-@given(st.text(max_size=12))
-def test_no_text_breaks_it(text: str) -> None:
-    try:
-        TopicPattern(text).matches("topic-1")
-    except InvalidPattern as error:
-        assert str(error)
-
-
-@pytest.mark.feature("CG-15")
-@pytest.mark.parametrize("pattern", ["(a*)*b", "(a|aa)+b", "(a|a)*b", "(a*)*(a*)*b", "a?" * 60 + "a" * 60])
-def test_mean_patterns_cost_no_more_than_others(pattern: str) -> None:
-    """Whoever tries one way after the other would not see the end of these."""
-    compiled = TopicPattern(pattern)
-    compiled.matches("a" * 249)
-    assert compiled.work < 100_000
 
 
 @pytest.mark.feature("CG-15")
 def test_a_search_is_made_in_turns_and_keeps_a_bounded_memory() -> None:
-    compiled = TopicPattern("(a|b)*a(a|b){13}")
+    compiled = Pattern("(a|b)*a(a|b){13}")
     topics = [format(number, "b").translate({48: "a", 49: "b"}).rjust(20, "a") for number in range(3_000)]
     turns = list(find_topics({"p": compiled}, topics, 10_000))
     assert len(turns) > 10 and turns[:-1] == [None] * (len(turns) - 1)
     assert turns[-1] == {"p": {topic for topic in topics if topic[-14] == "a"}}
     assert len(compiled._states) <= MOST_STATES
 
-
-@pytest.mark.feature("CG-15")
-def test_it_says_what_re2_says() -> None:
-    """Answers of RE2/J 1.8 to patterns drawn at random, one digit for each text, null for what is no pattern to it.
-
-    Two of its oddities are left out: alternatives that begin alike but for (?i), and a literal { that is repeated.
-    """
-    path = Path(__file__).parent / "data" / "re2_answers.json.gz"
-    known = json.loads(gzip.decompress(path.read_bytes()))
-    assert len(known["answers"]) > 2_000
-    for pattern, expected in known["answers"]:
-        if expected is None:
-            with pytest.raises(InvalidPattern):
-                TopicPattern(pattern)
-        else:
-            compiled = TopicPattern(pattern)
-            answers = "".join("1" if compiled.matches(text) else "0" for text in known["texts"])
-            assert answers == expected, pattern
-
-
-# -- groups
 
 SEARCH_MS = 50
 
