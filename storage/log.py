@@ -771,6 +771,8 @@ class PartitionLog:
         if count == len(self._segments):
             self._roll(now_ms)
         self._settle_swap()
+        # What it knows of producers cannot be read from their batches any more.
+        self._snapshots.sync(self._segments[count].base_offset)
         # Else a power cut could leave none of the segments, and offsets would be given out again.
         self._flusher.sync_names()
         deleted = self._segments[:count]

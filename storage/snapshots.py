@@ -44,6 +44,17 @@ class SnapshotFiles:
     def read(self, offset: int) -> bytes:
         return self._folder.disk.read_bytes(self._folder.snapshot(offset))
 
+    def sync(self, offset: int) -> None:
+        """Make the snapshot at `offset` durable, if there is one, whoever wrote it."""
+        if offset not in self.offsets:
+            return
+        file = self._folder.disk.open(self._folder.snapshot(offset))
+        try:
+            file.sync()
+        finally:
+            file.close()
+        self.unsynced = [each for each in self.unsynced if each != offset]
+
     def remove(self, offsets: Iterable[int]) -> None:
         """Files that are gone already are no error."""
         disk = self._folder.disk
