@@ -7,6 +7,7 @@
 #   make demo SCENARIO=pause     or all-at-once, or rolling
 #   make check | test | compat   style and types | our tests | other people's clients
 #   make docker-test             docker-compose.yml for real; needs a docker daemon
+#   make diagrams                docs/state-machines.md, drawn from the tables in the code
 #   make simulate SEEDS=1-200    whole clusters under faults, one universe for each seed
 
 DATA ?= .cluster
@@ -24,10 +25,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: up down status clean demo check test compat docker-test simulate help features bench
+.PHONY: up down status clean demo check test compat docker-test simulate help features diagrams bench
 
 help:
-	@sed -n '3,10s/^# \{0,1\}//p' Makefile
+	@sed -n '3,11s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -84,6 +85,9 @@ docker-test: .venv/installed-compat
 
 features: .venv/installed-dev
 	@$(BIN)/python docs/make_features.py
+
+diagrams: .venv/installed-dev
+	@$(BIN)/python docs/draw_state_machines.py
 
 bench: .venv/installed-compat
 	@bench/run.sh

@@ -1,6 +1,6 @@
 """The states of a classic group and every move between them, in one table.
 
-`ClassicGroup.move` looks here before it moves, and `render_moves` draws the picture in the documentation from it.
+`ClassicGroup.move` looks here before it moves.
 """
 
 from __future__ import annotations
@@ -41,10 +41,3 @@ another kind.
 """
 
 CAN_REBALANCE = frozenset(source for source, target in MOVES if target is ClassicState.PREPARING_REBALANCE)
-
-
-def render_moves() -> str:
-    """The table as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", f"    [*] --> {ClassicState.EMPTY.value}"]
-    lines += [f"    {source.value} --> {target.value} : {why}" for (source, target), why in MOVES.items()]
-    return "\n".join([*lines, f"    {ClassicState.DEAD.value} --> [*]"]) + "\n"

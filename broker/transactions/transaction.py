@@ -75,12 +75,6 @@ AT_REST = (_S.EMPTY, *COMPLETED)
 """No transaction is open."""
 
 
-def diagram() -> str:
-    """The table of states as mermaid text."""
-    steps = (f"    {old.label} --> {new.label}" for new, olds in LEGAL_PREVIOUS.items() for old in olds)
-    return "\n".join(("stateDiagram-v2", f"    [*] --> {_S.EMPTY.label}", *steps, f"    {_S.DEAD.label} --> [*]"))
-
-
 class IllegalStep(Exception):
     """Our own mistake: the table of states does not have this step."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from broker.coordinator.outcome import Now
 from broker.groups.classic_group import ClassicGroup, subscribed_topics
 from broker.groups.classic_member import ClassicMember, MemberProtocol
-from broker.groups.classic_state import MOVES, ClassicState, render_moves
+from broker.groups.classic_state import MOVES, ClassicState
 from broker.groups.group import Client, Commit, Group, GroupType
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
@@ -55,14 +54,6 @@ def test_every_move_of_the_table_and_no_other() -> None:
             else:
                 with pytest.raises(AssertionError, match="cannot become"):
                     group.move(target, NOW)
-
-
-@pytest.mark.feature("CG-08")
-def test_the_picture_has_every_move() -> None:
-    picture = render_moves()
-    arrows = re.findall(r"^    (\w+) --> (\w+) : .+$", picture, re.MULTILINE)
-    assert picture.startswith("stateDiagram-v2\n")
-    assert arrows == [(source.value, target.value) for source, target in MOVES]
 
 
 @pytest.mark.feature("CG-08", "CG-12")

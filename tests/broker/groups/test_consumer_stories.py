@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.groups.consumer_group import GROUP_MOVES, GroupState
-from broker.groups.consumer_member import MEMBER_MOVES, MemberState
-from broker.groups.moves import dot, mermaid
+from broker.groups.consumer_group import GroupState
+from broker.groups.consumer_member import MemberState
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import TopicPartitions
 from protocol.messages.group_log import ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue
@@ -399,14 +398,6 @@ def test_the_partition_counts_of_an_older_version_are_forgotten(rig: Rig) -> Non
     assert -4 in kinds(rig)
     reader.beat()
     assert rig.written == []
-
-
-@pytest.mark.feature("CG-13")
-def test_the_state_machines_can_be_drawn() -> None:
-    drawn = mermaid(GROUP_MOVES)
-    assert drawn.startswith("stateDiagram-v2\n    [*] --> EMPTY\n")
-    assert "    RECONCILING --> STABLE\n" in drawn and "    DEAD --> [*]\n" in drawn
-    assert "    UNREVOKED_PARTITIONS -> STABLE;\n" in dot(MEMBER_MOVES, "member")
 
 
 BAD_JOINS = {

@@ -11,7 +11,6 @@ from broker.transactions.transaction import (
     IllegalStep,
     Transaction,
     TransactionState,
-    diagram,
 )
 from protocol.errors import ErrorCode, KafkaError
 
@@ -136,13 +135,3 @@ def test_the_table_is_kafkas() -> None:
         6: {0, 4, 5},
         7: {1},
     }
-
-
-@pytest.mark.feature("TX-03")
-def test_the_diagram_shows_the_table() -> None:
-    lines = diagram().splitlines()
-    assert lines[0] == "stateDiagram-v2"
-    assert "    PrepareEpochFence --> PrepareAbort" in lines and "    PrepareAbort --> CompleteAbort" in lines
-    assert len(lines) == 3 + sum(map(len, LEGAL_PREVIOUS.values()))
-
-
