@@ -12,14 +12,12 @@ from collections import Counter
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
 from broker.groups.classic_member import ClassicMember, MemberProtocol
 from broker.groups.classic_state import CAN_REBALANCE, MOVES, ClassicState
+from broker.groups.embedded_protocol import read_topics
 from broker.groups.group import Client, Commit, GroupType
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from protocol.messages.sync_group import SyncGroupResponse
-from protocol.records.coordinator import read_int16
-from protocol.schema import decode_prefix
 
 log = logging.getLogger(__name__)
 
@@ -346,7 +344,7 @@ class ClassicGroup:
         topics: set[str] = set()
         try:
             for member in self.members.values():
-                topics.update(subscribed_topics(member.metadata(self.protocol_name)))
+                topics.update(read_topics(member.metadata(self.protocol_name)))
         except MalformedMessage as error:
             log.warning("group %s: what %s says it reads is not known: %s", self.group_id, member.member_id, error)
             return None
@@ -412,12 +410,3 @@ class ClassicGroup:
             member.awaiting_join = member.awaiting_sync = None
         self._joined = 0
         return replies
-
-
-def subscribed_topics(metadata: bytes) -> list[str]:
-    """The topics in a consumer's subscription, of whatever version: all begin as version 0 does. Raises
-    MalformedMessage.
-    """
-    read_int16(metadata)
-    subscription, _ = decode_prefix(ConsumerProtocolSubscription, memoryview(metadata), 2, 0)
-    return subscription.topics

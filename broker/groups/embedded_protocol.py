@@ -29,17 +29,25 @@ def read_version(data: bytes) -> int:
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
     """Raises MalformedMessage."""
-    return _read(ConsumerProtocolSubscription, data)
+    return _read(ConsumerProtocolSubscription, data, read_version(data))
+
+
+def read_topics(data: bytes) -> list[str]:
+    """The topics of a subscription: all versions begin as version 0 does, and some clients say that they write a newer
+    one than they do. Raises MalformedMessage.
+    """
+    read_int16(data)
+    return _read(ConsumerProtocolSubscription, data, 0).topics
 
 
 def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
     """Raises MalformedMessage."""
-    return _read(ConsumerProtocolAssignment, data)
+    return _read(ConsumerProtocolAssignment, data, read_version(data))
 
 
-def _read(kind: type[M], data: bytes) -> M:
+def _read(kind: type[M], data: bytes, version: int) -> M:
     # What a newer version has appended is passed over.
-    message, _ = decode_prefix(kind, data, 2, read_version(data))
+    message, _ = decode_prefix(kind, data, 2, version)
     return message
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from broker.coordinator.outcome import Now
-from broker.groups.classic_group import ClassicGroup, subscribed_topics
+from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_member import ClassicMember, MemberProtocol
 from broker.groups.classic_state import MOVES, ClassicState
+from broker.groups.embedded_protocol import read_topics
 from broker.groups.group import Client, Commit, Group, GroupType
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
@@ -196,7 +197,7 @@ def test_which_topics_are_in_use() -> None:
 def test_bytes_that_are_no_subscription(data: bytes) -> None:
     """The group works; every topic may be in use."""
     with pytest.raises(MalformedMessage):
-        subscribed_topics(data)
+        read_topics(data)
     shell = Shell()
     anna = Person(shell, protocols={"range": data})
     shell.stable(anna)
