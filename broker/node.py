@@ -188,7 +188,7 @@ class _BrokerNode:
         )
         directories.on_offline = self._directory_failed
         self._assignments = DirectoryAssignments(store, requests, self._lifecycle)
-        self._server = Server(world, make_dispatcher(self.services), self._limits())
+        self._server = Server(world, make_dispatcher(self.services), ServerLimits.of(settings))
 
     # -- up and down
 
@@ -381,17 +381,6 @@ class _BrokerNode:
             fetch_max_bytes=settings.replica_fetch_max_bytes,
             fetch_response_max_bytes=settings.replica_fetch_response_max_bytes,
             socket_timeout_ms=settings.replica_socket_timeout_ms,
-        )
-
-    def _limits(self) -> ServerLimits:
-        settings = self._settings
-        return ServerLimits(
-            socket_request_max_bytes=settings.socket_request_max_bytes,
-            connections_max_idle_ms=settings.connections_max_idle_ms,
-            max_connections=settings.max_connections,
-            max_connections_per_ip=settings.max_connections_per_ip,
-            max_connections_per_ip_overrides=settings.max_connections_per_ip_overrides,
-            max_connection_creation_rate=settings.max_connection_creation_rate,
         )
 
 

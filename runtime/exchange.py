@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -19,6 +20,9 @@ from protocol.framing import parse_request_header
 from runtime.frames import FrameError, FrameReader
 from runtime.outgoing import Outgoing
 from runtime.world import Chunk, Clock, Connection, ConnectionLost
+
+if TYPE_CHECKING:
+    from settings.node import NodeSettings
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +54,17 @@ class ServerLimits:
     """Bytes of those; above, the connection is not read (one request of any allowed size always is)."""
     max_unsent_bytes: int = 16 * 1024 * 1024
     """Answers of one connection that the peer has not taken; above, it is not read."""
+
+    @classmethod
+    def of(cls, settings: NodeSettings) -> ServerLimits:
+        return cls(
+            socket_request_max_bytes=settings.socket_request_max_bytes,
+            connections_max_idle_ms=settings.connections_max_idle_ms,
+            max_connections=settings.max_connections,
+            max_connections_per_ip=settings.max_connections_per_ip,
+            max_connections_per_ip_overrides=settings.max_connections_per_ip_overrides,
+            max_connection_creation_rate=settings.max_connection_creation_rate,
+        )
 
 
 @dataclass(slots=True)
