@@ -13,17 +13,16 @@ from kraft.controller.state import ControllerDefaults
 from kraft.controller_apis import make_dispatcher
 from kraft.controller_registration import keep_registered
 from kraft.controller_service import ControllerService
-from kraft.format import FormatError, MetaProperties, read_meta_properties
 from kraft.metadata.bootstrap import bootstrap_records
 from kraft.metadata_replica import MetadataReplica
 from kraft.replica_config import replica_config
 from kraft.snapshots import read_bootstrap_records
 from protocol.messages.metadata_log import FeatureLevelRecord
-from protocol.primitives import uuid_from_string
 from runtime.server import Server, ServerLimits
 from runtime.world import World
 from settings.controller import ControllerSettings
 from settings.errors import SettingsError
+from storage.log_directory import LogDirectoryError, read_meta_properties
 
 log = logging.getLogger("kraft.node")
 
@@ -45,20 +44,19 @@ async def run_controller(
     refuses, and whatever breaks the metadata log.
     """
     directory = settings.metadata_directory
-    identity = _identity(settings, world)
+    cluster_id, directory_id = _identity(settings, world)
     release_lock = _lock(world, directory)
     try:
         async with trio.open_nursery() as nursery:
             core = QuorumController(
-                controller_defaults(settings, identity.cluster_id), world.chance, _bootstrap(world, directory)
+                controller_defaults(settings, cluster_id), world.chance, _bootstrap(world, directory)
             )
             service = ControllerService(core, world, nursery)
-            directory_id = uuid_from_string(identity.directory_id)
-            config = replica_config(settings, identity.cluster_id, directory_id, directory)
+            config = replica_config(settings, cluster_id, directory_id, directory)
             replica = MetadataReplica(config, world, service)
             service.attach(replica)
             await nursery.start(_run_replica, replica)
-            server = Server(world, make_dispatcher(service), _limits(settings))
+            server = Server(world, make_dispatcher(service), ServerLimits.of(settings))
             server.on_connection_closed = service.watch.connection_closed
             for listener in settings.listeners:
                 bound = await world.network.listen(listener.host, listener.port)
@@ -68,7 +66,7 @@ async def run_controller(
             log.info(
                 "controller %d of cluster %s listens on %s",
                 settings.node_id,
-                identity.cluster_id,
+                cluster_id,
                 ", ".join(map(str, settings.listeners)),
             )
             task_status.started()
@@ -105,17 +103,20 @@ def controller_defaults(settings: ControllerSettings, cluster_id: str) -> Contro
     )
 
 
-def _identity(settings: ControllerSettings, world: World) -> MetaProperties:
+def _identity(settings: ControllerSettings, world: World) -> tuple[str, bytes]:
+    """The ids of the cluster and of the directory."""
     directory = settings.metadata_directory
     try:
         identity = read_meta_properties(world.disk, directory)
-    except FormatError as error:
+    except LogDirectoryError as error:
         raise SettingsError(str(error)) from None
     if identity is None:
         raise SettingsError("not formatted; run `barnabas storage format` first", "metadata.log.dir", directory)
     if identity.node_id != settings.node_id:
         raise SettingsError(f"formatted for node {identity.node_id}", "node.id", str(settings.node_id))
-    return identity
+    if identity.directory_id is None:
+        raise SettingsError("has no directory.id", "metadata.log.dir", directory)
+    return identity.cluster_id, identity.directory_id
 
 
 def _lock(world: World, directory: str) -> Callable[[], None]:
@@ -129,14 +130,3 @@ def _bootstrap(world: World, directory: str) -> Sequence[FeatureLevelRecord]:
     """How a new cluster's log begins: as `format` left it, else at the highest levels."""
     found = read_bootstrap_records(world.disk, directory)
     return cast(list[FeatureLevelRecord], found) or bootstrap_records()
-
-
-def _limits(settings: ControllerSettings) -> ServerLimits:
-    return ServerLimits(
-        socket_request_max_bytes=settings.socket_request_max_bytes,
-        connections_max_idle_ms=settings.connections_max_idle_ms,
-        max_connections=settings.max_connections,
-        max_connections_per_ip=settings.max_connections_per_ip,
-        max_connections_per_ip_overrides=settings.max_connections_per_ip_overrides,
-        max_connection_creation_rate=settings.max_connection_creation_rate,
-    )

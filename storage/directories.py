@@ -31,6 +31,7 @@ from storage.log_directory import (
     LogDirectoryError,
     MetaProperties,
     format_directory,
+    make_directory,
     read_meta_properties,
 )
 from storage.names import (
@@ -111,10 +112,10 @@ class LogDirectories:
     def _take(self, node_id: int, cluster_id: str | None) -> None:
         for directory in self.directories:
             try:
-                _make_durably(directory.disk, directory.path)
+                make_directory(directory.disk, directory.path)
                 directory.lock()
                 directory.note_last_stop()
-                directory.properties = read_meta_properties(directory.disk, directory.path, self.chance)
+                directory.properties = read_meta_properties(directory.disk, directory.path)
             except OSError as error:
                 self._fail(directory, error)
         for directory in self.online:
@@ -127,7 +128,7 @@ class LogDirectories:
         if cluster_id is None:
             raise LogDirectoryError(f"{self.directories[0].path} was never formatted: it names no cluster")
         for directory in self.online:
-            if directory.properties is None:
+            if directory.directory_id is None:
                 properties = MetaProperties(cluster_id, node_id, random_uuid(self.chance))
                 try:
                     format_directory(directory.disk, directory.path, properties)
@@ -408,12 +409,6 @@ class LogDirectories:
             log.close_files()
         for directory in self.directories:
             directory.unlock()
-
-
-def _make_durably(disk: Disk, path: str) -> None:
-    if not disk.exists(path):
-        disk.make_directories(path)
-        disk.sync_directory(path.rpartition("/")[0] or "/")
 
 
 def _check_owner(path: str, properties: MetaProperties, cluster_id: str, node_id: int) -> None:

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from protocol.primitives import uuid_from_string, uuid_to_string
-from runtime.uuids import random_uuid
-from runtime.world import Chance, Disk
+from runtime.world import Disk
 from settings.errors import SettingsError
 from settings.properties import parse_properties
 from storage.checkpoints import (
@@ -54,20 +53,18 @@ class MetaProperties:
 
     cluster_id: str
     node_id: int
-    directory_id: bytes
+    directory_id: bytes | None
+    """None in files that an old version wrote."""
 
     def format(self) -> bytes:
-        lines = {
-            "cluster.id": self.cluster_id,
-            "directory.id": uuid_to_string(self.directory_id),
-            "node.id": str(self.node_id),
-            "version": _META_VERSION,
-        }
-        return "".join(f"{key}={value}\n" for key, value in lines.items()).encode()
+        lines = {"cluster.id": self.cluster_id, "node.id": str(self.node_id), "version": _META_VERSION}
+        if self.directory_id is not None:
+            lines["directory.id"] = uuid_to_string(self.directory_id)
+        return "".join(f"{key}={value}\n" for key, value in sorted(lines.items())).encode()
 
     @classmethod
-    def parse(cls, data: bytes, name: str, new_directory_id: bytes) -> MetaProperties:
-        """`new_directory_id` is for the files that have none yet. Raises `LogDirectoryError`."""
+    def parse(cls, data: bytes, name: str) -> MetaProperties:
+        """Raises `LogDirectoryError`."""
         try:
             found = {key: value for key, (value, _) in parse_properties(data.decode(), name).items()}
         except (SettingsError, UnicodeDecodeError) as error:
@@ -76,7 +73,7 @@ class MetaProperties:
             raise LogDirectoryError(f"{name}: version {found.get('version')}, expected {_META_VERSION}")
         try:
             directory_id = uuid_from_string(found["directory.id"]) if "directory.id" in found else None
-            return cls(found["cluster.id"], int(found["node.id"]), directory_id or new_directory_id)
+            return cls(found["cluster.id"], int(found["node.id"]), directory_id)
         except KeyError as error:
             raise LogDirectoryError(f"{name}: {error.args[0]} is missing") from None
         except ValueError as error:
@@ -84,17 +81,32 @@ class MetaProperties:
 
 
 def format_directory(disk: Disk, path: str, properties: MetaProperties) -> None:
-    """Make `path` a log dir of that node; an identity that is there already is replaced."""
-    disk.make_directories(path)
+    """Make `path` a log dir of that node; an identity that is there already is replaced. Raises OSError."""
+    make_directory(disk, path)
     write_durably(disk, f"{path}/{META_PROPERTIES_FILE}", properties.format())
 
 
-def read_meta_properties(disk: Disk, path: str, chance: Chance) -> MetaProperties | None:
+def make_directory(disk: Disk, path: str) -> None:
+    """With its parents, durably: a power cut must not take all of it away by an entry that was not synced. Raises
+    OSError.
+    """
+    missing = []
+    path = path.rstrip("/")
+    while path and not disk.exists(path):
+        missing.append(path)
+        path = path.rpartition("/")[0]
+    if missing:
+        disk.make_directories(missing[0])
+    for made in missing:
+        disk.sync_directory(made.rpartition("/")[0] or ("/" if made.startswith("/") else "."))
+
+
+def read_meta_properties(disk: Disk, path: str) -> MetaProperties | None:
     """None if the directory was never formatted. Raises `LogDirectoryError`, OSError."""
     name = f"{path}/{META_PROPERTIES_FILE}"
     if not disk.exists(name):
         return None
-    return MetaProperties.parse(disk.read_bytes(name), name, random_uuid(chance))
+    return MetaProperties.parse(disk.read_bytes(name), name)
 
 
 class LogDirectory:

@@ -69,14 +69,15 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
 @app.command()
 def info(config: Config) -> None:
     """Show whose the log directories of a node are."""
-    from kraft.format import FormatError, read_meta_properties
+    from protocol.primitives import uuid_to_string
     from runtime.disk import RealDisk
+    from storage.log_directory import LogDirectoryError, read_meta_properties
 
     problems = 0
     for directory in load(config).all_log_dirs:
         try:
             identity = read_meta_properties(RealDisk(), directory)
-        except (FormatError, OSError) as error:
+        except (LogDirectoryError, OSError) as error:
             typer.echo(f"{directory}: {error}")
             problems += 1
             continue
@@ -84,9 +85,9 @@ def info(config: Config) -> None:
             typer.echo(f"{directory}: not formatted")
             problems += 1
         else:
+            directory_id = uuid_to_string(identity.directory_id) if identity.directory_id is not None else "none"
             typer.echo(
-                f"{directory}: cluster.id={identity.cluster_id} node.id={identity.node_id} "
-                f"directory.id={identity.directory_id}"
+                f"{directory}: cluster.id={identity.cluster_id} node.id={identity.node_id} directory.id={directory_id}"
             )
     if problems:
         raise typer.Exit(1)

@@ -8,17 +8,17 @@ import pytest
 from kraft.format import (
     FormatError,
     FormatRequest,
-    MetaProperties,
     bootstrap_checkpoint,
     format_directories,
-    read_meta_properties,
 )
 from kraft.metadata.bootstrap import bootstrap_records
 from protocol.messages.metadata_log import FeatureLevelRecord
+from protocol.primitives import uuid_from_string
 from protocol.records.batch import iterate_batches
 from protocol.records.record import decode_records
 from runtime.disk import RealDisk
 from runtime.uuids import random_uuid
+from storage.log_directory import MetaProperties, read_meta_properties
 
 CLUSTER = "q1Sh-9_ISia_zwGINzRvyQ"
 KAFKAS_FEATURES = [
@@ -99,10 +99,12 @@ def test_a_cluster_id_has_letters_that_survive_everywhere(tmp_path: Path, cluste
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("node.id=1\n", "has no cluster.id"),
-        ("cluster.id=x\n", "has no broker.id"),
-        ("cluster.id=x\nnode.id=one\n", "cannot be read"),
-        ("cluster.id=\\u12\n", "cannot be read"),
+        ("version=1\nnode.id=1\n", "meta.properties: cluster.id is missing"),
+        ("version=1\ncluster.id=x\n", "meta.properties: node.id is missing"),
+        ("version=1\ncluster.id=x\nnode.id=one\n", "meta.properties: invalid literal"),
+        ("version=1\ncluster.id=x\nnode.id=1\ndirectory.id=x\n", "meta.properties: not a uuid"),
+        ("version=0\nbroker.id=1\n", "meta.properties: version 0, expected 1"),
+        ("cluster.id=\\u12\n", "meta.properties"),
     ],
 )
 def test_a_broken_identity_is_told_not_replaced(tmp_path: Path, text: str, told: str) -> None:
@@ -118,7 +120,7 @@ def test_identities_written_by_kafka_are_read(tmp_path: Path) -> None:
         f"cluster.id={CLUSTER}\n"
     )
     assert read_meta_properties(RealDisk(), str(tmp_path)) == MetaProperties(
-        CLUSTER, 101, "_5O6kdnKaSmGN6UGDDXQWA"
+        CLUSTER, 101, uuid_from_string("_5O6kdnKaSmGN6UGDDXQWA")
     )
 
 

@@ -9,10 +9,16 @@ import pytest
 from protocol.errors import ErrorCode, KafkaError
 from runtime.world import Disk
 from settings.topic import TopicConfig
-from storage.checkpoints import REPLICATION_OFFSET_CHECKPOINT, read_offsets
+from storage.checkpoints import REPLICATION_OFFSET_CHECKPOINT, read_offsets, write_durably
 from storage.directories import LogDirectories
 from storage.log import PartitionLog
-from storage.log_directory import LogDirectory, LogDirectoryError, MetaProperties, read_meta_properties
+from storage.log_directory import (
+    LogDirectory,
+    LogDirectoryError,
+    MetaProperties,
+    format_directory,
+    read_meta_properties,
+)
 from storage.names import directory_name, marked_directory_name, parse_directory_name
 from storage.opening import DirectoryFailure, NewLog
 from storage.partition_metadata import (
@@ -69,6 +75,30 @@ def test_each_directory_gets_an_identity_that_stays() -> None:
     assert again.cluster_id == CLUSTER
 
 
+@pytest.mark.feature("ST-17")
+def test_a_directory_without_an_id_is_given_one_that_stays() -> None:
+    """Kafka wrote none before KIP-858."""
+    rig = Rig()
+    rig.disk.make_directories("/logs/a")
+    write_durably(rig.disk, "/logs/a/meta.properties", MetaProperties(CLUSTER, 1, None).format())
+    first = start(rig, ["/logs/a"], cluster_id=None)
+    given = first.directories[0].directory_id
+    assert given is not None
+    first.close(7)
+    rig.kill()
+    rig.seed += 1
+    assert start(rig, ["/logs/a"], cluster_id=None).directories[0].directory_id == given
+
+
+@pytest.mark.feature("ST-17")
+def test_a_directory_and_its_parents_survive_a_power_cut() -> None:
+    for seed in range(10):
+        rig = Rig(seed)
+        format_directory(rig.disk, "/very/deep/log/", MetaProperties(CLUSTER, 1, TOPIC_ID))
+        rig.power_cut()
+        assert read_meta_properties(rig.disk, "/very/deep/log") == MetaProperties(CLUSTER, 1, TOPIC_ID)
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -97,13 +127,13 @@ def test_a_file_of_kafka_is_read() -> None:
     data = (
         b"#\n#Tue Nov 04 10:00:00 UTC 2025\ncluster.id=abc\ndirectory.id=AAECAwQFBgcICQoLDA0ODw\nnode.id=3\nversion=1\n"
     )
-    found = MetaProperties.parse(data, "meta.properties", b"")
+    found = MetaProperties.parse(data, "meta.properties")
     assert found == MetaProperties("abc", 3, TOPIC_ID)
-    assert MetaProperties.parse(found.format(), "meta.properties", b"") == found
+    assert MetaProperties.parse(found.format(), "meta.properties") == found
     for broken in (b"", b"version=0\n", b"version=1\ncluster.id=x\n", b"version=1\ncluster.id=x\nnode.id=y\n"):
         with pytest.raises(LogDirectoryError):
-            MetaProperties.parse(broken, "meta.properties", b"")
-    assert read_meta_properties(rig.disk, "/logs", random.Random(0)) is None
+            MetaProperties.parse(broken, "meta.properties")
+    assert read_meta_properties(rig.disk, "/logs") is None
 
 
 @pytest.mark.feature("ST-17")
