@@ -131,7 +131,7 @@ def describe_configs(described: Described, request: DescribeConfigsRequest) -> D
             continue
         wanted = frozenset(resource.configuration_keys or ())
         result.configs = [
-            _config_result(entry, request.include_synonyms) for entry in entries if not wanted or entry.name in wanted
+            config_result(entry, request.include_synonyms) for entry in entries if not wanted or entry.name in wanted
         ]
     return response
 
@@ -156,7 +156,8 @@ def _config_entries(described: Described, resource: DescribeConfigsResource) -> 
     )
 
 
-def _config_result(entry: ConfigEntry, include_synonyms: bool) -> DescribeConfigsResourceResult:
+def config_result(entry: ConfigEntry, include_synonyms: bool) -> DescribeConfigsResourceResult:
+    """As DescribeConfigs tells it."""
     synonyms = entry.synonyms if include_synonyms else ()
     return DescribeConfigsResourceResult(
         name=entry.name,

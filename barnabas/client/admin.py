@@ -13,7 +13,7 @@ from typing import Any
 
 import trio
 
-from barnabas.client.cluster import Cluster, NoBrokerAvailable, TopicPartition
+from barnabas.client.cluster import Cluster, NoBrokerAvailable, TopicPartition, by_topic
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import (
@@ -164,10 +164,9 @@ class Admin:
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> dict[TopicPartition, ErrorCode]:
         """Elect the preferred replicas of `partitions` (all if None), or any replica; the outcome of each."""
-        by_topic: dict[str, list[int]] = {}
-        for topic, partition in partitions or ():
-            by_topic.setdefault(topic, []).append(partition)
-        wanted = [TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in by_topic.items()]
+        wanted = [
+            TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in by_topic(partitions or ()).items()
+        ]
         request = ElectLeadersRequest(
             election_type=1 if unclean else 0,
             topic_partitions=None if partitions is None else wanted,

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import TypeVar
 
 from barnabas.client.assignors import ASSIGNORS, COOPERATIVE, Subscriber
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.membership import (
     Change,
     ChangeKind,
@@ -380,13 +380,6 @@ class ClassicMember:
 
     def _left(self, response: LeaveGroupResponse, now_ms: int) -> ErrorCode:
         return ErrorCode.NONE
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for partition in partitions:
-        topics.setdefault(partition.topic, []).append(partition.partition)
-    return topics
 
 
 def _subscriber(member_id: str, group_instance_id: str | None, metadata: bytes) -> Subscriber:

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from barnabas.client.classic_member import by_topic
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.membership import (
     Change,
     ChangeKind,

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
-from barnabas.client.classic_member import by_topic
-from barnabas.client.cluster import STALE_METADATA, Cluster, TopicPartition
+from barnabas.client.cluster import STALE_METADATA, Cluster, TopicPartition, by_topic
 from barnabas.client.coordinators import STALE_COORDINATOR, CoordinatorLink
 from barnabas.client.membership import GroupSettings, GroupStamp
 from protocol.errors import ErrorCode, KafkaError, error_code

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from barnabas.client.accumulator import ProducerId
-from barnabas.client.classic_member import by_topic
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.membership import GroupStamp
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from broker.coordinator.outcome import Reply
+from broker.apis.group_calls import client_of, run_on_group
+from broker.coordinator.outcome import Now, Outcome, Reply
+from broker.groups.classic import ClassicGroups
 from broker.groups.group import Client
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.errors import ErrorCode
+from protocol.messages.heartbeat import HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from protocol.messages.leave_group import LeaveGroupResponse
+from protocol.messages.sync_group import SyncGroupResponse
 from runtime.dispatch import Call
 
 if TYPE_CHECKING:
-    from broker.coordinator.shard import Shard
-    from broker.groups.machine import GroupMachine
     from broker.services import BrokerServices
 
 FIRST_VERSION_WITH_NULL_PROTOCOL_NAME = 7
 """Of JoinGroup."""
+
+Command = Callable[[Any, Client, int, Reply, Now], Outcome]
+"""Takes a request, who sent it and in which version."""
 
 
 def join_group(broker: BrokerServices, call: Call) -> None:
@@ -35,59 +39,44 @@ def join_group(broker: BrokerServices, call: Call) -> None:
         call.answer(JoinGroupResponse(member_id=request.member_id, error_code=code))
 
     reply = Reply(answer, refuse)
-    shard = _find_shard(broker, request.group_id, reply)
-    if shard is not None:
-        shard.run(partial(shard.machine.classic.join, request, _client(call), call.version, reply), reply)
+    _run(broker, call, reply, lambda groups: groups.join)
 
 
 def sync_group(broker: BrokerServices, call: Call) -> None:
-    request: SyncGroupRequest = call.message
-
     def refuse(code: ErrorCode) -> None:
         call.answer(SyncGroupResponse(error_code=code))
 
     reply = Reply(call.answer, refuse)
-    shard = _find_shard(broker, request.group_id, reply)
-    if shard is not None:
-        shard.run(partial(shard.machine.classic.sync, request, _client(call), call.version, reply), reply)
+    _run(broker, call, reply, lambda groups: groups.sync)
 
 
 def heartbeat(broker: BrokerServices, call: Call) -> None:
-    request: HeartbeatRequest = call.message
-
     def refuse(code: ErrorCode) -> None:
         # While the group is loaded nobody knows better than the member itself that it is in it.
         is_loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         call.answer(HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else code))
 
     reply = Reply(call.answer, refuse)
-    shard = _find_shard(broker, request.group_id, reply)
-    if shard is not None:
-        shard.run(partial(shard.machine.classic.heartbeat, request, _client(call), call.version, reply), reply)
+    _run(broker, call, reply, lambda groups: groups.heartbeat)
 
 
 def leave_group(broker: BrokerServices, call: Call) -> None:
-    request: LeaveGroupRequest = call.message
-
     def refuse(code: ErrorCode) -> None:
         call.answer(LeaveGroupResponse(error_code=code))
 
     reply = Reply(call.answer, refuse)
-    shard = _find_shard(broker, request.group_id, reply)
-    if shard is not None:
-        shard.run(partial(shard.machine.classic.leave, request, _client(call), call.version, reply), reply)
+    _run(broker, call, reply, lambda groups: groups.leave)
 
 
-def _find_shard(broker: BrokerServices, group_id: str, reply: Reply) -> Shard[GroupMachine] | None:
-    """Where the group is coordinated; None if it is not here, and the request is refused."""
-    try:
-        if not group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        return broker.groups.shard(group_id)
-    except KafkaError as error:
-        reply.refuse(error.code)
-        return None
-
-
-def _client(call: Call) -> Client:
-    return Client(call.request.client_id or "", f"/{call.request.peer_host}")
+def _run(broker: BrokerServices, call: Call, reply: Reply, command: Callable[[ClassicGroups], Command]) -> None:
+    group_id: str = call.message.group_id
+    if not group_id:
+        reply.refuse(ErrorCode.INVALID_GROUP_ID)
+        return
+    client = client_of(call)
+    run_on_group(
+        broker,
+        group_id,
+        reply,
+        lambda machine: partial(command(machine.classic), call.message, client, call.version, reply),
+    )

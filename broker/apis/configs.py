@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.apis.metadata import topic_name_is_legal
 from broker.forwarding import forward
+from kraft.descriptions import config_result
 from kraft.metadata.image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -22,10 +23,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
-    DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
-    DescribeConfigsSynonym,
 )
 from protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -87,7 +86,9 @@ def describe_configs(broker: BrokerServices, call: Call) -> None:
         else:
             wanted = frozenset(resource.configuration_keys or ())
             result.configs = [
-                _result(entry, request.include_synonyms) for entry in entries if not wanted or entry.name in wanted
+                config_result(entry, request.include_synonyms)
+                for entry in entries
+                if not wanted or entry.name in wanted
             ]
         response.results.append(result)
     call.answer(response)
@@ -127,24 +128,6 @@ def _check_own_id(broker: BrokerServices, name: str) -> None:
     own_id = broker.settings.node_id
     if name != str(own_id):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {own_id}; ask broker {name!r} itself")
-
-
-def _result(entry: ConfigEntry, include_synonyms: bool) -> DescribeConfigsResourceResult:
-    result = DescribeConfigsResourceResult(
-        name=entry.name,
-        value=entry.value,
-        read_only=entry.read_only,
-        config_source=entry.source,
-        is_sensitive=entry.sensitive,
-        config_type=entry.type_number,
-        documentation=None,
-    )
-    if include_synonyms:
-        result.synonyms = [
-            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
-            for synonym in entry.synonyms
-        ]
-    return result
 
 
 def _loggers() -> list[logging.Logger]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.apis.group_calls import run_on_group
+from broker.apis.group_calls import client_of, run_on_group
 from broker.coordinator.outcome import Reply
-from broker.groups.group import Client
 from kraft.metadata.features import GROUP_VERSION
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
@@ -29,7 +28,7 @@ def consumer_group_heartbeat(broker: BrokerServices, call: Call) -> None:
     if not _is_enabled(broker):
         refuse(ErrorCode.UNSUPPORTED_VERSION)
         return
-    client = Client(call.request.client_id or "", f"/{call.request.peer_host}")
+    client = client_of(call)
     reply = Reply(call.answer, refuse)
     run_on_group(
         broker,

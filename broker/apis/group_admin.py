@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from broker.apis.gathered import Gathered
 from broker.apis.group_calls import GROUP_OPERATIONS, run_on_group
-from broker.coordinator.outcome import Now, Outcome, Reply
+from broker.coordinator.outcome import Operation, Reply
 from broker.coordinator.shard import ShardState
 from broker.groups.machine import GroupMachine
 from protocol.errors import ErrorCode
@@ -20,9 +20,6 @@ from runtime.dispatch import Call
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
-
-Command = Callable[[Reply, Now], Outcome]
-"""Of a machine, about one group."""
 
 
 def list_groups(broker: BrokerServices, call: Call) -> None:
@@ -43,10 +40,9 @@ def list_groups(broker: BrokerServices, call: Call) -> None:
                 break
         call.answer(response)
 
-    gathered = _Gathered(len(shards), answer)
+    gathered: Gathered[list[ListedGroup] | ErrorCode] = Gathered(len(shards), answer)
     for place, shard in enumerate(shards):
-        put = partial(gathered.put, place)
-        reply = Reply(put, put)
+        reply = gathered.reply(place, lambda code: code)
         shard.run(partial(shard.machine.listed, request, reply), reply)
 
 
@@ -55,15 +51,17 @@ def describe_groups(broker: BrokerServices, call: Call) -> None:
 
     def answer(groups: list[classic.DescribedGroup]) -> None:
         if request.include_authorized_operations:
-            for group in groups:
-                if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = GROUP_OPERATIONS
+            _authorize(groups)
         call.answer(classic.DescribeGroupsResponse(groups=groups))
 
-    gathered = _Gathered(len(request.groups), answer)
+    gathered = Gathered(len(request.groups), answer)
     for place, group_id in enumerate(request.groups):
-        question = _Question(group_id, gathered, place, _classic_error)
-        question.ask(broker, lambda machine, asked: partial(machine.describe_classic, asked.group_id, call.version))
+        reply = gathered.reply(place, partial(_classic_error, group_id))
+        run_on_group(broker, group_id, reply, partial(_describe_classic, group_id, call.version, reply))
+
+
+def _describe_classic(group_id: str, version: int, reply: Reply, machine: GroupMachine) -> Operation:
+    return partial(machine.describe_classic, group_id, version, reply)
 
 
 def _classic_error(group_id: str, code: ErrorCode) -> classic.DescribedGroup:
@@ -75,69 +73,48 @@ def consumer_group_describe(broker: BrokerServices, call: Call) -> None:
 
     def answer(groups: list[consumer.DescribedGroup]) -> None:
         if request.include_authorized_operations:
-            for group in groups:
-                if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = GROUP_OPERATIONS
+            _authorize(groups)
         call.answer(consumer.ConsumerGroupDescribeResponse(groups=groups))
 
-    gathered = _Gathered(len(request.group_ids), answer)
+    gathered = Gathered(len(request.group_ids), answer)
     for place, group_id in enumerate(request.group_ids):
-        question = _Question(group_id, gathered, place, _consumer_error)
+        reply = gathered.reply(place, partial(_consumer_error, group_id))
         if group_id:
-            question.ask(broker, lambda machine, asked: partial(machine.describe_consumer, asked.group_id))
+            run_on_group(broker, group_id, reply, partial(_describe_consumer, group_id, reply))
         else:
-            question.refuse(ErrorCode.INVALID_GROUP_ID)
+            reply.refuse(ErrorCode.INVALID_GROUP_ID)
+
+
+def _describe_consumer(group_id: str, reply: Reply, machine: GroupMachine) -> Operation:
+    return partial(machine.describe_consumer, group_id, reply)
 
 
 def _consumer_error(group_id: str, code: ErrorCode) -> consumer.DescribedGroup:
     return consumer.DescribedGroup(group_id=group_id, error_code=code)
 
 
+def _authorize(groups: Sequence[classic.DescribedGroup | consumer.DescribedGroup]) -> None:
+    for group in groups:
+        if group.error_code == ErrorCode.NONE:
+            group.authorized_operations = GROUP_OPERATIONS
+
+
 def delete_groups(broker: BrokerServices, call: Call) -> None:
     request: DeleteGroupsRequest = call.message
     group_ids = list(dict.fromkeys(request.groups_names))
-    gathered = _Gathered(len(group_ids), lambda results: call.answer(DeleteGroupsResponse(results=results)))
+
+    def answer(results: list[DeletableGroupResult]) -> None:
+        call.answer(DeleteGroupsResponse(results=results))
+
+    gathered = Gathered(len(group_ids), answer)
     for place, group_id in enumerate(group_ids):
-        question = _Question(group_id, gathered, place, _delete_error)
-        question.ask(broker, lambda machine, asked: partial(machine.delete, asked.group_id))
+        reply = gathered.reply(place, partial(_delete_error, group_id))
+        run_on_group(broker, group_id, reply, partial(_delete, group_id, reply))
+
+
+def _delete(group_id: str, reply: Reply, machine: GroupMachine) -> Operation:
+    return partial(machine.delete, group_id, reply)
 
 
 def _delete_error(group_id: str, code: ErrorCode) -> DeletableGroupResult:
     return DeletableGroupResult(group_id=group_id, error_code=code)
-
-
-class _Gathered:
-    """Answers that come one by one, in the order of the questions once all are there."""
-
-    def __init__(self, count: int, done: Callable[[list[Any]], None]) -> None:
-        self._answers: list[Any] = [None] * count
-        self._missing = count
-        self._done = done
-        if count == 0:
-            done([])
-
-    def put(self, place: int, answer: Any) -> None:
-        self._answers[place] = answer
-        self._missing -= 1
-        if self._missing == 0:
-            self._done(self._answers)
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """What is asked of one group among several."""
-
-    group_id: str
-    gathered: _Gathered
-    place: int
-    error: Callable[[str, ErrorCode], Any]
-
-    def ask(self, broker: BrokerServices, command: Callable[[GroupMachine, _Question], Command]) -> None:
-        reply = Reply(self.answer, self.refuse)
-        run_on_group(broker, self.group_id, reply, lambda machine: partial(command(machine, self), reply))
-
-    def answer(self, answer: Any) -> None:
-        self.gathered.put(self.place, answer)
-
-    def refuse(self, code: ErrorCode) -> None:
-        self.answer(self.error(self.group_id, code))

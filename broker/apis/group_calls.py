@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.coordinator.outcome import Operation, Reply
+from broker.groups.group import Client
 from broker.groups.machine import GroupMachine
 from protocol.errors import KafkaError
+from runtime.dispatch import Call
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
@@ -26,3 +28,8 @@ def run_on_group(
         reply.refuse(error.code)
         return
     shard.run(command(shard.machine), reply)
+
+
+def client_of(call: Call) -> Client:
+    """Who asks, as groups tell it."""
+    return Client(call.request.client_id or "", f"/{call.request.peer_host}")

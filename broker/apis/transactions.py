@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
+from broker.apis.gathered import Gathered
 from broker.coordinator.outcome import Operation, ProducerStamp, Reply
 from broker.internal_topics import GROUP_TOPIC
 from broker.patterns import Pattern, PatternError
@@ -44,30 +45,6 @@ BUMPS_EPOCH_VERSION = 5
 """Of EndTxn."""
 KNOWS_FENCED_FROM_VERSION = 2
 """Older clients know only INVALID_PRODUCER_EPOCH for it (KIP-588)."""
-
-Part = TypeVar("Part")
-
-
-class Gathered(Generic[Part]):
-    """An answer whose parts come at their own time."""
-
-    def __init__(self, count: int, finish: Callable[[list[Part]], None]) -> None:
-        """`finish` is called once, with all parts in their order."""
-        self._parts: dict[int, Part] = {}
-        self._count = count
-        self._finish = finish
-        if count == 0:
-            finish([])
-
-    def reply(self, place: int, refused: Callable[[ErrorCode], Part]) -> Reply:
-        """Where the part of this place goes; `refused` makes one of an error."""
-        return Reply(partial(self.put, place), lambda code: self.put(place, refused(code)))
-
-    def put(self, place: int, part: Part) -> None:
-        assert place not in self._parts, "a part comes once"
-        self._parts[place] = part
-        if len(self._parts) == self._count:
-            self._finish([self._parts[each] for each in range(self._count)])
 
 
 def _run(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
+from typing import Any
 
 from broker.coordinator.outcome import CoordinatorRecord, ProducerStamp
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -151,11 +152,11 @@ class Transaction:
 
     # -- steps
 
-    def to(self, state: TransactionState, **changes: object) -> Transaction:
+    def to(self, state: TransactionState, **changes: Any) -> Transaction:
         """The next value; every step of every transaction goes through here."""
         if self.state not in LEGAL_PREVIOUS[state]:
             raise IllegalStep(f"{self.transactional_id!r}: {self.state.label} to {state.label}")
-        return replace(self, state=state, previous_producer_id=self.producer_id, **changes)  # type: ignore[arg-type]
+        return replace(self, state=state, previous_producer_id=self.producer_id, **changes)
 
     def given_to(self, producer: ProducerStamp, timeout_ms: int, now_ms: int) -> Transaction:
         """A producer begins: the epochs before its own are fenced."""

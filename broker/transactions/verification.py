@@ -17,6 +17,7 @@ from broker.coordinator.coordinator import partition_for
 from broker.internal_topics import TRANSACTION_TOPIC
 from broker.metadata_cache import MetadataCache, Node
 from broker.own_channel import OwnChannel, Serve
+from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -31,7 +32,6 @@ from settings.broker import BrokerSettings
 
 log = logging.getLogger(__name__)
 
-TopicPartition = tuple[str, int]
 Verdict = Mapping[TopicPartition, ErrorCode]
 Settings = Callable[[], BrokerSettings]
 

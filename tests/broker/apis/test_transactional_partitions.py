@@ -13,7 +13,7 @@ import trio
 
 from broker.coordinator.coordinator import partition_for
 from broker.internal_topics import GROUP_TOPIC
-from broker.transactions.verification import TopicPartition
+from broker.transactions.transaction import TopicPartition
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import DescribeProducersRequest, ProducerState, TopicRequest

@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from broker.transactions import verification
-from broker.transactions.verification import TopicPartition, TransactionVerifier
+from broker.transactions.transaction import TopicPartition
+from broker.transactions.verification import TransactionVerifier
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
