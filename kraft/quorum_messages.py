@@ -6,9 +6,9 @@ requests get Kafka's error code, answers become `UnusableAnswer`. Knows no socke
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from kraft.raft.history import OffsetAndEpoch
 from kraft.raft.messages import (
@@ -38,6 +38,8 @@ from storage.names import METADATA_TOPIC
 
 METADATA_TOPIC_ID = uuid_from_string("AAAAAAAAAAAAAAAAAAAAAQ")
 PARTITION = 0
+
+EndpointT = TypeVar("EndpointT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +126,11 @@ class QuorumMessages:
         )
         if voter is not None:
             partition.voter_directory_id = voter.directory_id
-        own = self._own_address
         return begin.BeginQuorumEpochRequest(
             cluster_id=self._cluster_id,
             voter_id=-1 if voter is None else voter.id,
             topics=[begin.RequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-            leader_endpoints=[]
-            if own is None
-            else [begin.LeaderEndpoint(name=self._listener_name, host=own.host, port=own.port)],
+            leader_endpoints=self._own_endpoints(begin.LeaderEndpoint),
         )
 
     def _write_end(self, request: EndQuorumEpoch) -> end.EndQuorumEpochRequest:
@@ -145,13 +144,10 @@ class QuorumMessages:
                 for key in request.preferred_candidates
             ],
         )
-        own = self._own_address
         return end.EndQuorumEpochRequest(
             cluster_id=self._cluster_id,
             topics=[end.RequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-            leader_endpoints=[]
-            if own is None
-            else [end.LeaderEndpoint(name=self._listener_name, host=own.host, port=own.port)],
+            leader_endpoints=self._own_endpoints(end.LeaderEndpoint),
         )
 
     def _write_fetch(self, request: Fetch, max_bytes: int) -> fetch.FetchRequest:
@@ -188,6 +184,10 @@ class QuorumMessages:
             max_bytes=max_bytes,
             topics=[snapshot_api.RequestTopicSnapshot(name=METADATA_TOPIC, partitions=[partition])],
         )
+
+    def _own_endpoints(self, kind: Callable[..., EndpointT]) -> list[EndpointT]:
+        own = self._own_address
+        return [] if own is None else [kind(name=self._listener_name, host=own.host, port=own.port)]
 
     # ---- requests, incoming: RefusedRequest unless they are for this cluster's metadata partition
 
@@ -303,10 +303,7 @@ class QuorumMessages:
         topic = vote.ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
         return vote.VoteResponse(
             topics=[topic],
-            node_endpoints=[
-                vote.NodeEndpoint(node_id=node_id, host=address.host, port=address.port)
-                for node_id, address in _hints(answer.leader_id, hint, version >= 1)
-            ],
+            node_endpoints=_endpoints(vote.NodeEndpoint, answer.leader_id, hint if version >= 1 else None),
         )
 
     def write_begin_answer(self, answer: QuorumEpochAnswer, hint: NodeAddress | None, version: int) -> Message:
@@ -319,10 +316,7 @@ class QuorumMessages:
         topic = begin.ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
         return begin.BeginQuorumEpochResponse(
             topics=[topic],
-            node_endpoints=[
-                begin.NodeEndpoint(node_id=node_id, host=address.host, port=address.port)
-                for node_id, address in _hints(answer.leader_id, hint, version >= 1)
-            ],
+            node_endpoints=_endpoints(begin.NodeEndpoint, answer.leader_id, hint if version >= 1 else None),
         )
 
     def write_end_answer(self, answer: QuorumEpochAnswer, hint: NodeAddress | None, version: int) -> Message:
@@ -335,10 +329,7 @@ class QuorumMessages:
         topic = end.ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
         return end.EndQuorumEpochResponse(
             topics=[topic],
-            node_endpoints=[
-                end.NodeEndpoint(node_id=node_id, host=address.host, port=address.port)
-                for node_id, address in _hints(answer.leader_id, hint, version >= 1)
-            ],
+            node_endpoints=_endpoints(end.NodeEndpoint, answer.leader_id, hint if version >= 1 else None),
         )
 
     def write_fetch_answer(self, answer: FetchAnswer, data: bytes, hint: NodeAddress | None, version: int) -> Message:
@@ -363,10 +354,7 @@ class QuorumMessages:
         topic = fetch.FetchableTopicResponse(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[partition])
         return fetch.FetchResponse(
             responses=[topic],
-            node_endpoints=[
-                fetch.NodeEndpoint(node_id=node_id, host=address.host, port=address.port)
-                for node_id, address in _hints(answer.leader_id, hint, version >= 16)
-            ],
+            node_endpoints=_endpoints(fetch.NodeEndpoint, answer.leader_id, hint if version >= 16 else None),
         )
 
     def write_fetch_snapshot_answer(
@@ -389,10 +377,7 @@ class QuorumMessages:
         topic = snapshot_api.ResponseTopicSnapshot(name=METADATA_TOPIC, partitions=[partition])
         return snapshot_api.FetchSnapshotResponse(
             topics=[topic],
-            node_endpoints=[
-                snapshot_api.NodeEndpoint(node_id=node_id, host=address.host, port=address.port)
-                for node_id, address in _hints(answer.leader_id, hint, version >= 1)
-            ],
+            node_endpoints=_endpoints(snapshot_api.NodeEndpoint, answer.leader_id, hint if version >= 1 else None),
         )
 
     # ---- answers, incoming: UnusableAnswer unless they are what a replica of this partition says
@@ -512,10 +497,11 @@ def _position(epoch: int, offset: int) -> OffsetAndEpoch | None:
     return OffsetAndEpoch(epoch=epoch, offset=offset)
 
 
-def _hints(leader_id: int | None, address: NodeAddress | None, supported: bool) -> list[tuple[int, NodeAddress]]:
-    if leader_id is None or address is None or not supported:
+def _endpoints(kind: Callable[..., EndpointT], leader_id: int | None, hint: NodeAddress | None) -> list[EndpointT]:
+    """Where the leader is, in the words of one API; nothing if that is not known, or not asked for."""
+    if leader_id is None or hint is None:
         return []
-    return [(leader_id, address)]
+    return [kind(node_id=leader_id, host=hint.host, port=hint.port)]
 
 
 def _addresses(endpoints: list[Any]) -> dict[int, NodeAddress]:
