@@ -17,7 +17,7 @@ from kraft.quorum_state import QuorumStateFile
 from protocol.errors import ErrorCode
 from storage.producer_tracker import ProducerTracker
 
-SEEDS = range(1, 9)
+SEEDS = range(7, 15)
 
 
 def acknowledge_before_replication(self: Replica, required_offset: int) -> tuple[bool, ErrorCode | None]:

@@ -28,9 +28,9 @@ from storage.log import PartitionLog
 SEEDS = 12
 
 
-def plans(kind: str) -> Iterator[tuple[int, Plan]]:
-    """Seeds with groups, or with transactions, and their plans; all groups are classic."""
-    for seed in count(1):
+def plans(kind: str, first: int = 9) -> Iterator[tuple[int, Plan]]:
+    """Seeds from `first` on with groups, or with transactions, and their plans; all groups are classic."""
+    for seed in count(first):
         plan = draw_plan(Universe(seed).stream("plan"))
         if kind == "groups" and plan.groups:
             yield seed, replace(plan, groups=(classic(plan.groups[0]),))
@@ -129,7 +129,7 @@ def test_answers_before_replication(kind: str, monkeypatch: pytest.MonkeyPatch) 
 
 def with_zombies(kind: str) -> Iterator[tuple[int, Plan]]:
     """Members are cut off for longer than a session, and come back in the middle of what they did."""
-    for seed, plan in plans(kind):
+    for seed, plan in plans(kind, first=1):
         plan = replace(plan, fault_weights={"isolate a client": 1.0})
         if plan.transactions is None:
             yield seed, replace(plan, groups=(long_lived(plan.groups[0]),))
