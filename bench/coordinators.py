@@ -24,6 +24,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
@@ -452,12 +453,12 @@ def _memory(cluster: Cluster, before_mib: float, **more: int) -> Measured:
 def loads(cluster: Cluster, options: argparse.Namespace) -> Iterable[Load]:
     for protocol in PROTOCOLS:
         for size in (1, 10, 50):
-            yield Load(f"group.join.{protocol}.{size}", "s", lambda p=protocol, n=size: join(cluster, p, n))  # type: ignore[misc]
+            yield Load(f"group.join.{protocol}.{size}", "s", partial(join, cluster, protocol, size))
     for protocol in PROTOCOLS:
-        yield Load(f"group.member-killed.{protocol}.10", "s", lambda p=protocol: member_killed(cluster, p, 10))  # type: ignore[misc]
+        yield Load(f"group.member-killed.{protocol}.10", "s", partial(member_killed, cluster, protocol, 10))
     for committers in (1, 8):
         name = f"offsets.commit.sync.{committers}committer{'s' if committers > 1 else ''}"
-        yield Load(name, "commits/s", lambda n=committers: commits(cluster, n, options.duration))  # type: ignore[misc]
+        yield Load(name, "commits/s", partial(commits, cluster, committers, options.duration))
     if options.pids:
         groups, producers = options.groups, options.producer_ids
         yield Load(f"memory_pss.groups.{groups}", MIB, lambda: memory_with_groups(cluster, groups), once=True)
@@ -466,18 +467,14 @@ def loads(cluster: Cluster, options: argparse.Namespace) -> Iterable[Load]:
         )
     if options.kill and options.restart:
         for protocol in PROTOCOLS:
-            yield Load(
-                f"group.coordinator-killed.{protocol}",
-                "s",
-                lambda p=protocol: coordinator_killed(cluster, p),  # type: ignore[misc]
-            )
+            yield Load(f"group.coordinator-killed.{protocol}", "s", partial(coordinator_killed, cluster, protocol))
 
 
 def warm_up(cluster: Cluster, duration_s: float) -> None:
     """Work that does not count: it makes the internal topic, and a JVM fast."""
     end = time.monotonic() + duration_s
     steps: list[Callable[[], Measured]] = [lambda: commits(cluster, 2, 1)]
-    steps += [lambda p=protocol: join(cluster, p, 5) for protocol in PROTOCOLS]  # type: ignore[misc]
+    steps += [partial(join, cluster, protocol, 5) for protocol in PROTOCOLS]
     steps.append(lambda: commits(cluster, 8, max(1, end - time.monotonic() - WARM_S)))
     for step in steps:
         try:

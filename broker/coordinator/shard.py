@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import trio
 
@@ -77,7 +77,8 @@ class ShardTimers:
         self._wheel = wheel
         self._entries: dict[Hashable, TimerEntry] = {}
         self._deadlines: dict[Hashable, int] = {}
-        self.shard: Shard[Machine] | None = None
+        self.shard: Shard[Any] | None = None
+        """A machine is one of `Machine`'s."""
 
     def schedule(self, key: Hashable, deadline_ms: int, operation: Operation) -> None:
         self.cancel(key)
@@ -131,7 +132,7 @@ class Shard(Generic[MachineT]):
         self._commit_timeout_ms = commit_timeout_ms
         self._compression = compression
         self._waiting: dict[Reply, tuple[WaitingAck[ErrorCode], TimerEntry]] = {}
-        timers.shard = self  # type: ignore[assignment]  # a machine is one of `Machine`'s
+        timers.shard = self
 
     def __repr__(self) -> str:
         return f"{self.partition.topic}-{self.partition.index} epoch {self.epoch} {self.state.value}"

@@ -46,6 +46,17 @@ from protocol.messages.group_log import (
 )
 from protocol.schema import Message
 
+ConsumerGroupKey = (
+    ConsumerGroupMetadataKey
+    | ConsumerGroupPartitionMetadataKey
+    | ConsumerGroupMemberMetadataKey
+    | ConsumerGroupTargetAssignmentMetadataKey
+    | ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupRegularExpressionKey
+)
+"""Of all records of consumer groups."""
+
 CONSUMER_PROTOCOL_TYPE = "consumer"
 FIRST_EPOCH = 1
 """Of a group without members, and of its empty target assignment. A member's 0 means that it joins."""
@@ -352,7 +363,7 @@ class ConsumerGroup:
 
     # -- replay
 
-    def replay(self, key: Message, value: Message | None) -> None:
+    def replay(self, key: ConsumerGroupKey, value: Message | None) -> None:
         """A record of this group is in the log. Tombstones of what is not there are passed over."""
         match key:
             case ConsumerGroupMetadataKey():
@@ -380,8 +391,6 @@ class ConsumerGroup:
                     self._replay_member(self.members[member_id].without_assignment())
             case ConsumerGroupRegularExpressionKey(regular_expression=pattern):
                 self._replay_pattern(pattern, value)
-            case _:
-                raise TypeError(f"no record of a consumer group: {key!r}")
 
     def _member_or_new(self, member_id: str) -> ConsumerMember:
         return self.members.get(member_id) or ConsumerMember(member_id)
@@ -526,6 +535,7 @@ __all__ = [
     "FIRST_EPOCH",
     "GROUP_MOVES",
     "ConsumerGroup",
+    "ConsumerGroupKey",
     "GroupState",
     "MemberState",
     "RefreshDeadline",

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from broker.coordinator.outcome import Now, Outcome, ProducerStamp, Reply
 from broker.groups.classic import ClassicGroups
 from broker.groups.classic_group import ClassicGroup
+from broker.groups.consumer_group import ConsumerGroupKey
 from broker.groups.group import Group, GroupContext, GroupType
 from broker.groups.migration import GroupMigration
 from broker.groups.modern import ConsumerGroups
@@ -30,9 +31,6 @@ from protocol.schema import Message
 
 FIRST_VERSION_WITH_GROUP_NOT_FOUND = 6
 """Of DescribeGroups."""
-
-CONSUMER_GROUP_RECORDS = frozenset({3, 4, 5, 6, 7, 8, 16})
-"""Types of records (`API_KEY` of the keys in `protocol.messages.group_log`)."""
 
 
 class GroupMachine:
@@ -58,7 +56,7 @@ class GroupMachine:
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
             self.classic.replay(key, value)
-        elif key.API_KEY in CONSUMER_GROUP_RECORDS:
+        elif isinstance(key, ConsumerGroupKey):
             self.consumer.replay(key, value)
 
     def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:

@@ -18,7 +18,7 @@ from broker.groups import consumer_records as records
 from broker.groups.classic import ClassicGroups
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_member import ClassicMember, MemberProtocol
-from broker.groups.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
+from broker.groups.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerGroupKey
 from broker.groups.consumer_member import ConsumerMember, MemberState, Partitions, partitions_of
 from broker.groups.embedded_protocol import read_assignment, read_subscription, read_version, write_assignment
 from broker.groups.group import Client, Group, GroupContext
@@ -88,6 +88,7 @@ class GroupMigration:
         update.records += written
         upgraded = ConsumerGroup(group.group_id)
         for record in written:
+            assert isinstance(record.key, ConsumerGroupKey)
             upgraded.replay(record.key, record.value)
         for member in members:
             self._consumer.heard(group.group_id, member.member_id, member.session_timeout_ms, update.now)

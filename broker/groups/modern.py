@@ -18,7 +18,7 @@ from typing import Protocol
 from broker.coordinator.outcome import Now, Outcome, Reply
 from broker.groups import consumer_records as records
 from broker.groups.assignors import ASSIGNORS
-from broker.groups.consumer_group import ConsumerGroup, RefreshDeadline
+from broker.groups.consumer_group import ConsumerGroup, ConsumerGroupKey, RefreshDeadline
 from broker.groups.consumer_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -47,7 +47,7 @@ from protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from protocol.messages.group_log import ConsumerGroupMetadataKey
+from protocol.messages.group_log import ConsumerGroupMemberMetadataKey, ConsumerGroupMetadataKey
 from protocol.primitives import uuid_to_string
 from protocol.schema import Message
 from runtime.uuids import random_uuid
@@ -487,9 +487,8 @@ class ConsumerGroups:
 
     # -- the machine
 
-    def replay(self, key: Message, value: Message | None) -> None:
-        """A record of a type in `protocol.messages.group_log` whose key is a `ConsumerGroup…Key`."""
-        group_id: str = key.group_id  # type: ignore[attr-defined]  # all of these keys have it
+    def replay(self, key: ConsumerGroupKey, value: Message | None) -> None:
+        group_id = key.group_id
         group = self.find(group_id)
         if group is None:
             if value is None:
@@ -499,8 +498,8 @@ class ConsumerGroups:
             self._context.groups.put(group)
         members = len(group.members)
         group.replay(key, value)
-        if len(group.members) < members:
-            self.forget_timers(group_id, key.member_id)  # type: ignore[attr-defined]  # only these remove members
+        if isinstance(key, ConsumerGroupMemberMetadataKey) and len(group.members) < members:
+            self.forget_timers(group_id, key.member_id)
         if value is None and isinstance(key, ConsumerGroupMetadataKey):
             self._context.groups.remove(group_id)
 

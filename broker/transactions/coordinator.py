@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from broker.apis.markers import write_markers
 from broker.coordinator.coordinator import CoordinatedTopic, Coordinator
@@ -52,7 +52,7 @@ def transaction_coordinator(broker: BrokerServices) -> Coordinator[TransactionMa
 
     def make_machine(partition: Partition, timers: ShardTimers) -> TransactionMachine:
         def shard() -> Shard[TransactionMachine] | None:
-            return cast("Shard[TransactionMachine] | None", timers.shard)
+            return timers.shard
 
         return TransactionMachine(
             TransactionContext(

@@ -7,7 +7,7 @@ is held to it. `LogReader` reads the files of a node as they lie on its disk, pa
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -88,7 +88,7 @@ class LogLike(Protocol):
     def log_end_offset(self) -> int: ...
 
     @property
-    def segments(self) -> object: ...
+    def segments(self) -> Iterable[SegmentLike]: ...
 
 
 class LogReader:
@@ -110,7 +110,7 @@ class LogReader:
 
     def batches(self, from_offset: int, to_offset: int) -> Iterator[Batch]:
         """The batches that reach past `from_offset` and begin before `to_offset`, as far as there are any."""
-        segments: list[SegmentLike] = list(self._log.segments)  # type: ignore[call-overload]
+        segments = list(self._log.segments)
         bases = [segment.base_offset for segment in segments]
         for place in range(max(bisect_right(bases, from_offset) - 1, 0), len(segments)):
             segment = segments[place]

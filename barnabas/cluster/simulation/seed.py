@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import trio
@@ -208,9 +208,9 @@ class _Story:
         self.universe.trace("healing")
         await self.nemesis.undo_all()
 
-    async def _within(self, promise: str, what_is_missing: object, seconds: float) -> bool:
+    async def _within(self, promise: str, what_is_missing: Callable[[], str], seconds: float) -> bool:
         try:
-            took = await self.cluster.wait_until(what_is_missing, seconds)  # type: ignore[arg-type]
+            took = await self.cluster.wait_until(what_is_missing, seconds)
         except ClusterError as error:
             self.findings.report(f"{promise}: {error}; {self._views()}")
             return False

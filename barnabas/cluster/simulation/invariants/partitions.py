@@ -192,10 +192,10 @@ class PartitionPromises:
             if view.partition_epoch < partition.returned.get(member, -1):
                 continue  # the leader counts on what it had, and has not heard yet that it is lost
             end = replica.log.log_end_offset
-            findings.check(
-                view.high_watermark <= end,
-                lambda: f"{key}: leader {view.node_id} commits up to {view.high_watermark}, {member} ends at {end}",  # noqa: B023 - called at once
-            )
+            if view.high_watermark > end:
+                findings.report(
+                    f"{key}: leader {view.node_id} commits up to {view.high_watermark}, {member} ends at {end}"
+                )
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
         """The committed metadata changed."""
@@ -236,10 +236,10 @@ class PartitionPromises:
             replica.verified = replica.log.log_start_offset
             self._verify(key, partition, node_id, partition.ghost.end_offset)
             end = replica.log.log_end_offset
-            self._findings.check(
-                end == partition.ghost.end_offset,
-                lambda: f"{key}: {node_id} ends at {end}, committed is up to {partition.ghost.end_offset}",  # noqa: B023
-            )
+            if end != partition.ghost.end_offset:
+                self._findings.report(
+                    f"{key}: {node_id} ends at {end}, committed is up to {partition.ghost.end_offset}"
+                )
 
     # ---- inside
 

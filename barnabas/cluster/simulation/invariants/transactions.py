@@ -76,16 +76,15 @@ class TransactionPromises:
                 Fate.COMMITTED: whole,
                 Fate.COMMITTING: whole or none,
             }[transaction.fate]
-            self._findings.check(
-                fits,
-                lambda: (
-                    f"transaction {transaction.name} is {transaction.fate.value}, and its records are seen"  # noqa: B023
-                    f" {found} times"  # noqa: B023
-                ),
-            )
+            if not fits:
+                self._findings.report(
+                    f"transaction {transaction.name} is {transaction.fate.value}, its records are seen {found} times"
+                )
         for (key, value), count in places.items():
-            self._findings.check(count == 1, lambda: f"{key}: {value!r} is seen {count} times")  # noqa: B023
-            self._findings.check(value in self._writers, lambda: f"{key}: nobody wrote {value!r}")  # noqa: B023
+            if count != 1:
+                self._findings.report(f"{key}: {value!r} is seen {count} times")
+            if value not in self._writers:
+                self._findings.report(f"{key}: nobody wrote {value!r}")
 
 
 def check_exactly_once(
@@ -102,9 +101,9 @@ def check_exactly_once(
         for offset in offsets:
             count = counts.pop(f"{key}@{offset}", 0)
             expected = 1 if offset < committed[key] else 0
-            findings.check(
-                count == expected,
-                lambda: f"{key}: offset {offset} was written on {count} times, the group is at {committed[key]}",  # noqa: B023
-            )
+            if count != expected:
+                findings.report(
+                    f"{key}: offset {offset} was written on {count} times, the group is at {committed[key]}"
+                )
     for what, count in counts.items():
         findings.report(f"{what} was written on {count} times, and is no input")
