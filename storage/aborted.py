@@ -6,7 +6,8 @@ marker, and the last stable offset after it. The last tells where a search may e
 begins below it. Most segments have no aborted transaction and so no file.
 
 As with the other indexes the last entries are in memory until they are written out; an unflushed segment gets its
-index rebuilt. Knows no segment.
+index rebuilt. But a file that is empty, or not there, says that nothing was aborted, so it never is while it is being
+rebuilt: the old one stays until the new one is durable. Knows no segment.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from runtime.world import Disk, File
+from storage.checkpoints import write_durably
 from storage.indexes import PAGE_BYTES, CorruptIndex, EntryFile
 
 _ENTRY = struct.Struct(">hqqqq")
@@ -59,6 +61,27 @@ class AbortedIndex(EntryFile):
         if self._exists:
             super().create()
             return
+        self._forget()
+
+    def begin_anew(self) -> None:
+        """No entries, as they have to be made again; the file stays what it is until `renew`."""
+        self.close()
+        self._exists = self._disk.exists(self.path)
+        self._forget()
+        self.is_stale = True
+
+    def renew(self) -> None:
+        """All entries were made again: replace the file. Any crash leaves the old or the new one."""
+        self.is_stale = False
+        if self._exists and self._disk.read_bytes(self.path) == self._tail:
+            # Perhaps not durable.
+            self._dirty = True
+        elif self._exists or self.entries:
+            write_durably(self._disk, self.path, bytes(self._tail))
+            self._exists = True
+        self._written = self.entries
+
+    def _forget(self) -> None:
         self._tail, self._tail_start, self._written, self.entries = bytearray(), 0, 0, 0
         self._cold = bytearray()
         self._dirty = False

@@ -29,7 +29,9 @@ TOPIC_ID_CHECKPOINT = "topic-id-checkpoint"
 """Ours, not Kafka's: the topic ids of logs so new that their `partition.metadata` may not be durable yet."""
 
 _VERSION = 0
-_TEMPORARY_SUFFIX = ".tmp"
+
+TEMPORARY_SUFFIX = ".tmp"
+"""Of a file that is to replace the one of that name."""
 
 PartitionOffsets = Mapping[tuple[str, int], int]
 """(topic, partition) to an offset."""
@@ -41,7 +43,7 @@ class MalformedCheckpoint(Exception):
 
 def write_durably(disk: Disk, path: str, data: bytes) -> None:
     """Replace `path` by `data`: after any crash the file holds all of the old or all of the new bytes."""
-    temporary = path + _TEMPORARY_SUFFIX
+    temporary = path + TEMPORARY_SUFFIX
     file = disk.open(temporary, create=True)
     try:
         file.truncate(0)

@@ -73,6 +73,7 @@ class Flusher:
         "_new_names",
         "_pending",
         "_snapshots",
+        "believed",
         "recovery_point",
         "rolled",
         "unsynced_cuts",
@@ -84,6 +85,10 @@ class Flusher:
         self._snapshots = snapshots
         self.recovery_point = offset
         """All records below it are on stable storage."""
+        self.believed = offset
+        """The recovery point that a start after a crash is told, at most: it takes for durable what lies before the
+        segment that holds this offset. Above `recovery_point` if more was lost than a crash can explain.
+        """
         self.rolled: list[Segment] = []
         """Segments that are no longer active and not known to be durable."""
         self._new_names = 1
@@ -146,21 +151,25 @@ class Flusher:
         self._new_names -= names
         self.unsynced_cuts -= cuts
         self.recovery_point = max(self.recovery_point, offset)
+        self.believed = max(self.believed, offset)
         self.rolled = [segment for segment in self.rolled if segment.base_offset >= offset]
         done = set(work.snapshots)
         self._snapshots.unsynced = [known for known in self._snapshots.unsynced if known not in done]
         if work.epochs is not None and work.epochs == self._epochs.entries():
             self._epochs.dirty = False
 
-    def sync_cuts(self, active: Segment) -> None:
-        """Before a roll or a snapshot. A power cut may undo a truncation that was not synced; with a new segment
-        behind it, the log would then be a mixture of what was cut and what came after.
+    def settle(self, active: Segment, offset: int) -> None:
+        """Before a roll or a snapshot at `offset`, the log's end: what must be durable then, here and now.
+
+        A power cut may undo a truncation that was not synced; with a new segment behind it, the log would then be
+        a mixture of what was cut and what came after. And behind a new segment at the recovery point, or below it,
+        nobody would look again at indexes that recovery made anew.
         """
-        if self.unsynced_cuts:
-            active.log_file().sync()
-            self.unsynced_cuts = 0
-            if self._pending is not None:
-                self._pending = (self._pending[0], self._pending[1], 0)
+        if self.unsynced_cuts or offset <= self.believed:
+            work = self.work(active, offset)
+            if work is not None:
+                work()
+                self.done(offset)
 
     def cut(self, offset: int) -> bool:
         """The log is about to lose what reaches `offset` or more; gives whether that was durable."""
@@ -170,5 +179,5 @@ class Flusher:
             self._pending[0].offset = -1
         if offset >= self.recovery_point:
             return False
-        self.recovery_point = offset
+        self.recovery_point = self.believed = offset
         return True

@@ -47,6 +47,7 @@ from storage.names import EXPIRED_SUFFIX
 from storage.producer_tracker import ProducerTracker
 from storage.producers import NO_WARRANT, ProducerStateConfig, ProducerStates, Warrant
 from storage.recovery import LoadedLog, LogLoader
+from storage.removal import SegmentRemoval
 from storage.retention import Retention
 from storage.segment import AppendedBatch, Folder, Segment
 from storage.snapshots import SnapshotFiles
@@ -113,6 +114,7 @@ class PartitionLog:
         "_condemned",
         "_flusher",
         "_folder",
+        "_removals",
         "_segments",
         "_snapshots",
         "_swap",
@@ -159,6 +161,8 @@ class PartitionLog:
         self._flusher = Flusher(folder, loaded.epochs, self._snapshots, loaded.recovery_point)
         self._condemned: list[tuple[int, Segment]] = []
         """(when it is due, segment whose files are to be removed)"""
+        self._removals: list[SegmentRemoval] = []
+        """Given out as `deletion_work`; some may have run."""
         self.cleaning = CleaningState()
         self.cleaned_to: int | None = None
         """Everything below it was compacted; None if nothing ever was."""
@@ -192,6 +196,7 @@ class PartitionLog:
         folder = Folder(disk, directory)
         loaded = LogLoader(folder, config, now_ms).load(log_start_offset, recovery_point, clean_shutdown)
         log = cls(folder, loaded, topic, partition, config)
+        log._flusher.believed = max(recovery_point, loaded.recovery_point)
         if not clean_shutdown:
             # Recovery made their indexes anew.
             place = max(bisect_right(log._bases, log.recovery_point) - 2, 0)
@@ -506,7 +511,7 @@ class PartitionLog:
         active = self._segments[-1]
         if active.base_offset == self.log_end_offset:
             return active
-        self._flusher.sync_cuts(active)
+        self._flusher.settle(active, self.log_end_offset)
         if len(self._segments) == 1:
             # Were the first name lost and a later one kept, the log would seem to begin there.
             self._flusher.sync_names()
@@ -726,7 +731,8 @@ class PartitionLog:
         try:
             self._before_cut(-1)
             self.cleaned_to = None
-            self._lower_recovery_point(offset)
+            self._lower_recovery_point(min(offset, self._bases[0]))
+            self._finish_retention()
             self._drop_segments(0)
             self._add_segment(offset, now_ms)
             self._folder.disk.sync_directory(self._folder.path)
@@ -787,6 +793,14 @@ class PartitionLog:
         if self._tracker is not None:
             self._tracker.segments_deleted(deleted)
 
+    def _finish_retention(self) -> None:
+        """Remove what was taken from the front. The log is to go on before it, perhaps: a start that found those files
+        would take that for older still, and finish deleting it. Durable with the next sync of the directory.
+        """
+        for removal in [*self._removals, SegmentRemoval(self._folder, [segment for _, segment in self._condemned])]:
+            removal()
+        self._removals, self._condemned = [], []
+
     # -- compaction (`storage.cleaner`)
 
     def begin_copy(self, base_offset: int, now_ms: int) -> Segment:
@@ -833,14 +847,9 @@ class PartitionLog:
         if not due:
             return None
         self._condemned = [entry for entry in self._condemned if entry[0] > now_ms]
-
-        def remove() -> None:
-            # A rename that is durable says that all before it happened, too, but only as long as it is there.
-            self._folder.disk.sync_directory(self._folder.path)
-            for segment in due:
-                segment.remove_files()
-
-        return remove
+        removal = SegmentRemoval(self._folder, due)
+        self._removals = [each for each in self._removals if each.segments] + [removal]
+        return removal
 
     # -- making durable
 
@@ -889,7 +898,7 @@ class PartitionLog:
         """A clean stop: everything durable, so that the next start need not look at it. Raises OSError."""
         self.cleaning.interrupt()
         self._settle_swap()
-        self._flusher.sync_cuts(self._segments[-1])
+        self._flusher.settle(self._segments[-1], self.log_end_offset)
         self._segments[-1].write_out()
         if self._tracker is not None:
             self._tracker.take_snapshot(self.log_end_offset)

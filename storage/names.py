@@ -17,7 +17,7 @@ SNAPSHOT_SUFFIX = ".snapshot"
 
 DELETED_SUFFIX = ".deleted"
 EXPIRED_SUFFIX = ".expired.deleted"
-"""Of a segment that retention took from the front: every segment before it was to go as well."""
+"""Of a segment that retention took from the front: all files of it, and every segment before it, were to go."""
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 

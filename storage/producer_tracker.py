@@ -111,12 +111,13 @@ class ProducerTracker:
         whose marker is not below `high_watermark`.
         """
         self._snapshots.remove_after(log_end_offset)
+        usable = self._latest_usable(segments, log_end_offset, high_watermark)
         stale = [segment for segment in segments if segment.aborted.is_stale]
         if stale:
-            self._restore(stale[0].base_offset, now_ms)
+            self._restore(min(stale[0].base_offset, usable), now_ms)
             self._replay(segments, stale[-1])
         if not stale or stale[-1] is not segments[-1]:
-            self._restore(self._latest_usable(segments, log_end_offset, high_watermark), now_ms)
+            self._restore(usable, now_ms)
             self._replay(segments, segments[-1])
         self.states.end_offset = log_end_offset
         return stale
@@ -161,7 +162,7 @@ class ProducerTracker:
                 else:
                     self.states.apply(header, header.base_offset, header.max_timestamp)
             if segment.aborted.is_stale:
-                segment.aborted.is_stale = False
+                segment.aborted.renew()
                 if segment is not segments[-1]:
                     segment.aborted.seal()
             if segment is last:

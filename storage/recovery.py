@@ -6,7 +6,7 @@ the offsets. The log is cut at the first that does not, and everything behind it
 afterwards is a prefix of what was appended. Flushed segments are not gone through (that would take hours):
 only their indexes are looked at, and rebuilt if they are missing or damaged. A bad batch found while doing
 so is reported, and the segment is cut there, as Kafka does. Transaction indexes take producers to rebuild:
-those are only emptied, and marked as stale.
+those are only marked as stale.
 
 Renames that a crash interrupted are finished or undone: `.deleted` and `.cleaned` files go, `.swap` files
 take the place of the segments they were made from. Knows no producers; `PartitionLog` brings those up to
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
 from runtime.world import File
 from settings.topic import TopicConfig
-from storage.checkpoints import LEADER_EPOCH_CHECKPOINT, MalformedCheckpoint, parse_epochs
+from storage.checkpoints import LEADER_EPOCH_CHECKPOINT, TEMPORARY_SUFFIX, MalformedCheckpoint, parse_epochs
 from storage.epochs import LeaderEpochs
 from storage.indexes import CorruptIndex
 from storage.names import (
@@ -34,6 +34,7 @@ from storage.names import (
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     offset_file_name,
     parse_offset_file_name,
 )
@@ -135,7 +136,7 @@ class LogLoader:
             offset, rest = parsed
             if rest.endswith(EXPIRED_SUFFIX):
                 continue
-            if rest.endswith(DELETED_SUFFIX):
+            if rest.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)):
                 self._remove(name)
             elif rest.endswith(CLEANED_SUFFIX):
                 cleaned.append((offset, name))
@@ -156,18 +157,20 @@ class LogLoader:
             self._put_swaps_in_place(valid)
 
     def _finish_retention(self) -> None:
-        """A power cut may have undone some renames of a deletion from the front, and left a hole."""
+        """A crash may have come before the last renames of a deletion from the front, a power cut undone some, and left
+        a hole, or a segment without some of its indexes.
+        """
         expired = [name for name in self._names if name.endswith(EXPIRED_SUFFIX)]
         last = max((parsed[0] for name in expired if (parsed := parse_offset_file_name(name))), default=-1)
         revived = [
             name
             for name in self._names
-            if (parsed := parse_offset_file_name(name)) and parsed[0] < last and parsed[1] in SEGMENT_SUFFIXES
+            if (parsed := parse_offset_file_name(name)) and parsed[0] <= last and parsed[1] in SEGMENT_SUFFIXES
         ]
         for name in revived:
             self._remove(name)
         if revived:
-            self._note(f"finished deleting the segments before {last}")
+            self._note(f"finished deleting the segments up to {last}")
             self._disk.sync_directory(self._folder.path)
         for name in expired:
             self._remove(name)
@@ -269,6 +272,9 @@ class LogLoader:
             if not segment.time_index.entries and segment.first_timestamp() >= 0:
                 raise CorruptIndex("the time index is empty")
         except (CorruptIndex, CorruptBatch) as error:
+            if TRANSACTION_INDEX_SUFFIX not in present:
+                # It may have got lost with them.
+                segment.aborted.begin_anew()
             problem = self._go_through(segment, only_indexes=True)
             self._note(f"rebuilt the indexes of segment {segment.base_offset}: {error}")
             if problem is not None:

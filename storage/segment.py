@@ -176,14 +176,10 @@ class Segment:
         try:
             self.aborted.load()
         except CorruptIndex:
-            self._forget_aborted()
+            self.aborted.begin_anew()
             raise
         finally:
             self.aborted.close()
-
-    def _forget_aborted(self) -> None:
-        self.aborted.create()
-        self.aborted.is_stale = True
 
     # -- what it is
 
@@ -355,7 +351,7 @@ class Segment:
         self.offset_index.create()
         self.time_index.create()
         if not keep_aborted:
-            self._forget_aborted()
+            self.aborted.begin_anew()
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self.first_batch_timestamp = None
         self._bytes_since_index = 0

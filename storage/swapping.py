@@ -3,11 +3,13 @@
 Kafka's protocol, with a sync of the directory after each step, since a power cut may undo any rename that was not
 synced while it keeps a later one:
 
-1. `.cleaned` becomes `.swap`. Before that is durable, recovery throws the copy away; afterwards it finishes the
+1. The copy's files are there as `.cleaned`: else an index that became a `.swap` next would be taken for one of step 5,
+   should all names of its log be lost.
+2. `.cleaned` becomes `.swap`. Before that is durable, recovery throws the copy away; afterwards it finishes the
    swap.
-2. The files of the replaced segments become `.deleted`.
-3. The copy's `.log` takes its name,
-4. then its indexes. As long as the log is a `.swap`, every other file of that name is an old one.
+3. The files of the replaced segments become `.deleted`.
+4. The copy's `.log` takes its name,
+5. then its indexes. As long as the log is a `.swap`, every other file of that name is an old one.
 
 Knows names; who reads from what meanwhile is `PartitionLog`'s.
 """
@@ -42,7 +44,7 @@ class SegmentSwap:
     __slots__ = ("_folder", "_lock", "_steps", "copy", "due_ms", "replaced")
 
     def __init__(self, folder: Folder, copy: Segment, replaced: Sequence[Segment], due_ms: int) -> None:
-        """All files of `copy` are durable, and open."""
+        """All files of `copy` are durable, their names aside, and open."""
         self.copy = copy
         self.replaced = replaced
         self.due_ms = due_ms
@@ -52,6 +54,7 @@ class SegmentSwap:
         self._lock = threading.Lock()
         indexes = SEGMENT_SUFFIXES[1:]
         self._steps: list[Callable[[], None]] = [
+            lambda: None,
             lambda: self._rename(SEGMENT_SUFFIXES, CLEANED_SUFFIX, SWAP_SUFFIX),
             self._delete_replaced,
             lambda: self._rename((LOG_SUFFIX,), SWAP_SUFFIX, ""),

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import ErrorCode, KafkaError
@@ -17,6 +18,7 @@ from protocol.records.batch import CorruptBatch, read_header
 from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch, read_end_txn
 from protocol.records.record import Record, decode_records
+from runtime.simulated.process import NodeKilled
 from settings.topic import TopicConfig
 from storage.aborted import ENTRY_BYTES, AbortedIndex, AbortedTransaction
 from storage.indexes import PAGE_BYTES, CorruptIndex
@@ -200,6 +202,24 @@ def test_not_even_a_restart_makes_an_unreplicated_end_readable(stop: str) -> Non
     assert again.last_stable_offset == 5
 
 
+@pytest.mark.feature("TX-10")
+def test_nor_does_a_rebuilt_index_make_it_readable() -> None:
+    """The index of the second segment is made again from the snapshot between the two: that does not know it either."""
+    rig = Rig()
+    log = rig.open()
+    begin(log, 5)
+    append(log, batch(3))
+    log.set_high_watermark(3)
+    end(log, 5, commit=True)
+    log.roll(NOW_MS)
+    append(log, batch(1))
+    log.flush()
+    rig.kill()
+    again = rig.open(recovery_point=log.recovery_point, high_watermark=3)
+    again.set_high_watermark(3)
+    assert again.last_stable_offset == 0
+
+
 @pytest.mark.feature("ST-08")
 def test_truncation_takes_the_aborted_back() -> None:
     rig = Rig()
@@ -242,6 +262,34 @@ def test_the_index_goes_with_its_segment() -> None:
     work()
     assert len([name for name in rig.names() if ".txnindex" in name]) == 1
     assert [it.last_offset for it in log.aborted_transactions(0, 100)] == [15]
+
+
+@pytest.mark.feature("ST-08", "ST-10")
+def test_a_segment_that_retention_had_begun_to_take_is_not_served_without_its_index() -> None:
+    config = TopicConfig(segment_bytes=400, retention_bytes=1, file_delete_delay_ms=0)
+    crash_at, has_crashed = 0, True
+    while has_crashed:
+        crash_at += 1
+        rig = Rig()
+        log = rig.open(config)
+        for sequence in range(8):
+            begin(log, 5, sequence=sequence)
+            end(log, 5, commit=False)
+        replicate(log)
+        log.flush()
+        facts = Facts.of(all_batches(log))
+        rig.process.dies_at_change = rig.process.changes + crash_at
+        try:
+            log.delete_old_segments(NOW_MS)
+        except NodeKilled:
+            rig.start()
+        else:
+            has_crashed = False
+            rig.kill()
+        again = rig.open(config, recovery_point=log.recovery_point)
+        found = [each[:3] for each in again.aborted_transactions(0, 100)]
+        assert found == facts.aborted(again.log_start_offset, 100), f"crash at operation {crash_at}"
+    assert crash_at > 8
 
 
 @pytest.mark.feature("ST-08")
@@ -318,6 +366,137 @@ def test_an_index_that_was_flushed_is_there_after_a_power_cut(seed: int) -> None
     rig.power_cut()
     again = rig.open(recovery_point=recovery_point)
     assert len(again.aborted_transactions(0, 10)) == 1
+
+
+def damaged_log(seed: int = 0) -> tuple[Rig, list[tuple[int, int, int]]]:
+    """Stopped cleanly, and then a flushed transaction index lost its last byte; gives what was aborted, too."""
+    rig = Rig(seed)
+    log = rig.open(CONFIG)
+    for sequence in range(4):
+        begin(log, 5, sequence=sequence, value=bytes(100))
+        append(log, batch(1, value=bytes(100)))
+        end(log, 5, commit=False)
+    log.close()
+    expected = Facts.of(all_batches(log)).aborted(0, 100)
+    name = next(name for name in rig.names() if name.endswith(".txnindex"))
+    file = rig.disk.open(f"{DIRECTORY}/{name}")
+    file.truncate(file.size() - 1)
+    file.sync()
+    return rig, expected
+
+
+@pytest.mark.feature("ST-08", "ST-10")
+@pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power cut"])
+def test_a_crash_while_an_index_is_rebuilt(power_cut: bool) -> None:
+    """The damage is there until the new index is: an empty file would say that nothing was aborted."""
+    crash_at, has_crashed = 0, True
+    while has_crashed:
+        crash_at += 1
+        rig, expected = damaged_log(seed=crash_at)
+        rig.process.dies_at_change = rig.process.changes + crash_at
+        rig.process.dies_by_power_cut = power_cut
+        try:
+            rig.open(CONFIG, clean_shutdown=True)
+        except NodeKilled:
+            rig.start()
+        else:
+            has_crashed = False
+            rig.process.dies_at_change = None
+        again = rig.open(CONFIG, clean_shutdown=True)
+        assert [each[:3] for each in again.aborted_transactions(0, 100)] == expected, f"crash at operation {crash_at}"
+        assert not [name for name in rig.names() if name.endswith(".tmp")]
+    assert crash_at > 4
+
+
+def test_a_transaction_index_that_got_lost_with_the_others_is_rebuilt_with_them() -> None:
+    rig = Rig()
+    log = rig.open(CONFIG)
+    begin(log, 5)
+    end(log, 5, commit=False)
+    log.roll(NOW_MS)
+    log.close()
+    for suffix in ("index", "timeindex", "txnindex"):
+        rig.disk.remove(f"{DIRECTORY}/{0:020d}.{suffix}")
+    rig.kill()
+    assert len(rig.open(CONFIG, clean_shutdown=True).aborted_transactions(0, 10)) == 1
+
+
+def remember_recovery_point(known: list[int], log: PartitionLog) -> None:
+    known.append(log.recovery_point)
+
+
+@pytest.mark.feature("ST-08", "ST-13")
+@pytest.mark.parametrize("seed", range(5))
+def test_a_power_cut_while_everything_is_forgotten(seed: int) -> None:
+    """What is still there is as good as it was, though a segment may have lost some of its files."""
+    crash_at, has_crashed = 0, True
+    while has_crashed:
+        crash_at += 1
+        rig = Rig(seed)
+        log = rig.open(TopicConfig(segment_bytes=400))
+        for sequence in range(6):
+            begin(log, 5, sequence=sequence)
+            end(log, 5, commit=False)
+        log.flush()
+        checkpointed = [log.recovery_point]
+        log.on_recovery_point_lowered = partial(remember_recovery_point, checkpointed)
+        facts = Facts.of(all_batches(log))
+        rig.process.dies_by_power_cut = True
+        rig.process.dies_at_change = rig.process.changes + crash_at
+        try:
+            log.truncate_fully_and_start_at(100)
+        except NodeKilled:
+            rig.start()
+        else:
+            has_crashed = False
+            rig.power_cut()
+        again = rig.open(TopicConfig(segment_bytes=400), recovery_point=checkpointed[-1])
+        found = [each[:3] for each in again.aborted_transactions(0, 100)]
+        start, end_offset = again.log_start_offset, again.log_end_offset
+        assert found == [each for each in facts.aborted(start, 100) if each[2] < end_offset], crash_at
+    assert crash_at > 6
+
+
+@pytest.mark.feature("ST-08", "ST-10")
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_recovery_made_anew_is_durable_before_a_roll_at_the_recovery_point(seed: int) -> None:
+    """Behind the new segment, nobody would look at it again."""
+    rig = Rig(seed)
+    log = rig.open(CONFIG)
+    for sequence in range(2):
+        begin(log, 5, sequence=sequence)
+        end(log, 5, commit=False)
+    log.flush()
+    again = rig.open(CONFIG, recovery_point=log.recovery_point)
+    again.roll(NOW_MS)
+    append(again, batch(1))
+    rig.power_cut()
+    third = rig.open(CONFIG, recovery_point=log.recovery_point)
+    replicate(third)
+    assert len(check(third).aborted(0, 10)) == 2
+    first = third.segments[0]
+    assert first.max_timestamp.timestamp == NOW_MS
+
+
+@pytest.mark.feature("ST-08", "ST-10")
+@pytest.mark.parametrize("seed", range(20))
+def test_an_abort_that_was_cut_before_a_roll_stays_cut(seed: int) -> None:
+    """Were it to come back, what the producer commits instead would be taken for aborted."""
+    rig = Rig(seed)
+    log = rig.open(CONFIG)
+    begin(log, 5)
+    middle = append(log, batch(1)).last_offset + 1
+    end(log, 5, commit=False)
+    log.flush()
+    log.truncate_to(middle)
+    recovery_point = log.recovery_point
+    log.roll(NOW_MS)
+    end(log, 5, commit=True)
+    rig.power_cut()
+    again = rig.open(CONFIG, recovery_point=recovery_point)
+    replicate(again)
+    check(again)
+    assert again.aborted_transactions(0, 10) == []
 
 
 @pytest.mark.feature("ST-08")
@@ -632,6 +811,12 @@ class Story:
 @pytest.mark.feature("ST-08", "TX-08", "TX-09", "TX-10", "TX-16")
 @settings(max_examples=150, deadline=None)
 @given(st.lists(ACTIONS, max_size=40))
+@example(
+    [("write", 1, 1)] * 5
+    + [("begin", 3, 1)]
+    + [("write", 1, 1)] * 4
+    + [("commit", 3, 0), ("write", 1, 1), ("flush", 1, 0), ("replicate", 6, 0), ("kill", 0, 0)]
+)
 def test_readers_of_committed_records_see_what_was_committed(actions: list[tuple[str, int, int]]) -> None:
     story = Story()
     for action in actions:

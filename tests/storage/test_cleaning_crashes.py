@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.records.batch import CorruptBatch, read_header
@@ -143,6 +143,7 @@ def test_a_crash_at_every_operation_of_a_cleaning(seed: int, power_cut: bool) ->
 @pytest.mark.feature("CR-07", "ST-10")
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(1, 150), st.booleans(), st.lists(st.integers(1, 25), max_size=3))
+@example(541654055, 141, True, []).via("an index of the copy was renamed, all names of its log were lost")
 def test_crash_after_crash(seed: int, crash_at: int, power_cut: bool, again: list[int]) -> None:
     """What finishes a swap after a crash is interrupted as well."""
     rig, log = prepared(seed)

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.records.batch import read_header
@@ -265,6 +265,10 @@ def test_a_crash_at_every_operation(seed: int, power_cut: bool) -> None:
 @pytest.mark.feature("ST-10")
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(1, 200), st.booleans())
+@example(33554432, 124, True)
+@example(96592770, 133, True)
+@example(320284832, 90, True)
+@example(73740369, 183, False)
 def test_crash_after_crash(seed: int, crash_at: int, power_cut: bool) -> None:
     """Recovery itself is interrupted as well."""
     workload, _ = run_until(seed, 40, crash_at, power_cut)

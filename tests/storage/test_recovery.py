@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import KafkaError
+from protocol.records.batch import read_header
 from runtime.world import Disk
 from storage.indexes import PAGE_BYTES
 from storage.log import PartitionLog
@@ -108,6 +109,52 @@ def test_a_lost_tail_in_front_of_a_later_segment_is_no_gap() -> None:
     log = rig.open(CONFIG)
     assert all_offsets(log) == list(range(13))
     assert any("does not continue at 13" in event for event in log.recovery_events)
+
+
+@pytest.mark.feature("ST-10")
+@pytest.mark.parametrize("seed", range(8))
+def test_what_takes_the_place_of_records_that_rotted_is_not_durable_because_they_were(seed: int) -> None:
+    """The recovery point lies behind the records that were lost, and may not be taken for that of their successors."""
+    rig = Rig(seed)
+    log = filled(rig)
+    log.flush()
+    recovery_point = log.recovery_point
+    overwrite(rig.disk, path(20), b"rot", 70)
+    again = rig.open(CONFIG, recovery_point=recovery_point)
+    assert again.log_end_offset == 20
+    append(again, batch(1, value=b"new"), leader_epoch=3)
+    again.roll(NOW_MS)
+    append(again, batch(4, value=b"new"), leader_epoch=3)
+    rig.power_cut()
+    third = rig.open(CONFIG, recovery_point=recovery_point)
+    assert third.log_end_offset >= 21
+    assert [read_header(each).base_offset for each in all_batches(third)][:21] == list(range(21))
+    assert third.epochs.epoch_for_offset(20) == 3
+
+
+@pytest.mark.feature("ST-13", "ST-20")
+@pytest.mark.parametrize("removal", ["not due", "given out", "done"])
+def test_a_log_that_goes_on_before_what_retention_took(removal: str) -> None:
+    """As after an unclean election. The files of those segments must not make a start take the new ones for older."""
+    rig = Rig()
+    config = small_segments(retention_bytes=1, file_delete_delay_ms=60_000)
+    log = rig.open(config)
+    for _ in range(30):
+        append(log, batch(3, value=bytes(100)))
+    log.set_high_watermark(log.log_end_offset)
+    log.flush()
+    assert log.delete_old_segments(NOW_MS) > 3
+    work = log.deletion_work(NOW_MS + 60_000) if removal != "not due" else None
+    if removal == "done":
+        assert work is not None
+        work()
+    log.truncate_to(20)
+    append(log, batch(3))
+    log.flush()
+    rig.kill()
+    again = rig.open(config, recovery_point=log.recovery_point)
+    assert all_offsets(again) == [20, 21, 22]
+    assert again.recovery_events == []
 
 
 @pytest.mark.feature("ST-10")
