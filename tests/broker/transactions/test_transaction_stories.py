@@ -316,10 +316,13 @@ def test_no_producer_id_at_hand_is_a_reason_to_ask_again() -> None:
 
 @pytest.mark.feature("TX-15")
 def test_transactions_of_another_coordinator_never_time_out_where_they_are_allowed() -> None:
-    shell = Shell(transaction_two_phase_commit_enable=True)
+    hour = 3_600_000
+    shell = Shell(
+        transaction_two_phase_commit_enable=True, transaction_abort_timed_out_transaction_cleanup_interval_ms=hour
+    )
     producer = shell.init(enable2_pc=True).producer
     shell.add(producer, A)
-    shell.pass_ms(30 * 24 * 3_600_000)
+    shell.pass_ms(30 * 24 * hour)
     assert shell.state is S.ONGOING
 
 
@@ -454,7 +457,7 @@ def test_timeouts_that_cannot_be_written_are_tried_again() -> None:
 @pytest.mark.feature("TX-11")
 def test_ids_that_nobody_uses_are_forgotten() -> None:
     day = 24 * 3_600_000
-    shell = Shell()
+    shell = Shell(transaction_abort_timed_out_transaction_cleanup_interval_ms=3_600_000)
     shell.init(transactional_id="unused")
     producer = shell.init().producer
     shell.pass_ms(6 * day)

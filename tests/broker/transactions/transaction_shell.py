@@ -108,6 +108,10 @@ class Shell:
         self.settings = BrokerSettings.model_construct(None, **settings)
         self.now_ms = 1_000
         self.log: list[tuple[bytes, bytes | None]] = []
+        self._read: list[tuple[str, Transaction | None]] = []
+        """The log as it is read back, as far as it was."""
+        self._found: dict[str, Transaction] = {}
+        """What all of `_read` comes to."""
         self.replicated = 0
         """So much of the log is committed."""
         self.append_error: ErrorCode | None = None
@@ -210,17 +214,18 @@ class Shell:
         assert {each.transactional_id: each for each in self.machine.transactions} == self.read_log()
 
     def read_log(self) -> dict[str, Transaction]:
-        found: dict[str, Transaction] = {}
-        for key_bytes, value_bytes in self.log:
+        for key_bytes, value_bytes in self.log[len(self._read) :]:
             key = decode_key(TYPES, key_bytes)
             assert isinstance(key, TransactionLogKey)
             if value_bytes is None:
-                found.pop(key.transactional_id)
+                del self._found[key.transactional_id]
+                self._read.append((key.transactional_id, None))
             else:
                 value, _ = decode_versioned(TransactionLogValue, value_bytes)
                 assert isinstance(value, TransactionLogValue)
-                found[key.transactional_id] = read_transaction(key, value)
-        return found
+                found = self._found[key.transactional_id] = read_transaction(key, value)
+                self._read.append((key.transactional_id, found))
+        return self._found
 
     def replicate(self) -> None:
         """All that was written is committed: answers and markers leave."""
@@ -245,6 +250,7 @@ class Shell:
             reply.refuse(ErrorCode.NOT_COORDINATOR)
         kept = max(self.replicated, len(self.log) - lost)
         del self.log[kept:]
+        self._read, self._found = [], {}
         for asked in self.asked:
             if asked.waits:
                 asked.reply.refuse(ErrorCode.NOT_COORDINATOR)
@@ -264,8 +270,9 @@ class Shell:
 
     def write(self, ended: EndedTransaction) -> None:
         """`Markers`."""
-        replicated = self.log[: self.replicated]
-        assert any(self._decides(record, ended) for record in replicated), "told before it was committed"
+        self.read_log()
+        replicated = self._read[: self.replicated]
+        assert any(self._decides(*record, ended) for record in replicated), "told before it was committed"
         for other in self.told:
             same = (other.transactional_id, other.producer) == (ended.transactional_id, ended.producer)
             assert not same or other == ended, "told in two ways"
@@ -274,14 +281,9 @@ class Shell:
         if not self.markers_hang:
             self.take_markers()
 
-    def _decides(self, record: tuple[bytes, bytes | None], ended: EndedTransaction) -> bool:
-        key = decode_key(TYPES, record[0])
-        assert isinstance(key, TransactionLogKey)
-        if record[1] is None or key.transactional_id != ended.transactional_id:
+    def _decides(self, transactional_id: str, decided: Transaction | None, ended: EndedTransaction) -> bool:
+        if decided is None or transactional_id != ended.transactional_id:
             return False
-        value, _ = decode_versioned(TransactionLogValue, record[1])
-        assert isinstance(value, TransactionLogValue)
-        decided = read_transaction(key, value)
         return decided.state in PREPARED and decided.producer == ended.producer and decided.commits == ended.committed
 
     def take_markers(self) -> None:
