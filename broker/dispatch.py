@@ -34,6 +34,7 @@ from broker.apis.transactions import (
 )
 from broker.forwarding import forward
 from protocol.api_keys import ApiKey
+from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import ProduceRequest
 from runtime.dispatch import Call, Dispatcher, Handler
 
@@ -52,14 +53,26 @@ def when_known(serve: ServedHere) -> ServedHere:
 
     def serve_when_known(broker: BrokerServices, call: Call) -> None:
         publisher = broker.publisher
-        if publisher.behind is not None and any(map(publisher.is_bringing, _topics(call.message))):
-            publisher.afterwards(partial(serve_late, broker, call))
+        if publisher.behind is None:
+            serve(broker, call)
+        elif isinstance(call.message, MetadataRequest) and call.message.topics is None:
+            # All topics: those that are known of now, but not what comes while it waits.
+            serve_from(publisher.known_of, broker, call)
+        elif any(map(publisher.is_bringing, _topics(call.message))):
+            publisher.afterwards(partial(late, serve_when_known, broker, call))
         else:
             serve(broker, call)
 
-    def serve_late(broker: BrokerServices, call: Call) -> None:
+    def serve_from(offset: int, broker: BrokerServices, call: Call) -> None:
+        behind = broker.publisher.behind
+        if behind is not None and behind < offset:
+            broker.publisher.afterwards(partial(late, partial(serve_from, offset), broker, call))
+        else:
+            serve(broker, call)
+
+    def late(serve: ServedHere, broker: BrokerServices, call: Call) -> None:
         try:
-            serve_when_known(broker, call)
+            serve(broker, call)
         except Exception:
             # As the dispatcher does with what fails at once.
             log.exception("API key %d failed, late", call.request.api_key)

@@ -42,6 +42,11 @@ class MetadataPublisher:
         """The offset of the last step that was published, while others wait; None if none does."""
         return self._waiting[0].before.offset if self._waiting else None
 
+    @property
+    def known_of(self) -> int:
+        """The offset of the last step that waits. Only while one does."""
+        return self._waiting[-1].after.offset
+
     def is_bringing(self, topic: str | bytes) -> bool:
         """Whether a step that waits brings this topic (by name or id), or more partitions of it."""
         if not self._waiting:

@@ -77,6 +77,7 @@ async def test_whoever_asks_for_a_topic_whose_logs_are_being_made_waits_for_it(r
             asked.ask("metadata", metadata("new"), 12)
             asked.ask("produce", produce_request("new", batch_of("first"), 0, -1, 5000), 12)
             asked.ask("end", end_of("new"), 7)
+            asked.ask("everything", MetadataRequest(topics=None), 12)
             await trio.sleep(2)
             assert asked.answers == {}
             # Nobody else waits.
@@ -84,7 +85,8 @@ async def test_whoever_asks_for_a_topic_whose_logs_are_being_made_waits_for_it(r
             unknown = (await rig.ask(1, metadata("nothing"), 12)).topics[0]
             assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             await rig.until(lambda: "new" in rig.broker(2).metadata.image.topics.by_name)
-        await rig.until(lambda: len(asked.answers) == 3)
+        await rig.until(lambda: len(asked.answers) == 4)
+    assert [topic.name for topic in asked.answers["everything"].topics] == ["new", "old"]
     (topic,) = asked.answers["metadata"].topics
     assert (topic.error_code, topic.partitions[0].leader_id) == (0, 1)
     assert asked.answers["produce"].responses[0].partition_responses[0].error_code == 0
