@@ -56,8 +56,8 @@ class Facts:
     """(producer id, first offset, offset of the marker, committed)"""
     epochs: dict[int, int] = field(default_factory=dict)
     sequences: dict[int, int] = field(default_factory=dict)
-    values: list[tuple[int, bytes, int]] = field(default_factory=list)
-    """(offset, value, producer id or -1 outside of transactions)"""
+    values: list[tuple[int, int, bytes, int]] = field(default_factory=list)
+    """(offset, last offset of its batch, value, producer id or -1 outside of transactions)"""
 
     @classmethod
     def of(cls, batches: list[bytes]) -> Facts:
@@ -75,7 +75,7 @@ class Facts:
                 if header.is_transactional:
                     facts.open.setdefault(producer_id, offset)
                 owner = producer_id if header.is_transactional else -1
-                facts.values += [(it.offset, it.value or b"", owner) for it in decode_records(data)]
+                facts.values += [(it.offset, header.last_offset, it.value or b"", owner) for it in decode_records(data)]
             if producer_id >= 0:
                 if header.producer_epoch != facts.epochs.get(producer_id):
                     facts.sequences[producer_id] = -1
@@ -96,11 +96,13 @@ class Facts:
         ]
 
     def committed_values(self, from_offset: int, upper_offset: int) -> list[bytes]:
+        """Of whole batches: where a power cut brought back what was cut, the high watermark may be inside of one."""
         lost = [(producer_id, first, last) for producer_id, first, last, committed in self.ended if not committed]
         return [
             value
-            for offset, value, owner in self.values
-            if from_offset <= offset < upper_offset
+            for offset, last_offset, value, owner in self.values
+            if from_offset <= offset
+            and last_offset < upper_offset
             and not any(owner == producer_id and first <= offset < last for producer_id, first, last in lost)
         ]
 

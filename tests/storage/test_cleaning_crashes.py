@@ -38,10 +38,10 @@ from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches
 CONFIG = compacted(segment_bytes=300, file_delete_delay_ms=0)
 
 
-def fill(log: PartitionLog, chance: random.Random) -> None:
+def fill(log: PartitionLog, chance: random.Random, rounds: int) -> None:
     """Values, tombstones and transactions, all of them ended, in closed segments."""
     assert log.producers is not None
-    for number in range(9):
+    for number in range(rounds):
         producer = chance.choice([None, None, 7, 8])
         pairs = [(chance.choice("abcdef"), chance.choice([None, f"{number}", f"{number}" * 9])) for _ in range(2)]
         if producer is None:
@@ -53,14 +53,14 @@ def fill(log: PartitionLog, chance: random.Random) -> None:
     close_segments(log)
 
 
-def prepared(seed: int) -> tuple[Rig, PartitionLog]:
+def prepared(seed: int, rounds: int = 9) -> tuple[Rig, PartitionLog]:
     """A log with a clean part, a dirty part, and old files that wait for their removal."""
     rig = Rig(seed=seed)
     log = rig.open(CONFIG)
     chance = random.Random(seed)
-    fill(log, chance)
+    fill(log, chance, rounds)
     clean(log)
-    fill(log, chance)
+    fill(log, chance, rounds)
     put(log, ("active", "1"))
     log.flush()
     return rig, log
@@ -96,9 +96,9 @@ def check(
     assert not [name for name in rig.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
 
 
-def run(seed: int, crash_at: int | None, power_cut: bool) -> int:
+def run(seed: int, rounds: int, crash_at: int | None, power_cut: bool) -> int:
     """Gives how many disk operations there were, if none of them was the last."""
-    rig, log = prepared(seed)
+    rig, log = prepared(seed, rounds)
     before, expected, end = values(log), table(committed(log)), log.log_end_offset
     recovery_point = log.recovery_point
     start = rig.process.changes
@@ -128,14 +128,36 @@ def run(seed: int, crash_at: int | None, power_cut: bool) -> int:
     return 0
 
 
+def seen_in_cleaning(seed: int, rounds: int) -> set[str]:
+    _, log = prepared(seed, rounds)
+    before = len(log.segments)
+    clean(log)
+    closed = log.segments[:-1]
+    seen = {
+        "merged": len(log.segments) < before,
+        "emptied": any(not segment.size_bytes for segment in closed),
+        "aborted": any(segment.aborted.entries for segment in closed),
+    }
+    return {what for what, is_seen in seen.items() if is_seen}
+
+
 @pytest.mark.feature("CR-07", "ST-10")
-@pytest.mark.parametrize(("seed", "power_cut"), [(0, True), (1, False)], ids=["power cut", "kill"])
-def test_a_crash_at_every_operation_of_a_cleaning(seed: int, power_cut: bool) -> None:
-    operations = run(seed, None, power_cut)
-    assert operations > 40
+@pytest.mark.parametrize(
+    ("seed", "rounds", "power_cut", "shows"),
+    [
+        pytest.param(5, 5, True, {"merged", "aborted"}, id="power cut, merged"),
+        pytest.param(6, 4, True, {"emptied", "aborted"}, id="power cut, emptied"),
+        pytest.param(5, 5, False, {"merged", "aborted"}, id="kill, merged"),
+        pytest.param(6, 4, False, {"emptied", "aborted"}, id="kill, emptied"),
+    ],
+)
+def test_a_crash_at_every_operation_of_a_cleaning(seed: int, rounds: int, power_cut: bool, shows: set[str]) -> None:
+    assert seen_in_cleaning(seed, rounds) == shows
+    operations = run(seed, rounds, None, power_cut)
+    assert operations > 80
     for crash_at in range(1, operations + 1):
         try:
-            run(seed, crash_at, power_cut)
+            run(seed, rounds, crash_at, power_cut)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, crash at operation {crash_at} of {operations}: {error}") from error
 
