@@ -303,9 +303,7 @@ class _Reader:
 
     __slots__ = ("_chunk", "_file", "_next_offset", "_size", "_slice_bytes", "end_offset", "is_cut_short", "position")
 
-    def __init__(
-        self, disk: Disk, segment: Segment, position: int, end_offset: int, settings: CleanerSettings
-    ) -> None:
+    def __init__(self, disk: Disk, segment: Segment, position: int, end_offset: int, settings: CleanerSettings) -> None:
         self._file = disk.open(segment.log_path)
         self._size = segment.size_bytes
         self._slice_bytes = max(settings.slice_bytes, BATCH_HEADER_BYTES)

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from broker.patterns import Pattern, PatternError
@@ -162,6 +162,8 @@ PATTERNS = st.recursive(
 @given(PATTERNS, st.text("ab.1-é", max_size=6))
 def test_it_says_what_python_says(pattern: str, text: str) -> None:
     # `$` of Python also matches before a last newline, which names do not have; the others agree.
+    # Of `\B` in an empty text Python thinks otherwise, up to 3.13.
+    assume(text or "\\B" not in pattern)
     assert Pattern(pattern).matches(text) == (re.fullmatch(f"(?a:{pattern})", text) is not None)
 
 
