@@ -5,6 +5,7 @@ One owner, one value: `update` swaps the whole immutable image, so an answer nev
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from broker.internal_topics import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
@@ -32,11 +33,33 @@ class MetadataCache:
         self.image = image
         self.cluster_id = cluster_id
         self._nodes: dict[str, dict[int, Node]] = {}
+        self._listed_until_ms: dict[int, int] = {}
+        """Brokers that were fenced on evidence, and when their sessions would have ended."""
 
     def update(self, image: MetadataImage) -> None:
         if image.cluster is not self.image.cluster:
             self._nodes = {}
         self.image = image
+        for broker_id in [broker_id for broker_id in self._listed_until_ms if self.is_alive(broker_id)]:
+            del self._listed_until_ms[broker_id]
+
+    def keep_listed(self, broker_ids: Iterable[int], until_ms: int) -> None:
+        """These were fenced on evidence; `until_ms` is when their sessions end."""
+        self._listed_until_ms |= dict.fromkeys(broker_ids, until_ms)
+
+    def listed_nodes(self, listener_name: str, now_ms: int) -> dict[int, Node]:
+        """What clients are told of: `alive_nodes`, and who died so lately that nobody but us would know.
+
+        With Kafka a broker that was killed leads nothing and is listed for some seconds, and clients find out while it
+        is. librdkafka's transactions wait for ever for a coordinator that they remember and that is not listed any
+        more.
+        """
+        listed = dict(self.alive_nodes(listener_name))
+        for broker_id, until_ms in self._listed_until_ms.items():
+            node = self.node(broker_id, listener_name)
+            if now_ms < until_ms and node is not None:
+                listed[broker_id] = node
+        return listed
 
     def alive_nodes(self, listener_name: str) -> dict[int, Node]:
         """Brokers that are unfenced and have the listener, by id in ascending order."""

@@ -276,6 +276,8 @@ class _BrokerNode:
 
     def _publish(self, delta: MetadataDelta) -> None:
         self._metadata.update(delta.after)
+        session_ends_ms = self._world.monotonic.now_ms() + self._settings.broker_session_timeout_ms
+        self._metadata.keep_listed(delta.fenced_on_evidence, session_ends_ms)
         if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
             self.services.settings, passed_over = with_dynamic_configs(
                 self._settings, self._layers(delta.after)

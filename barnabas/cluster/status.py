@@ -132,6 +132,7 @@ def broker_view(port: int) -> BrokerView:
     """What the broker at `port` tells its clients. Raises `NoAnswer`."""
     from protocol.messages.metadata import MetadataRequest, MetadataResponse
 
+    alive = frozenset(_alive(port))
     response = ask(port, MetadataRequest(topics=None), MetadataResponse, _PROBE_SECONDS)
     leaderless = [
         f"{topic.name}-{partition.partition_index}"
@@ -139,7 +140,15 @@ def broker_view(port: int) -> BrokerView:
         for partition in topic.partitions
         if partition.leader_id < 0
     ]
-    return BrokerView(response.cluster_id, frozenset(each.node_id for each in response.brokers), leaderless)
+    return BrokerView(response.cluster_id, alive, leaderless)
+
+
+def _alive(port: int) -> list[int]:
+    """Metadata lists a broker that was killed for some seconds more."""
+    from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+
+    response = ask(port, DescribeClusterRequest(endpoint_type=1), DescribeClusterResponse, _PROBE_SECONDS)
+    return sorted(each.broker_id for each in response.brokers)
 
 
 def _partitions(brokers: list[Node], topics: Sequence[str] | None) -> tuple[list[int], list[PartitionStatus]]:
@@ -150,6 +159,7 @@ def _partitions(brokers: list[Node], topics: Sequence[str] | None) -> tuple[list
         try:
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
             response = ask(broker.port, request, MetadataResponse, _PROBE_SECONDS)
+            alive = _alive(broker.port)
         except NoAnswer:
             continue
         leaders = {
@@ -171,7 +181,7 @@ def _partitions(brokers: list[Node], topics: Sequence[str] | None) -> tuple[list
             for topic in sorted(response.topics, key=lambda each: each.name or "")
             for partition in sorted(topic.partitions, key=lambda each: each.partition_index)
         ]
-        return sorted(each.node_id for each in response.brokers), partitions
+        return alive, partitions
     return [], []
 
 

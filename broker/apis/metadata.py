@@ -57,7 +57,7 @@ def metadata(broker: BrokerServices, call: Call) -> None:
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-            for node in nodes.values()
+            for node in broker.metadata.listed_nodes(listener_name, broker.world.monotonic.now_ms()).values()
         ],
         cluster_id=broker.metadata.cluster_id,
         controller_id=_controller_for_clients(broker, nodes),

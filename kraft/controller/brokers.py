@@ -40,6 +40,7 @@ from protocol.messages.metadata_log import (
     BrokerRegistrationChangeRecord,
     ControllerEndpoint,
     ControllerFeature,
+    FenceBrokerRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
     UnregisterBrokerRecord,
@@ -244,13 +245,19 @@ def _start_controlled_shutdown(state: ControllerState, broker: BrokerImage) -> l
     return records + partition_changes(state, cause, partitions, BrokerMoves(leaving=broker.id))
 
 
-def fence_records(state: ControllerState, broker: BrokerImage, cause: str) -> list[Message]:
-    """Take the broker out of every ISR, then fence it."""
+def fence_records(
+    state: ControllerState, broker: BrokerImage, cause: str, *, on_evidence: bool = False
+) -> list[Message]:
+    """Take the broker out of every ISR, then fence it. The kind of the last record tells who replays it whether there
+    was evidence: that is before a session could have ended.
+    """
     log.warning("fencing broker %d (epoch %d): %s", broker.id, broker.epoch, cause)
     partitions = partitions_in_isr(state.image, broker.id)
     return [
         *partition_changes(state, f"broker {broker.id} is fenced", partitions, BrokerMoves(leaving=broker.id)),
-        BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE),
+        FenceBrokerRecord(id=broker.id, epoch=broker.epoch)
+        if on_evidence
+        else BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE),
     ]
 
 
@@ -313,7 +320,7 @@ def fence_broker(state: ControllerState, broker_id: int, broker_epoch: int, caus
     state.sessions.end(broker_id)
     if broker.fenced:
         return ControllerResult(False)
-    return ControllerResult(True, fence_records(state, broker, cause))
+    return ControllerResult(True, fence_records(state, broker, cause, on_evidence=True))
 
 
 def fence_one_stale_broker(state: ControllerState) -> ControllerResult[int | None]:

@@ -48,6 +48,8 @@ class MetadataDelta:
     """Topics of `before` that are gone, by id, as they were."""
     changed_brokers: dict[int, BrokerImage | None] = field(default_factory=dict)
     """Registered, changed, or (None) unregistered."""
+    fenced_on_evidence: dict[int, None] = field(default_factory=dict)
+    """Brokers whose process was seen to be gone, before their session ended."""
     changed_controllers: dict[int, ControllerImage | None] = field(default_factory=dict)
     """As for brokers; None only when a snapshot lacks what was there."""
     changed_configs: dict[ConfigResource, dict[str, str | None]] = field(default_factory=dict)

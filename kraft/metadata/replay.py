@@ -170,6 +170,7 @@ class ImageReplay:
 
     def _fence_broker(self, record: log.FenceBrokerRecord) -> None:
         self._put_broker(replace(self._broker(record.id, record.epoch), fenced=True))
+        self._delta.fenced_on_evidence[record.id] = None
 
     def _unfence_broker(self, record: log.UnfenceBrokerRecord) -> None:
         self._put_broker(replace(self._broker(record.id, record.epoch), fenced=False))

@@ -115,6 +115,10 @@ class ConfluentMember(Member):
 
 
 class KafkaPythonMember(Member):
+    """It asks for metadata often: an answer that is under way while it subscribes makes it forget to ask for the topic
+    (`ClusterMetadata.set_topics`), and its leader then assigns nothing until metadata_max_age_ms, five minutes.
+    """
+
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
         super().__init__("kafka-python")
         self._arguments = (bootstrap, topic, group)
@@ -131,6 +135,7 @@ class KafkaPythonMember(Member):
             enable_auto_commit=False,
             session_timeout_ms=6_000,
             heartbeat_interval_ms=500,
+            metadata_max_age_ms=2_000,
         )
         try:
             while not self.stopped.is_set():

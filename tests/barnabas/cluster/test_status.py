@@ -15,7 +15,7 @@ from barnabas.cluster.processes import ProcessId
 from barnabas.cluster.status import PartitionStatus, QuorumStatus, read_status
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from protocol.messages import describe_quorum, list_offsets, metadata
+from protocol.messages import describe_cluster, describe_quorum, list_offsets, metadata
 from tests.barnabas.cluster.answering import AnsweringNode
 
 
@@ -70,6 +70,7 @@ class AnsweringCluster:
         self.asked_for: list[str] | None = None
         brokers: dict[ApiKey, Any] = {
             ApiKey.METADATA: self._metadata,
+            ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
             ApiKey.LIST_OFFSETS: watermark_answer,
         }
         follower = {ApiKey.DESCRIBE_QUORUM: lambda request: quorum_answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)}
@@ -92,7 +93,11 @@ class AnsweringCluster:
 
     def _metadata(self, request: metadata.MetadataRequest) -> metadata.MetadataResponse:
         self.asked_for = None if request.topics is None else [topic.name or "" for topic in request.topics]
-        return metadata_answer(self.known, self.leaders)
+        return metadata_answer([*self.known, 9], self.leaders)
+
+    def _describe_cluster(self, request: describe_cluster.DescribeClusterRequest) -> Any:
+        known = [describe_cluster.DescribeClusterBroker(broker_id=broker, host="h", port=1) for broker in self.known]
+        return describe_cluster.DescribeClusterResponse(cluster_id="a-cluster", brokers=known)
 
 
 @pytest.fixture
@@ -102,6 +107,7 @@ def cluster(tmp_path: Path) -> Iterator[AnsweringCluster]:
 
 
 def test_quorum_brokers_and_partitions(cluster: AnsweringCluster) -> None:
+    """Broker 9 was killed a second ago: clients still hear of it."""
     status = read_status(cluster.layout)
     assert {node.state for node in status.nodes} == {"running"}
     assert status.quorum == QuorumStatus(101, 9, 55, {101: 1_700})

@@ -117,7 +117,7 @@ async def test_the_first_version_is_answered_as_its_clients_expect(rig: Rig) -> 
     assert old.partitions[0].error_code == ErrorCode.REPLICA_NOT_AVAILABLE
     for version in (1, 5, 12):
         told = await ask(rig, version=version, topics=by_name("t", "lone"))
-        assert [it.node_id for it in told.brokers] == [1, 2]
+        assert [it.node_id for it in told.brokers] == [1, 2, 3], "its session has not ended yet"
         t, lone = told.topics
         assert t.partitions[0].replica_nodes == [1, 2, 3] and t.partitions[0].error_code == 0
         assert t.partitions[0].isr_nodes == [1, 2]
@@ -126,6 +126,27 @@ async def test_the_first_version_is_answered_as_its_clients_expect(rig: Rig) -> 
             ErrorCode.LEADER_NOT_AVAILABLE,
             -1,
         )
+
+
+@pytest.mark.feature("MB-12")
+@on_cluster(brokers=3)
+async def test_who_died_is_listed_until_its_session_would_have_ended(rig: Rig) -> None:
+    """As with Kafka, where nobody knows earlier: clients look for it while it is listed, and ask anew."""
+    rig.cluster.kill("broker-3")
+    await rig.until(lambda: list(rig.broker(1).metadata.alive_nodes("PLAINTEXT")) == [1, 2])
+    died = rig.universe.time.current_time()
+    assert [it.node_id for it in (await ask(rig, topics=[])).brokers] == [1, 2, 3]
+    while [it.node_id for it in (await ask(rig, topics=[])).brokers] != [1, 2]:
+        await trio.sleep(0.1)
+    assert 8.8 < rig.universe.time.current_time() - died < 9.3
+
+    rig.cluster.kill("broker-2")
+    await rig.until(lambda: list(rig.broker(1).metadata.alive_nodes("PLAINTEXT")) == [1])
+    rig.cluster.start("broker-2")
+    await rig.until(lambda: list(rig.broker(1).metadata.alive_nodes("PLAINTEXT")) == [1, 2])
+    await rig.cluster.stop("broker-2")
+    await rig.until(lambda: list(rig.broker(1).metadata.alive_nodes("PLAINTEXT")) == [1])
+    assert [it.node_id for it in (await ask(rig, topics=[])).brokers] == [1], "this one took its leave"
 
 
 @pytest.mark.feature("RP-10")

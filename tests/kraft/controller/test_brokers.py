@@ -10,6 +10,7 @@ from kraft.metadata.image import NO_LEADER
 from protocol.errors import ErrorCode
 from protocol.messages.broker_registration import Feature
 from protocol.messages.controller_registration import ControllerRegistrationRequest
+from protocol.messages.metadata_log import FenceBrokerRecord
 from protocol.messages.unregister_broker import UnregisterBrokerRequest
 
 
@@ -102,6 +103,7 @@ def test_a_process_that_is_known_to_be_gone_is_fenced_at_once(cluster: Any, capl
     told = caplog.text
     assert f"fencing broker 1 (epoch {cluster.epochs[1]}): its port refuses" in told
     assert "t0-0: broker 1 is fenced: leader 1 -> 2, isr [1, 2, 3] -> [2, 3]" in told
+    assert isinstance(cluster.log[-1], FenceBrokerRecord), "brokers tell it from the end of a session"
     assert cluster.register(1).error_code == 0, "its id is free at once"
 
 
