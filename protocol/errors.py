@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import ClassVar, Self
 
 
 class ErrorCode(IntEnum):
@@ -209,13 +210,32 @@ class UnsupportedFieldError(EncodeError):
 
 
 class KafkaError(Exception):
-    """A failure that has an error code on the wire."""
+    """A failure that has an error code on the wire.
+
+    A subclass may be given a code (`class X(KafkaError, code=...)`): from then on that code is raised as X.
+    """
+
+    _of_code: ClassVar[dict[ErrorCode, type[KafkaError]]] = {}
+
+    def __init_subclass__(cls, code: ErrorCode | None = None) -> None:
+        super().__init_subclass__()
+        if code is not None:
+            cls._of_code[code] = cls
+
+    def __new__(cls, code: ErrorCode | str | None = None, *_: object) -> Self:
+        kind = KafkaError._of_code.get(code, cls) if cls is KafkaError and isinstance(code, ErrorCode) else cls
+        return super().__new__(kind)  # type: ignore[return-value]  # a subclass is one, too
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message
         """For humans; None lets the peer use its own text for the code."""
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same call may succeed later."""
+        return self.code.retriable
 
     def __str__(self) -> str:
         return self.code.name if self.message is None else f"{self.code.name}: {self.message}"

@@ -1,0 +1,89 @@
+"""Settings that all clients share, and how keyword arguments become settings.
+
+Names are Kafka's in snake_case, defaults are Kafka's; what is unknown or cannot be is told in one line.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from barnabas.client.errors import ConfigException
+
+DEFAULT_PORT = 9092
+
+
+class ClientSettings(BaseModel):
+    """What producers, consumers and administrators have in common."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    bootstrap_servers: tuple[str, ...]
+    """`host:port`, one text with commas or several; every address of a name is tried."""
+    client_id: str = "barnabas"
+    client_rack: str = ""
+    client_dns_lookup: str = Field(
+        "use_all_dns_ips", pattern="^(use_all_dns_ips|resolve_canonical_bootstrap_servers_only)$"
+    )
+    request_timeout_ms: int = Field(30_000, ge=0)
+    retry_backoff_ms: int = Field(100, ge=0)
+    retry_backoff_max_ms: int = Field(1_000, ge=0)
+    reconnect_backoff_ms: int = Field(50, ge=0)
+    reconnect_backoff_max_ms: int = Field(1_000, ge=0)
+    socket_connection_setup_timeout_ms: int = Field(10_000, gt=0)
+    socket_connection_setup_timeout_max_ms: int = Field(30_000, gt=0)
+    connections_max_idle_ms: int = 540_000
+    metadata_max_age_ms: int = Field(300_000, ge=0)
+    metadata_recovery_strategy: str = Field("rebootstrap", pattern="^(rebootstrap|none)$")
+    metadata_recovery_rebootstrap_trigger_ms: int = Field(300_000, ge=0)
+    allow_auto_create_topics: bool = True
+
+    @field_validator("bootstrap_servers", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, Sequence):
+            return parts
+        addresses = tuple(part.strip() for part in parts if isinstance(part, str) and part.strip())
+        for address in addresses:
+            parse_address(address)
+        if not addresses:
+            raise ValueError("no host:port is given")
+        return addresses
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """(host, port) of each of the bootstrap servers."""
+        return [parse_address(address) for address in self.bootstrap_servers]
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """The settings of keyword arguments. ConfigException: which one, what is wrong, and what may be meant."""
+        try:
+            return cls(**options)
+        except ValidationError as error:
+            raise ConfigException("; ".join(cls._told(each) for each in error.errors())) from None
+
+    @classmethod
+    def _told(cls, error: Any) -> str:
+        name = ".".join(str(part) for part in error["loc"]) or "settings"
+        if error["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(name.replace(".", "_"), cls.model_fields, n=1)
+            return f"{name}: there is no such setting" + (f"; {near[0]}?" if near else "")
+        if error["type"] == "missing":
+            return f"{name} is missing"
+        reason = error["msg"].removeprefix("Value error, ")
+        return f"{name}: {error['input']!r}: {reason}" if name != "settings" else reason
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`, `host` or `[v6]:port`. ValueError for anything else."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT)
+    if not port.isdecimal() or not 0 < int(port) < 65_536 or not host.strip("[]"):
+        raise ValueError(f"{text} is not host:port")
+    return host.strip("[]"), int(port)
