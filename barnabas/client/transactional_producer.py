@@ -14,8 +14,8 @@ import trio
 
 from barnabas.client.accumulator import Acked, Outcome, PartitionQueue, ProducerSettings
 from barnabas.client.cluster import Cluster, TopicPartition
-from barnabas.client.coordinators import CoordinatorLink, CoordinatorType
-from barnabas.client.membership import GroupStamp
+from barnabas.client.groups.coordinators import CoordinatorLink, CoordinatorType
+from barnabas.client.groups.membership import GroupStamp
 from barnabas.client.producer import Delivery, Producer
 from barnabas.client.transactions import (
     LAST_ADD_OF_CLIENTS,

@@ -17,7 +17,7 @@ from enum import Enum
 
 from barnabas.client.accumulator import ProducerId
 from barnabas.client.cluster import TopicPartition, by_topic
-from barnabas.client.membership import GroupStamp
+from barnabas.client.groups.membership import GroupStamp
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from protocol.messages.add_partitions_to_txn import (

@@ -10,8 +10,8 @@ import trio
 
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer import EARLIEST, ConsumedRecord, ConsumerSettings, Isolation
-from barnabas.client.group_consumer import GroupConsumer, RebalanceListener, open_group_consumer
-from barnabas.client.membership import GroupSettings
+from barnabas.client.groups.group_consumer import GroupConsumer, RebalanceListener, open_group_consumer
+from barnabas.client.groups.membership import GroupSettings
 from barnabas.cluster.simulated import SimulatedCluster
 from barnabas.cluster.simulation.clients import Mortals
 from barnabas.cluster.simulation.findings import Findings

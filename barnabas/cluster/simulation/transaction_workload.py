@@ -16,7 +16,7 @@ from barnabas.client.accumulator import ProducerSettings
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer import EARLIEST, ConsumedRecord, ConsumerSettings, Isolation, open_consumer
-from barnabas.client.group_consumer import GroupConsumer, open_group_consumer
+from barnabas.client.groups.group_consumer import GroupConsumer, open_group_consumer
 from barnabas.client.transactional_producer import (
     TransactionalProducer,
     TransactionalSettings,

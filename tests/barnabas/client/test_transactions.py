@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.client.accumulator import ProducerId
 from barnabas.client.cluster import TopicPartition
-from barnabas.client.membership import GroupStamp
+from barnabas.client.groups.membership import GroupStamp
 from barnabas.client.transactions import (
     TRANSITIONS,
     AbortableError,

@@ -12,9 +12,9 @@ import trio
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster, ClusterSettings
 from barnabas.client.consumer import EARLIEST, ConsumerSettings, Isolation
-from barnabas.client.coordinators import CoordinatorLink, CoordinatorType
-from barnabas.client.group_consumer import open_group_consumer
-from barnabas.client.membership import GroupSettings
+from barnabas.client.groups.coordinators import CoordinatorLink, CoordinatorType
+from barnabas.client.groups.group_consumer import open_group_consumer
+from barnabas.client.groups.membership import GroupSettings
 from barnabas.client.transactional_producer import TransactionalSettings, open_transactional_producer
 from barnabas.client.transactions import AbortableError
 from barnabas.cluster.local import LocalCluster

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import trio
 
-from barnabas.client.classic_member import ClassicMember
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer import (
     EARLIEST,
@@ -24,10 +23,11 @@ from barnabas.client.consumer import (
     Isolation,
     list_offsets,
 )
-from barnabas.client.consumer_member import ConsumerMember
-from barnabas.client.coordinators import STALE_COORDINATOR, CoordinatorLink, CoordinatorType
-from barnabas.client.group_offsets import GroupOffsets
-from barnabas.client.membership import Change, ChangeKind, GroupSettings, GroupStamp, Member
+from barnabas.client.groups.classic_member import ClassicMember
+from barnabas.client.groups.consumer_member import ConsumerMember
+from barnabas.client.groups.coordinators import STALE_COORDINATOR, CoordinatorLink, CoordinatorType
+from barnabas.client.groups.membership import Change, ChangeKind, GroupSettings, GroupStamp, Member
+from barnabas.client.groups.offsets import GroupOffsets
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import uuid_to_string
 from protocol.schema import Message

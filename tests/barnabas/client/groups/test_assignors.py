@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.client.assignors import (
+from barnabas.client.cluster import TopicPartition
+from barnabas.client.groups.assignors import (
     ASSIGNORS,
     Assignment,
     Subscriber,
@@ -15,7 +16,6 @@ from barnabas.client.assignors import (
     assign_round_robin,
     assign_sticky,
 )
-from barnabas.client.cluster import TopicPartition
 
 pytestmark = pytest.mark.feature("CG-11")
 

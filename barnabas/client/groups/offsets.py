@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 import trio
 
 from barnabas.client.cluster import STALE_METADATA, Cluster, TopicPartition, by_topic
-from barnabas.client.coordinators import STALE_COORDINATOR, CoordinatorLink
-from barnabas.client.membership import GroupSettings, GroupStamp
+from barnabas.client.groups.coordinators import STALE_COORDINATOR, CoordinatorLink
+from barnabas.client.groups.membership import GroupSettings, GroupStamp
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,

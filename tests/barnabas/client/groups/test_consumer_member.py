@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.cluster import TopicPartition
-from barnabas.client.consumer_member import ConsumerMember, MemberState
-from barnabas.client.membership import Change, ChangeKind, GroupSettings
+from barnabas.client.groups.consumer_member import ConsumerMember, MemberState
+from barnabas.client.groups.membership import Change, ChangeKind, GroupSettings
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
     Assignment,

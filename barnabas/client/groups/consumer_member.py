@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from barnabas.client.cluster import TopicPartition, by_topic
-from barnabas.client.membership import (
+from barnabas.client.groups.membership import (
     Change,
     ChangeKind,
     GroupSettings,

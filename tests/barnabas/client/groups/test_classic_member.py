@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.classic_member import ClassicMember, MemberState
 from barnabas.client.cluster import TopicPartition
-from barnabas.client.membership import Change, ChangeKind, GroupSettings
+from barnabas.client.groups.classic_member import ClassicMember, MemberState
+from barnabas.client.groups.membership import Change, ChangeKind, GroupSettings
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember

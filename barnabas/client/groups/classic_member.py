@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TypeVar
 
-from barnabas.client.assignors import ASSIGNORS, COOPERATIVE, Subscriber
 from barnabas.client.cluster import TopicPartition, by_topic
-from barnabas.client.membership import (
+from barnabas.client.groups.assignors import ASSIGNORS, COOPERATIVE, Subscriber
+from barnabas.client.groups.membership import (
     Change,
     ChangeKind,
     GroupSettings,
