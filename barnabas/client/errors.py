@@ -607,6 +607,18 @@ class SerializationException(KafkaError):
         super().__init__(ErrorCode.INVALID_RECORD, message)
 
 
+class RecordDeserializationException(SerializationException):
+    """A key or value that was read is not what the deserializer takes. The position stays before the record: who wants
+    to go on seeks to `offset` + 1.
+    """
+
+    def __init__(self, message: str, *, topic: str, partition: int, offset: int) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+
 class BufferExhaustedException(TimeoutException):
     """buffer.memory was full for all of max.block.ms: records are sent faster than the brokers take them."""
 
