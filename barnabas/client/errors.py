@@ -612,7 +612,7 @@ class RecordDeserializationException(SerializationException):
     to go on seeks to `offset` + 1.
     """
 
-    def __init__(self, message: str, *, topic: str, partition: int, offset: int) -> None:
+    def __init__(self, message: str, topic: str, partition: int, offset: int) -> None:
         super().__init__(message)
         self.topic = topic
         self.partition = partition

@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 
 from barnabas.client.errors import ConfigException, InvalidTopicException, KafkaError, SerializationException
 from barnabas.client.serialization import DESERIALIZERS, SERIALIZERS, Headers, deserializer_of, serializer_of
+from protocol.errors import ErrorCode
 
 AN_ID = uuid.UUID("123e4567-e89b-12d3-a456-426614174000")
 
@@ -146,7 +147,7 @@ def test_an_object_is_told_topic_and_headers() -> None:
     class Registry:
         def serialize(self, topic: str, headers: Headers, value: Any) -> bytes:
             if topic == "secret":
-                raise InvalidTopicException("not for you")
+                raise InvalidTopicException(ErrorCode.INVALID_TOPIC_EXCEPTION, "not for you")
             return f"{topic} {list(headers)} {value}".encode()
 
         def deserialize(self, topic: str, headers: Headers, data: bytes) -> str:
