@@ -29,6 +29,6 @@ def lacking(client: str) -> str:
     """Why tests of a client cannot run here, or nothing."""
     if client == "kcat" and shutil.which("kcat") is None:
         return missing().get("kcat", ("", "there is no kcat; tests/compat/install.sh installs it"))[1]
-    if client == "java" and (shutil.which("java") is None or kafka_libs() is None):
+    if client in ("java", "apache-kafka") and (shutil.which("java") is None or kafka_libs() is None):
         return missing().get("java", ("", "no Java with Kafka's jars; tests/compat/install.sh installs them"))[1]
     return ""

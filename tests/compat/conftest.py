@@ -13,7 +13,7 @@ import pytest
 
 from tests.compat.available import kafka_libs, lacking, missing
 from tests.compat.java import Java
-from tests.compat.running import RunningCluster
+from tests.compat.running import QUICK_GROUPS, RunningCluster
 
 NO_CLIENT = "raw sockets"
 _OUTCOMES = ("passed", "skipped", "failed")
@@ -100,7 +100,7 @@ def note() -> Callable[[str], None]:
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     """One for all tests that leave its nodes alone."""
-    cluster = RunningCluster.start_new(tmp_path_factory.mktemp("cluster"))
+    cluster = RunningCluster.start_new(tmp_path_factory.mktemp("cluster"), QUICK_GROUPS)
     yield cluster
     killed = cluster.down()
     assert killed == [], "nodes that did not leave in good order"

@@ -27,6 +27,14 @@ _FIRST_PORT = 21000
 _LAST_PORT = 30000
 _TROUBLE = re.compile(r" (?:ERROR|CRITICAL) |Traceback")
 _POLL_SECONDS = 0.02
+QUICK_GROUPS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.session.timeout.ms": "3000",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
+"""Groups that settle soon: with Kafka's own numbers a test would mostly wait."""
 _numbers = itertools.count(1)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.running import RunningCluster
+from tests.compat.running import QUICK_GROUPS, RunningCluster
 from tests.compat.running_programs import Program, compile_java, java_command, python_command
 
 pytestmark = pytest.mark.compat
@@ -22,19 +22,12 @@ PARTITIONS = 4
 RECORDS = 3_000
 RECORDS_PER_SECOND = 150
 QUIET_SECONDS = 60.0
-OVERRIDES = {
-    "group.initial.rebalance.delay.ms": "0",
-    "group.consumer.min.session.timeout.ms": "3000",
-    "group.consumer.session.timeout.ms": "3000",
-    "group.consumer.min.heartbeat.interval.ms": "500",
-    "group.consumer.heartbeat.interval.ms": "500",
-}
 INTERNAL = {"group coordinator": "__consumer_offsets", "transaction coordinator": "__transaction_state"}
 
 
 @pytest.fixture(scope="module")
 def cluster_for_transformers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    cluster = RunningCluster.start_new(tmp_path_factory.mktemp("cluster"), OVERRIDES)
+    cluster = RunningCluster.start_new(tmp_path_factory.mktemp("cluster"), QUICK_GROUPS)
     yield cluster
     assert cluster.down() == []
 

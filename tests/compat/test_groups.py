@@ -18,23 +18,16 @@ from runtime.disk import RealDisk
 from storage.dump import dump_lines
 from tests.compat.foreign import Confluent, JavaConsole, Sent
 from tests.compat.java import Java
-from tests.compat.running import RunningCluster
+from tests.compat.running import QUICK_GROUPS, RunningCluster
 
 pytestmark = pytest.mark.compat
 
 PARTITIONS = 6
-OVERRIDES = {
-    "group.initial.rebalance.delay.ms": "0",
-    "group.consumer.min.session.timeout.ms": "3000",
-    "group.consumer.session.timeout.ms": "3000",
-    "group.consumer.min.heartbeat.interval.ms": "500",
-    "group.consumer.heartbeat.interval.ms": "500",
-}
 
 
 @pytest.fixture(scope="module")
 def cluster_of_groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    cluster = RunningCluster.start_new(tmp_path_factory.mktemp("cluster"), OVERRIDES)
+    cluster = RunningCluster.start_new(tmp_path_factory.mktemp("cluster"), QUICK_GROUPS)
     yield cluster
     assert cluster.down() == []
 

@@ -1,0 +1,49 @@
+"""`any_cluster`: each test that asks for it runs on our cluster, and again on Apache Kafka 4.3.1.
+
+    async def test_mine(any_cluster: AnyCluster) -> None:
+        topic = any_cluster.create_topic("mine", partitions=3)
+        async with Producer(bootstrap_servers=any_cluster.bootstrap_servers) as producer: ...
+
+Each of the two is started once in a run. Such tests are `compat` tests by themselves; without Java those on Apache
+Kafka are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.compat.apache import ApacheKafka
+from tests.compat.available import kafka_libs
+from tests.compat.client.any_cluster import APACHE_KAFKA, BARNABAS, AnyCluster
+from tests.compat.running import QUICK_GROUPS, RunningCluster, free_base_port
+
+_KINDS = [pytest.param(kind, marks=[pytest.mark.compat, pytest.mark.client(kind)]) for kind in (BARNABAS, APACHE_KAFKA)]
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnyCluster]:
+    libs = kafka_libs()
+    assert libs is not None
+    base_port = free_base_port()
+    node = ApacheKafka(libs, tmp_path_factory.mktemp("apache-kafka"), (base_port, base_port + 1), QUICK_GROUPS)
+    node.start()
+    yield AnyCluster(APACHE_KAFKA, (node.port,))
+    node.stop()
+
+
+@pytest.fixture(scope="session", params=_KINDS)
+def kind_of_cluster(request: pytest.FixtureRequest) -> str:
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def any_cluster(kind_of_cluster: str, request: pytest.FixtureRequest) -> AnyCluster:
+    """Ours, which must not have logged a mistake of its own after the test, or Apache Kafka."""
+    if kind_of_cluster == APACHE_KAFKA:
+        theirs: AnyCluster = request.getfixturevalue("apache_kafka")
+        return theirs
+    ours: RunningCluster = request.getfixturevalue("cluster")
+    return AnyCluster(BARNABAS, tuple(broker.port for broker in ours.layout.brokers))
