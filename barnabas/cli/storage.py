@@ -102,6 +102,49 @@ def random_uuid_() -> None:
     typer.echo(uuid_to_string(random_uuid(random.SystemRandom())))
 
 
+@app.command("version-mapping")
+def version_mapping(
+    release_version: Annotated[
+        str | None, typer.Option("--release-version", "-r", help="4.3 for example; the newest unless set.")
+    ] = None,
+) -> None:
+    """Show the highest level that each feature can have in a cluster of a release."""
+    from kraft.metadata.bootstrap import UnknownLevel, metadata_version_level
+    from kraft.metadata.features import METADATA_VERSION, METADATA_VERSION_NAMES, SUPPORTED_FEATURES, unmet_dependency
+
+    try:
+        chosen = max(METADATA_VERSION_NAMES) if release_version is None else metadata_version_level(release_version)
+    except UnknownLevel as error:
+        raise WrongArgument(f"--release-version {release_version}: {error}") from None
+    typer.echo(f"{METADATA_VERSION}={chosen} ({METADATA_VERSION_NAMES[chosen]})")
+    for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items()):
+        if name != METADATA_VERSION:
+            levels = {METADATA_VERSION: chosen}
+            fitting = [level for level in range(lowest, highest + 1) if unmet_dependency(name, level, levels) is None]
+            typer.echo(f"{name}={max(fitting, default=0)}")
+
+
+@app.command("feature-dependencies")
+def feature_dependencies(
+    features: Annotated[list[str], typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="May be repeated.")],
+) -> None:
+    """Show which levels of other features a level needs."""
+    from kraft.metadata.bootstrap import UnknownLevel
+    from kraft.metadata.features import FEATURE_DEPENDENCIES, SUPPORTED_FEATURES, unsupported_reason
+
+    try:
+        levels = _levels(None, features)
+    except UnknownLevel as error:
+        raise WrongArgument(str(error)) from None
+    for name, level in levels.items():
+        reason = unsupported_reason(name, level) if name in SUPPORTED_FEATURES else "there is no such feature"
+        if reason is not None:
+            raise WrongArgument(f"--feature {name}={level}: {reason}")
+        needed = FEATURE_DEPENDENCIES.get((name, level), {})
+        told = ", ".join(f"{other}={least}" for other, least in needed.items())
+        typer.echo(f"{name}={level} needs {told or 'nothing'}")
+
+
 def load(config: Path) -> NodeSettings:
     """The settings of a broker or a controller, whichever the file is for. Raises `WrongArgument`."""
     from runtime.process import ArgumentError, read_config

@@ -135,3 +135,22 @@ def test_random_ids_differ(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["storage", "random-uuid"]) == run(["storage", "random-uuid"]) == 0
     first, second = capsys.readouterr().out.split()
     assert first != second and len(first) == len(second) == 22
+
+
+@pytest.mark.feature("TO-01")
+def test_levels_of_a_release_and_what_levels_need(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["storage", "version-mapping", "-r", "3.9"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "metadata.version=21 (3.9-IV0)"
+    assert "eligible.leader.replicas.version=0" in told
+    assert run(["storage", "version-mapping"]) == 0
+    assert "eligible.leader.replicas.version=1" in capsys.readouterr().out
+    assert run(["storage", "version-mapping", "-r", "1.0"]) == 2
+    words = ["-f", "eligible.leader.replicas.version=1", "-f", "group.version=1"]
+    assert run(["storage", "feature-dependencies", *words]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "eligible.leader.replicas.version=1 needs metadata.version=23",
+        "group.version=1 needs nothing",
+    ]
+    assert run(["storage", "feature-dependencies", "-f", "group.version=9"]) == 2
+    assert "this node supports levels 0 to 1" in capsys.readouterr().err

@@ -1,0 +1,108 @@
+"""How a record looks as text: a format with the letters of kcat, made into pieces once.
+
+%t topic · %p partition · %o offset · %T timestamp in ms · %k key · %K its length · %s value · %S its length ·
+%R that length as four bytes · %h headers · %% · and \\n \\r \\t \\0 \\xNN \\\\. A length is -1 for nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from barnabas.cluster.errors import WrongArgument
+
+_TOKEN = re.compile(r"%(?P<letter>.?)|\\(?P<escape>x[0-9a-fA-F]{2}|.?)|(?P<plain>[^%\\]+)", re.DOTALL)
+_ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
+
+
+class Showable(Protocol):
+    """What a record that is shown has."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
+
+
+Piece = Callable[[Showable, bytes | None, bytes | None], bytes]
+"""A part of the line, of a record, its key and its value, both as they are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """A format that was understood."""
+
+    pieces: tuple[Piece, ...]
+
+    @classmethod
+    def parse(cls, option: str, text: str, null: bytes = b"") -> LineFormat:
+        """`null` stands for a key or value that is not there. Raises `WrongArgument`."""
+        letters = _letters(null)
+        pieces: list[Piece] = []
+        for found in _TOKEN.finditer(text):
+            letter, escape, plain = found.group("letter", "escape", "plain")
+            if plain is not None:
+                pieces.append(_constant(plain.encode()))
+            elif escape is not None:
+                pieces.append(_constant(unescape(option, "\\" + escape)))
+            elif letter in letters:
+                pieces.append(letters[letter])
+            else:
+                raise WrongArgument(f"{option}: %{letter}: there are {' '.join('%' + each for each in letters)}")
+        return cls(tuple(pieces))
+
+    def __call__(self, record: Showable, key: bytes | None, value: bytes | None) -> bytes:
+        return b"".join([piece(record, key, value) for piece in self.pieces])
+
+
+def unescape(option: str, text: str) -> bytes:
+    r"""The bytes of a text with `\n`, `\t`, `\x00` and the like in it. Raises `WrongArgument`."""
+    parts = []
+    for found in re.finditer(r"\\(x[0-9a-fA-F]{2}|.?)|([^\\]+)", text, re.DOTALL):
+        escape, plain = found.groups()
+        if plain is not None:
+            parts.append(plain.encode())
+        elif escape.startswith("x") and len(escape) == 3:
+            parts.append(bytes([int(escape[1:], 16)]))
+        elif escape in _ESCAPES:
+            parts.append(_ESCAPES[escape])
+        else:
+            raise WrongArgument(f"{option}: \\{escape}: there are \\n \\r \\t \\0 \\xNN \\\\")
+    return b"".join(parts)
+
+
+def _letters(null: bytes) -> dict[str, Piece]:
+    def shown(data: bytes | None) -> bytes:
+        return null if data is None else data
+
+    return {
+        "t": lambda record, key, value: record.topic.encode(),
+        "p": lambda record, key, value: b"%d" % record.partition,
+        "o": lambda record, key, value: b"%d" % record.offset,
+        "T": lambda record, key, value: b"%d" % record.timestamp_ms,
+        "k": lambda record, key, value: shown(key),
+        "K": lambda record, key, value: b"%d" % _length(key),
+        "s": lambda record, key, value: shown(value),
+        "S": lambda record, key, value: b"%d" % _length(value),
+        "R": lambda record, key, value: _length(value).to_bytes(4, "big", signed=True),
+        "h": lambda record, key, value: b",".join(
+            name.encode() + b"=" + (b"NULL" if data is None else data) for name, data in record.headers
+        ),
+        "%": _constant(b"%"),
+    }
+
+
+def _length(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def _constant(data: bytes) -> Piece:
+    return lambda record, key, value: data

@@ -1,0 +1,196 @@
+"""Keys, values and whole records as text and as JSON, both ways: what `consume --json` writes, `produce --json` reads.
+
+Bytes that are not UTF-8 are `{"base64": "…"}` in JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID
+
+from barnabas.cluster.errors import WrongArgument
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+WHOLE_NUMBERS = ("int", "long", "short")
+NUMBERS = ("float", "double")
+KINDS = ("bytes", "str", *WHOLE_NUMBERS, *NUMBERS, "bool", "json", "uuid", "void")
+"""The client's own serializers by name."""
+
+
+class WrongText(WrongArgument):
+    """What stands there is not what was announced; the message lacks the place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record to be sent, as the producer takes it."""
+
+    key: Any
+    value: Any
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class Incoming(Protocol):
+    """A record that was read, its key and value as the deserializers made them."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def key(self) -> Any: ...
+    @property
+    def value(self) -> Any: ...
+    @property
+    def headers(self) -> Headers: ...
+
+
+def parse_text(kind: str, data: bytes) -> Any:
+    """What a serializer of that kind takes. Raises `WrongText`."""
+    if kind == "bytes":
+        return data
+    try:
+        text = data.decode()
+        match kind:
+            case "str":
+                return text
+            case "json":
+                return json.loads(text)
+            case "uuid":
+                return UUID(text)
+            case "bool" if text in ("true", "false"):
+                return text == "true"
+            case "void" if not text:
+                return None
+            case _ if kind in WHOLE_NUMBERS:
+                return int(text)
+            case _ if kind in NUMBERS:
+                return float(text)
+    except ValueError:
+        pass
+    raise WrongText(f"{_short(data)} is no {kind}")
+
+
+def text_of(value: Any) -> bytes | None:
+    """How a key or value is written on a line; None for none."""
+    match value:
+        case None | bytes():
+            return value
+        case str():
+            return value.encode(errors="backslashreplace")
+        case bool() | dict() | list():
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace")
+        case _:
+            return str(value).encode()
+
+
+def json_of(record: Incoming) -> dict[str, Any]:
+    """The whole record for `json`."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": _to_json(record.key),
+        "value": _to_json(record.value),
+        "headers": [[name, _to_json(data)] for name, data in record.headers],
+    }
+
+
+def parse_json(line: bytes, key_kind: str, value_kind: str) -> Outgoing:
+    """A record out of a JSON object with `value` and maybe `key`, `headers`, `partition` and `timestamp`; topic and
+    offset, which `consume --json` writes, too, are passed over. Raises `WrongText`.
+    """
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise WrongText(f"no JSON: {error}") from None
+    if not isinstance(found, dict) or "value" not in found:
+        raise WrongText("no JSON object with a value")
+    unknown = sorted(found.keys() - {"topic", "offset", "partition", "timestamp", "key", "value", "headers"})
+    if unknown:
+        raise WrongText(f"{unknown[0]} is no part of a record")
+    return Outgoing(
+        key=_from_json(key_kind, "key", found.get("key")),
+        value=_from_json(value_kind, "value", found["value"]),
+        headers=_headers(found.get("headers", [])),
+        partition=_whole(found, "partition"),
+        timestamp_ms=_whole(found, "timestamp"),
+    )
+
+
+def _to_json(value: Any) -> Any:
+    match value:
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return {"base64": base64.b64encode(value).decode()}
+        case UUID():
+            return str(value)
+        case _:
+            return value
+
+
+def _from_json(kind: str, name: str, value: Any) -> Any:
+    if value is None or kind == "json":
+        return value
+    if kind == "bytes":
+        return _bytes(name, value)
+    if kind == "void" or (isinstance(value, int) and kind in NUMBERS):
+        return value
+    if isinstance(value, str):
+        return parse_text(kind, value.encode(errors="surrogatepass"))
+    wanted = {"bool": bool, **dict.fromkeys(WHOLE_NUMBERS, int), **dict.fromkeys(NUMBERS, float)}.get(kind)
+    if wanted is not None and type(value) is wanted:
+        return value
+    raise WrongText(f"{name} is no {kind}: {_short(value)}")
+
+
+def _bytes(name: str, value: Any) -> bytes | None:
+    try:
+        match value:
+            case None:
+                return None
+            case str():
+                return value.encode()
+            case {"base64": str(text), **rest} if not rest:
+                return base64.b64decode(text, validate=True)
+    except (UnicodeEncodeError, binascii.Error):
+        pass
+    raise WrongText(f'{name} is neither text, null nor {{"base64": …}}: {_short(value)}')
+
+
+def _headers(value: Any) -> Headers:
+    if not isinstance(value, list):
+        raise WrongText(f"headers is no list of [name, value]: {_short(value)}")
+    headers = []
+    for each in value:
+        if not (isinstance(each, list) and len(each) == 2 and isinstance(each[0], str)):
+            raise WrongText(f"a header is no [name, value]: {_short(each)}")
+        headers.append((each[0], _bytes(f"header {each[0]}", each[1])))
+    return headers
+
+
+def _whole(found: dict[str, Any], name: str) -> int | None:
+    value = found.get(name)
+    if value is not None and (type(value) is not int or value < 0):
+        raise WrongText(f"{name} is no whole number: {_short(value)}")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else json.dumps(value)
+    return text if len(text) <= 60 else text[:59] + "…"

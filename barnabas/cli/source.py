@@ -1,0 +1,53 @@
+"""Records out of standard input, without ever blocking who else has something to do."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from io import UnsupportedOperation
+
+from barnabas.cluster.errors import ClusterError
+
+CHUNK_BYTES = 1 << 16
+LONGEST_BYTES = 1 << 27
+"""A piece that is longer is no record: no broker would take it, and memory is not without end."""
+
+
+async def pieces(delimiter: bytes) -> AsyncIterator[bytes]:
+    """What stands between delimiters on standard input; a last piece without one counts, an empty rest does not.
+
+    With a line feed as delimiter a carriage return before it is not part of the line. Cancelling leaves nothing behind
+    but a thread that waits for input. Raises `ClusterError` for a piece longer than `LONGEST_BYTES`.
+    """
+    rest = bytearray()
+    searched = 0
+    while chunk := await _read():
+        rest += chunk
+        if rest.find(delimiter, searched) < 0:
+            if len(rest) > LONGEST_BYTES:
+                raise ClusterError(f"no {delimiter!r} in {len(rest)} bytes of input")
+            searched = max(0, len(rest) - len(delimiter) + 1)
+            continue
+        parts = bytes(rest).split(delimiter)
+        rest = bytearray(parts.pop())
+        searched = 0
+        for part in parts:
+            yield _line(part, delimiter)
+    if rest:
+        yield _line(bytes(rest), delimiter)
+
+
+def _line(part: bytes, delimiter: bytes) -> bytes:
+    return part.removesuffix(b"\r") if delimiter == b"\n" else part
+
+
+async def _read() -> bytes:
+    """Some bytes, or none at the end. Not through Python's buffer: its lock would outlive a cancelled read."""
+    import trio
+
+    try:
+        descriptor = sys.stdin.fileno()
+    except (UnsupportedOperation, AttributeError):
+        return sys.stdin.buffer.read(CHUNK_BYTES)
+    return await trio.to_thread.run_sync(os.read, descriptor, CHUNK_BYTES, abandon_on_cancel=True)

@@ -1,0 +1,54 @@
+"""Points in time and lengths of time, as people type them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from barnabas.cluster.errors import WrongArgument
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_ISO_DURATION = re.compile(
+    r"P(?:(?P<d>\d+)D)?(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
+)
+_PARTS = re.compile(r"(\d+)(ms|s|m|h|d|w)")
+
+
+def parse_time(option: str, text: str) -> int:
+    """Milliseconds since 1970 of `2026-08-01T12:00:00`, with or without fraction and zone (UTC without one), of a date,
+    or of milliseconds themselves. Raises `WrongArgument`.
+    """
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise WrongArgument(f"{option} {text}: not a time such as 2026-08-01T12:00:00 or 1785585600000") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def parse_duration(option: str, text: str) -> int:
+    """Milliseconds of `90s`, `1h30m`, `2d`, `500ms` or of an ISO 8601 duration such as `PT1H30M`. Raises
+    `WrongArgument`.
+    """
+    if (found := _ISO_DURATION.fullmatch(text)) and any(found.groups()) and not text.upper().endswith("T"):
+        return round(sum(float(number) * _UNITS_MS[unit] for unit, number in found.groupdict().items() if number))
+    parts = _PARTS.findall(text)
+    if parts and "".join(number + unit for number, unit in parts) == text:
+        return sum(int(number) * _UNITS_MS[unit] for number, unit in parts)
+    raise WrongArgument(f"{option} {text}: not a length of time such as 90s, 1h30m, 2d or PT1H30M")
+
+
+def iso_time(timestamp_ms: int) -> str:
+    """`2026-08-01T12:00:00.000Z`, or `-` for no time at all."""
+    if timestamp_ms < 0:
+        return "-"
+    try:
+        moment = _EPOCH + timestamp_ms * _MILLISECOND
+    except OverflowError:
+        return str(timestamp_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,81 @@
+"""Moving a group's offsets: the plan is made before anything is done."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.cli.offset_reset import Aim, Known, Partition, Target, one_target, plan, read_csv, write_csv
+from barnabas.cluster.errors import WrongArgument
+
+FIRST, SECOND = Partition("flights", 0), Partition("flights", 1)
+KNOWN = {SECOND: Known(10, 20, None), FIRST: Known(0, 100, 40, at_time=60)}
+
+
+@pytest.mark.feature("TO-05")
+@pytest.mark.parametrize(
+    ("target", "afters"),
+    [
+        (Target(Aim.EARLIEST), [0, 10]),
+        (Target(Aim.LATEST), [100, 20]),
+        (Target(Aim.CURRENT), [40, 20]),
+        (Target(Aim.OFFSET, 15), [15, 15]),
+        (Target(Aim.OFFSET, 50), [50, 20]),
+        (Target(Aim.OFFSET, 5), [5, 10]),
+        (Target(Aim.TIME, 1), [60, 20]),
+        (Target(Aim.GIVEN, given={FIRST: 7, SECOND: 300}), [7, 20]),
+    ],
+)
+def test_where_each_aim_leads(target: Target, afters: list[int]) -> None:
+    resets = plan(target, KNOWN)
+    assert [reset.partition for reset in resets] == [FIRST, SECOND]
+    assert [reset.before for reset in resets] == [40, None]
+    assert [reset.after for reset in resets] == afters
+
+
+@pytest.mark.parametrize(("by", "after"), [(5, 45), (-5, 35), (-50, 0), (70, 100)])
+def test_a_shift_stays_inside_the_log(by: int, after: int) -> None:
+    [reset] = plan(Target(Aim.SHIFT, by), {FIRST: KNOWN[FIRST]})
+    assert (reset.after, reset.wanted) == (after, 40 + by)
+
+
+def test_nothing_can_be_shifted_where_nothing_is_committed() -> None:
+    with pytest.raises(WrongArgument, match=r"--shift-by: flights:1 has no committed offset"):
+        plan(Target(Aim.SHIFT, 1), KNOWN)
+
+
+NAMES = st.text("abc._-", min_size=1, max_size=5)
+
+
+@given(st.dictionaries(st.tuples(NAMES, st.integers(0, 99)).map(lambda each: Partition(*each)), st.integers(0, 10**12)))
+def test_what_is_exported_can_be_read_again(given_offsets: dict[Partition, int]) -> None:
+    known = {partition: Known(0, 10**12, None) for partition in given_offsets}
+    lines = write_csv(plan(Target(Aim.GIVEN, given=given_offsets), known))
+    if given_offsets:
+        assert read_csv("\n".join(lines), "f") == given_offsets
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "f: no line"),
+        ("t,0", "f, line 1: not topic,partition,offset"),
+        ("# c\n\nt,0,5\nt,x,5", "f, line 4: not topic,partition,offset"),
+        ("t,0,-1", "f, line 1: not"),
+        ("t,0,1\nt,0,2", "f, line 2: t:0 stands there twice"),
+        (",0,1", "f, line 1: not"),
+    ],
+)
+def test_files_that_cannot_be_meant(text: str, told: str) -> None:
+    with pytest.raises(WrongArgument, match=told):
+        read_csv(text, "f")
+
+
+def test_one_aim_is_enough() -> None:
+    target = Target(Aim.EARLIEST)
+    assert one_target([("--a", None), ("--b", target)]) is target
+    with pytest.raises(WrongArgument, match="where to\\? One of --a, --b"):
+        one_target([("--a", None), ("--b", None)])
+    with pytest.raises(WrongArgument, match="--a and --b: one of them"):
+        one_target([("--a", target), ("--b", target)])
