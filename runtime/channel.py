@@ -7,13 +7,13 @@ been processed. After an error the next call dials again; waiting in between is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import trio
 
 from protocol.api_keys import API_SPECS, ApiKey, ApiSpec
-from protocol.errors import ErrorCode, MalformedMessage
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.framing import request_prefix
 from protocol.headers import ResponseHeader
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -26,6 +26,10 @@ log = logging.getLogger(__name__)
 
 MAX_RESPONSE_BYTES = 2**31 - 1
 """The protocol's own bound; memory is taken only as the bytes come."""
+
+MAX_HANDSHAKE_BYTES = 1024 * 1024
+"""Of an answer before the peer has shown that it speaks the protocol: what a server of something else sends would pass
+for the size of a huge frame, and be waited for."""
 
 SCRATCH_BYTES = 32 * 1024
 CLIENT_SOFTWARE_NAME = "barnabas"
@@ -49,12 +53,51 @@ class UnsupportedVersion(NotSent):
     """The peer does not serve the API in a version that we speak."""
 
 
+class AuthenticationFailed(NotSent):
+    """The peer does not believe who is calling; `error` is what it says."""
+
+    def __init__(self, reason: str, error: KafkaError) -> None:
+        super().__init__(reason)
+        self.error = error
+
+
 class ConnectionFailed(ChannelError):
     """The connection ended before the answer came: the request may have been processed."""
 
 
 class CallTimedOut(ChannelError):
     """No answer in time: the request may have been processed, or may yet be."""
+
+
+class Features(NamedTuple):
+    """What a cluster has finalized, as one of its nodes tells it (KIP-584)."""
+
+    epoch: int
+    levels: Mapping[str, int]
+
+
+NO_FEATURES = Features(-1, {})
+
+
+class Peer(Protocol):
+    """The other end of a connection that is being opened."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    async def call(self, request: Message, *, version: int | None = None) -> Any:
+        """Ask, in the highest version both sides speak or in `version`. Raises as `Channel.call`; whoever opens the
+        connection bounds the time."""
+
+
+class Authenticator(Protocol):
+    """Proves who is calling, on each new connection: after its versions are known, before anything else is asked."""
+
+    async def authenticate(self, peer: Peer) -> None:
+        """KafkaError (SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM, …) if the peer does not believe it."""
 
 
 class _Waiter:
@@ -119,17 +162,33 @@ class _Link:
         self._nursery = nursery
         self._on_lost = on_lost
         self._waiters: dict[int, _Waiter] = {}
+        self._emptied = trio.Event()
+        """Set once nothing is queued any more."""
+        self._reader = FrameReader(connection, MAX_HANDSHAKE_BYTES, bytearray(SCRATCH_BYTES + 4))
         self.versions: dict[int, tuple[int, int]] = {}
+        """Empty until the handshake is over."""
         self.closed = False
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiters)
+
+    def settle(self, versions: dict[int, tuple[int, int]]) -> None:
+        """The handshake is over: anybody may call."""
+        self._reader.max_frame_bytes = MAX_RESPONSE_BYTES
+        self.versions = versions
 
     async def run(self) -> None:
         """Receive answers until the connection ends."""
-        reader = FrameReader(self._connection, MAX_RESPONSE_BYTES, bytearray(SCRATCH_BYTES + 4))
+        read = self._reader.read
         try:
             while not self.closed:
-                for frame in await reader.read():
+                for frame in await read():
                     self._answered(frame)
-        except (ConnectionLost, FrameError, MalformedMessage) as error:
+        except FrameError as error:
+            hint = "" if self.versions else ": whoever listens there does not speak this protocol, or not in the clear"
+            self._lose(FrameError(f"{error}{hint}"))
+        except (ConnectionLost, MalformedMessage) as error:
             self._lose(error)
         finally:
             self.close("the channel is closing")
@@ -149,7 +208,19 @@ class _Link:
             raise NotSent(str(lost)) from lost
         if self._outgoing.unsent_bytes and not self._outgoing.draining:
             self._outgoing.draining = True
+            self._emptied = trio.Event()
             self._nursery.start_soon(self._drain)
+
+    async def post_unanswered(self, correlation_id: int, chunks: list[Chunk]) -> None:
+        """Send one request that gets no answer, and wait until the system has all of it. Raises NotSent, or
+        ConnectionFailed if the connection ends meanwhile.
+        """
+        self.post(correlation_id, chunks, _Waiter())
+        del self._waiters[correlation_id]
+        if self._outgoing.draining:
+            await self._emptied.wait()
+            if self.closed:
+                raise ConnectionFailed("the connection ended while a request was being sent")
 
     def close(self, reason: str) -> None:
         """Close; every call that still waits fails."""
@@ -172,6 +243,8 @@ class _Link:
             await self._outgoing.drain()
         except ConnectionLost as lost:
             self._lose(lost)
+        finally:
+            self._emptied.set()
 
     def _lose(self, error: Exception) -> None:
         if not self.closed:
@@ -189,6 +262,10 @@ class Channel:
         self.on_closed: Callable[[bool], None] | None = None
         """Called with False when the peer ended an established connection, with True when a dial was refused:
         both are early news that its process may be gone."""
+        self.authenticator: Authenticator | None = None
+        """Asked on each new connection."""
+        self.features = NO_FEATURES
+        """As of the last time that a connection was opened."""
         self._world = world
         self._nursery = nursery
         self._client_id = client_id
@@ -200,6 +277,25 @@ class Channel:
     @property
     def connected(self) -> bool:
         return self._link is not None and not self._link.closed
+
+    @property
+    def ready(self) -> bool:
+        """Connected, and past the handshake: a call leaves in the turn in which it is made."""
+        return self._link is not None and not self._link.closed and bool(self._link.versions)
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that wait for their answers."""
+        return 0 if self._link is None else self._link.in_flight
+
+    @property
+    def requests_sent(self) -> int:
+        """How many requests were ever sent, those of handshakes, too."""
+        return self._last_correlation_id
+
+    def versions_of(self, api_key: ApiKey) -> tuple[int, int] | None:
+        """(lowest, highest) version of an API that the peer serves; None if it does not, or nothing is connected."""
+        return None if self._link is None else self._link.versions.get(api_key)
 
     async def call(
         self, request: Message, *, timeout_ms: float, version: int | None = None, at_most: int | None = None
@@ -216,6 +312,23 @@ class Channel:
             return decode(spec.response_type(), _body(frame, spec, chosen), chosen)
         except MalformedMessage as error:
             raise self._malformed(spec, error) from error
+
+    async def tell(self, request: Message, *, timeout_ms: float) -> None:
+        """Send a request that the peer does not answer (Produce with acks=0), and wait until it has left. Raises as
+        `call`.
+        """
+        spec = API_SPECS[ApiKey(request.API_KEY)]
+        link: _Link | None = None
+        with trio.move_on_after(timeout_ms / 1000):
+            link = await self._ready_link()
+            version = self._choose(link.versions, spec, None, None)
+            self._last_correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
+            prefix = request_prefix(spec.key, version, self._last_correlation_id, self._client_id)
+            await link.post_unanswered(self._last_correlation_id, encode_chunks(request, version, prefix))
+            return
+        if link is None:
+            raise NotSent(f"connecting to {self.host}:{self.port} took longer than {timeout_ms} ms")
+        raise self._timed_out(link, spec, timeout_ms)
 
     async def call_raw(self, api_key: ApiKey, version: int, body: Sequence[Chunk], *, timeout_ms: float) -> memoryview:
         """Send an encoded request body and give the encoded response body, writable and the caller's own."""
@@ -240,7 +353,7 @@ class Channel:
             link = await self._ready_link()
         if link is None:
             raise NotSent(f"connecting to {self.host}:{self.port} took longer than {timeout_ms} ms")
-        version = self._choose(link, spec, None, None)
+        version = self._choose(link.versions, spec, None, None)
 
         def answer(frame: bytearray) -> Message | None:
             try:
@@ -270,10 +383,15 @@ class Channel:
             return
         raise NotSent(f"connecting to {self.host}:{self.port} took longer than {timeout_ms} ms")
 
+    def disconnect(self, reason: str) -> None:
+        """Close the connection: calls under way raise ConnectionFailed, the next one dials again."""
+        if self._link is not None:
+            self._link.close(reason)
+
     def close(self) -> None:
         """Close for good: calls under way raise ConnectionFailed, later ones NotSent."""
         self._closed = True
-        self._drop_link("the channel was closed")
+        self.disconnect("the channel was closed")
 
     async def _exchange(
         self,
@@ -288,7 +406,7 @@ class Channel:
         waiter: _Waiter | None = None
         with trio.move_on_after(timeout_ms / 1000):
             link = await self._ready_link()
-            version = self._choose(link, spec, version, at_most)
+            version = self._choose(link.versions, spec, version, at_most)
             waiter = self._post(link, spec, version, request, _Waiter())
             return version, await self._wait(waiter)
         if link is None or waiter is None:
@@ -333,7 +451,13 @@ class Channel:
             link = self._link = _Link(await self._dial(), self._nursery, self._lost)
             try:
                 self._nursery.start_soon(link.run)
-                await self._learn_versions(link)
+                versions = await self._learn_versions(link)
+                if self.authenticator is not None:
+                    await self.authenticator.authenticate(_Stranger(self, link, versions))
+                link.settle(versions)
+            except KafkaError as error:
+                link.close(str(error))
+                raise AuthenticationFailed(f"{self.host}:{self.port}: {error}", error) from error
             except (ConnectionFailed, MalformedMessage) as error:
                 link.close(str(error))
                 raise NotSent(f"handshake with {self.host}:{self.port} failed: {error}") from error
@@ -345,6 +469,15 @@ class Channel:
                 raise NotSent("the channel was closed")
             return link
 
+    async def ask_stranger(
+        self, link: _Link, versions: Mapping[int, tuple[int, int]], request: Message, version: int | None
+    ) -> Any:
+        """A call during the handshake, when nobody else may call yet."""
+        spec = API_SPECS[ApiKey(request.API_KEY)]
+        chosen = self._choose(versions, spec, version, None)
+        frame = await self._wait(self._post(link, spec, chosen, request, _Waiter()))
+        return decode(spec.response_type(), _body(frame, spec, chosen), chosen)
+
     async def _dial(self) -> Connection:
         try:
             return await self._world.network.dial(self.host, self.port)
@@ -355,24 +488,28 @@ class Channel:
         except DialFailed as error:
             raise NotSent(str(error)) from error
 
-    async def _learn_versions(self, link: _Link) -> None:
+    async def _learn_versions(self, link: _Link) -> dict[int, tuple[int, int]]:
         """Ask which versions the peer serves; one that does not know ours answers in version 0 (KIP-511)."""
         spec = API_SPECS[ApiKey.API_VERSIONS]
         ask = ApiVersionsRequest(
             client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
         )
-        for version in (spec.max_version, 0):
+        version = spec.max_version
+        body = _body(await self._wait(self._post(link, spec, version, ask, _Waiter())), spec, version)
+        if int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION:
+            version = 0
             body = _body(await self._wait(self._post(link, spec, version, ask, _Waiter())), spec, version)
-            if int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION and version > 0:
-                continue
-            response = decode(ApiVersionsResponse, body, version)
-            if response.error_code != ErrorCode.NONE:
-                raise MalformedMessage(f"ApiVersions answered error {response.error_code}")
-            link.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-            return
+        response = decode(ApiVersionsResponse, body, version)
+        if response.error_code != ErrorCode.NONE:
+            raise MalformedMessage(f"ApiVersions answered error {response.error_code}")
+        levels = {feature.name: feature.max_version_level for feature in response.finalized_features}
+        self.features = Features(response.finalized_features_epoch, levels)
+        return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
-    def _choose(self, link: _Link, spec: ApiSpec, version: int | None, at_most: int | None) -> int:
-        lowest, highest = link.versions.get(spec.key, (0, -1))
+    def _choose(
+        self, versions: Mapping[int, tuple[int, int]], spec: ApiSpec, version: int | None, at_most: int | None
+    ) -> int:
+        lowest, highest = versions.get(spec.key, (0, -1))
         if version is None:
             wanted_from, wanted_to = spec.min_version, spec.max_version
             if at_most is not None:
@@ -388,17 +525,27 @@ class Channel:
 
     def _malformed(self, spec: ApiSpec, error: MalformedMessage) -> ConnectionFailed:
         reason = f"malformed {spec.name} response from {self.host}:{self.port}: {error}"
-        self._drop_link(reason)
+        self.disconnect(reason)
         return ConnectionFailed(reason)
-
-    def _drop_link(self, reason: str) -> None:
-        if self._link is not None:
-            self._link.close(reason)
 
     def _lost(self) -> None:
         log.debug("connection to %s:%d lost", self.host, self.port)
         if self.on_closed is not None:
             self.on_closed(False)
+
+
+class _Stranger:
+    """The peer of a handshake, as an `Authenticator` sees it."""
+
+    def __init__(self, channel: Channel, link: _Link, versions: Mapping[int, tuple[int, int]]) -> None:
+        self.host = channel.host
+        self.port = channel.port
+        self._channel = channel
+        self._link = link
+        self._versions = versions
+
+    async def call(self, request: Message, *, version: int | None = None) -> Any:
+        return await self._channel.ask_stranger(self._link, self._versions, request, version)
 
 
 def _body(frame: bytearray, spec: ApiSpec, version: int) -> memoryview:

@@ -30,11 +30,12 @@ class FrameReader:
     the `read` around it, and nothing awaits in between.
     """
 
-    __slots__ = ("_connection", "_filled", "_head", "_max_frame_bytes", "_partial", "_scratch", "_size")
+    __slots__ = ("_connection", "_filled", "_head", "_partial", "_scratch", "_size", "max_frame_bytes")
 
     def __init__(self, connection: Connection, max_frame_bytes: int, scratch: bytearray) -> None:
         self._connection = connection
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
+        """May be changed while no frame is under way."""
         self._scratch = memoryview(scratch)
         self._partial: bytearray | None = None
         """The frame under way; it holds `_filled` of its `_size` bytes and has room for at least one more."""
@@ -80,8 +81,8 @@ class FrameReader:
             end = len(received)
         while end - position >= 4:
             size = int.from_bytes(received[position : position + 4], "big", signed=True)
-            if not 0 <= size <= self._max_frame_bytes:
-                raise FrameError(f"a frame of {size} bytes, at most {self._max_frame_bytes} are allowed")
+            if not 0 <= size <= self.max_frame_bytes:
+                raise FrameError(f"a frame of {size} bytes, at most {self.max_frame_bytes} are allowed")
             position += 4
             if size > end - position:
                 self._start(size, received[position:])

@@ -23,8 +23,8 @@ VAIN_RECEIVES = 3
 """After so many receives in a row that found nothing yet, a connection waits before it receives: its peer asks one
 thing at a time. Now and then (`EAGER_RECEIVES`) it tries all the same."""
 BACKLOG = 1024
-ADDRESS_PATIENCE_SECONDS = 3.0
-"""How long one address of a name may stay silent while there is another to try."""
+ADDRESS_PATIENCE_SECONDS = 0.25
+"""How long one address of a name may stay silent before the next is tried beside it."""
 
 _VIEWS_AT_ONCE = min(os.sysconf("SC_IOV_MAX"), 1024)
 _NOT_OUR_FAMILY = {errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
@@ -168,25 +168,19 @@ class RealNetwork:
     """The machine's TCP/IP."""
 
     async def dial(self, host: str, port: int) -> Connection:
+        """All addresses of the name are tried, in the order of the system's preference: the next one when one has
+        failed, or said nothing for a moment; the first to answer wins (RFC 8305)."""
         try:
             found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise DialFailed(f"{host}: {error}") from error
-        failures: list[OSError] = []
-        for index, (family, _, _, _, address) in enumerate(found):
-            last = index == len(found) - 1
-            with trio.move_on_after(float("inf") if last else ADDRESS_PATIENCE_SECONDS):
-                try:
-                    return await _connect(family, address)
-                except OSError as error:
-                    failures.append(error)
-                    continue
-            failures.append(TimeoutError(errno.ETIMEDOUT, "no answer"))
-        told = [failure for failure in failures if failure.errno not in _NOT_OUR_FAMILY]
-        text = f"{host}:{port}: " + ("; ".join(map(str, failures)) or "no address")
-        if told and all(isinstance(failure, ConnectionRefusedError) for failure in told):
-            raise DialRefused(text)
-        raise DialFailed(text)
+        if len(found) == 1:
+            [(family, _, _, _, address)] = found
+            try:
+                return await _connect(family, address)
+            except OSError as error:
+                raise _dial_error(host, port, [error]) from error
+        return await _Race(host, port, [(entry[0], entry[4]) for entry in found]).run()
 
     async def listen(self, host: str, port: int) -> Listener:
         """Listen on `host`; the empty name means all interfaces, IPv6 and IPv4."""
@@ -196,6 +190,65 @@ class RealNetwork:
         # A name with addresses of both families listens on its first IPv4 one, as Java's default is.
         family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
         return SocketListener(_bind(family, address))
+
+
+class _Race:
+    """A dial to one of many addresses."""
+
+    def __init__(self, host: str, port: int, addresses: Sequence[tuple[int, tuple[Any, ...]]]) -> None:
+        self._host = host
+        self._port = port
+        self._addresses = addresses
+        self._failures: list[OSError] = []
+        self._winner: SocketConnection | None = None
+
+    async def run(self) -> Connection:
+        """Raises as `Network.dial`."""
+        try:
+            async with trio.open_nursery() as nursery:
+                for family, address in self._addresses:
+                    failed = trio.Event()
+                    nursery.start_soon(self._try, family, address, failed, nursery.cancel_scope)
+                    with trio.move_on_after(ADDRESS_PATIENCE_SECONDS):
+                        await failed.wait()
+        except BaseException:
+            if self._winner is not None:
+                self._winner.close()
+            raise
+        if self._winner is None:
+            raise _dial_error(self._host, self._port, self._failures)
+        return self._winner
+
+    async def _try(self, family: int, address: tuple[Any, ...], failed: trio.Event, race: trio.CancelScope) -> None:
+        try:
+            connection = await _connect(family, address)
+        except OSError as error:
+            self._failures.append(error)
+            failed.set()
+            return
+        if self._winner is None:
+            self._winner = connection
+            race.cancel()
+        else:
+            connection.close()
+
+
+def _dial_error(host: str, port: int, failures: Sequence[OSError]) -> DialFailed:
+    told = [failure for failure in failures if failure.errno not in _NOT_OUR_FAMILY]
+    text = f"{host}:{port}: " + ("; ".join(map(str, failures)) or "no address")
+    if told and all(isinstance(failure, ConnectionRefusedError) for failure in told):
+        return DialRefused(text)
+    return DialFailed(text)
+
+
+async def canonical_names(host: str) -> list[str]:
+    """The names that the addresses of `host` have themselves, each once; `host` alone if they have none."""
+    try:
+        found = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        names = [(await trio.socket.getnameinfo((str(entry[4][0]), 0), 0))[0] for entry in found]
+    except (OSError, UnicodeError):
+        return [host]
+    return list(dict.fromkeys(names)) or [host]
 
 
 async def _connect(family: int, address: tuple[Any, ...]) -> SocketConnection:

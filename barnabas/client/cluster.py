@@ -1,129 +1,62 @@
-"""What a client knows of the cluster: who its brokers are, who leads which partition, and a channel to each.
+"""What a client knows of the cluster, kept fresh, and calls to its brokers.
 
-Knowledge is refreshed when it is missing or proven wrong, never by a timer. Nothing here knows what is
-produced or fetched; callers say which errors mean that the metadata is stale.
+Metadata is asked for when it is missing, proven wrong or old; what brokers say in passing is taken, too. Nothing here
+knows what is produced or fetched; callers say which errors mean that the metadata is stale.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import trio
 
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseTopic,
+from barnabas.client.connections import IDLE_LOOKS, Caller, NodeConnection, in_turn
+from barnabas.client.metadata import (
+    NO_LEADER,
+    STALE_METADATA,
+    Leadership,
+    Metadata,
+    Node,
+    PartitionInfo,
+    TopicPartition,
+    TopicView,
+    by_topic,
+    partitions_of,
 )
-from protocol.primitives import ZERO_UUID
+from barnabas.client.patience import Backoff, ClusterSettings
+from protocol.errors import ErrorCode, KafkaError, error_code
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.schema import Message
-from runtime.channel import Channel, ChannelError, NotSent, UnsupportedVersion
-from runtime.world import Chance, World
+from runtime.channel import Authenticator, ChannelError, NotSent
+from runtime.world import World
+
+__all__ = [
+    "NO_LEADER",
+    "STALE_METADATA",
+    "Backoff",
+    "Cluster",
+    "ClusterSettings",
+    "Leadership",
+    "NoBrokerAvailable",
+    "Node",
+    "PartitionInfo",
+    "TopicPartition",
+    "TopicView",
+    "by_topic",
+]
 
 log = logging.getLogger(__name__)
-
-NO_LEADER = -1
-
-STALE_METADATA = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    }
-)
-"""Answers which say that another broker should have been asked."""
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Topic to partitions, as they come."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
-    return topics
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A broker and where to reach it."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Leadership:
-    """Who leads a partition, in which epoch; the node is -1 while nobody does."""
-
-    node_id: int
-    epoch: int
-
-
-@dataclass(slots=True)
-class TopicView:
-    """The last that was heard of a topic."""
-
-    topic_id: bytes
-    leaders: dict[int, Leadership] = field(default_factory=dict)
-    error: ErrorCode = ErrorCode.NONE
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterSettings:
-    """How patient a client is; names and defaults are Kafka's."""
-
-    request_timeout_ms: int = 30_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-    socket_connection_setup_timeout_ms: int = 10_000
-    allow_auto_create_topics: bool = False
 
 
 class NoBrokerAvailable(Exception):
     """No known broker answered; the request was certainly not processed."""
 
 
-class Backoff:
-    """Exponential waits with jitter of a fifth (KIP-580)."""
-
-    def __init__(self, settings: ClusterSettings, chance: Chance) -> None:
-        self._settings = settings
-        self._chance = chance
-        self.failures = 0
-
-    def next_ms(self) -> int:
-        """How long to wait after one more failure in a row."""
-        settings = self._settings
-        wait_ms = settings.retry_backoff_ms * 2 ** min(self.failures, 20)
-        self.failures += 1
-        return int(min(wait_ms, settings.retry_backoff_max_ms) * (0.8 + 0.4 * self._chance.random()))
-
-    def reset(self) -> None:
-        self.failures = 0
-
-
 class Cluster:
-    """One client's view of one cluster. All methods may be used by many tasks at once."""
+    """One client's view of one cluster. All methods may be used by many tasks at once, and may be cancelled: then it is
+    open whether a call was processed, and everything else goes on."""
 
     def __init__(
         self,
@@ -133,25 +66,35 @@ class Cluster:
         *,
         client_id: str = "barnabas",
         settings: ClusterSettings | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
-        """`nursery` runs the channels; cancelling it ends them."""
+        """`nursery` runs the connections; cancelling it ends them."""
         self.world = world
         self.settings = settings or ClusterSettings()
-        self.nodes: dict[int, Node] = {}
-        self.cluster_id: str | None = None
-        self.topics: dict[str, TopicView] = {}
-        """Every topic that was ever asked for; each refresh asks for all of them."""
-        self._names: dict[bytes, str] = {}
+        self.metadata = Metadata()
+        self.nodes = self.metadata.nodes
+        self.topics = self.metadata.topics
         self._nursery = nursery
-        self._client_id = client_id
-        self._channels: dict[tuple[int, str], Channel] = {}
-        self._bootstrap = [Channel(world, nursery, host, port, client_id=client_id) for host, port in bootstrap]
+        self._caller = Caller(world, nursery, client_id, self.settings, authenticator)
+        self._connections: dict[tuple[int, str], NodeConnection] = {}
+        # As in Kafka: who is behind a bootstrap address is not known, so it has a number of its own, below zero.
+        self._bootstrap = [
+            NodeConnection(self._caller, Node(-1 - index, host, port)) for index, (host, port) in enumerate(bootstrap)
+        ]
         self._refreshing = trio.Lock()
         self._refreshes = 0
         self._refreshed = False
+        self._refreshed_ms = self.now_ms()
+        """When all topics were last heard of."""
+        self._failing_since_ms: int | None = None
+        self._wanted: dict[str, None] = {}
+        """What the next refresh asks for, unless it asks for everything."""
+        self._all_wanted = False
+        nursery.start_soon(self._close_idle_connections)
+        nursery.start_soon(self._refresh_old_metadata)
 
     def backoff(self) -> Backoff:
-        return Backoff(self.settings, self.world.chance)
+        return Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, self.world.chance)
 
     async def open_nursery(self) -> trio.Nursery:
         """Where a producer or a consumer runs its tasks, until it cancels that nursery or the cluster
@@ -163,22 +106,43 @@ class Cluster:
         """For deadlines only; records are stamped by the wall clock."""
         return self.world.monotonic.now_ms()
 
-    # Who leads
+    # What is known
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self.metadata.cluster_id
+
+    @property
+    def controller_id(self) -> int | None:
+        """Whom brokers call the controller; with KRaft that is any broker, which passes on what is for the
+        controller."""
+        return self.metadata.controller_id
 
     def leadership(self, partition: TopicPartition) -> Leadership | None:
         """Who leads, as far as is known; None if the partition is unknown or nobody leads it."""
-        view = self.topics.get(partition.topic)
-        leadership = view.leaders.get(partition.partition) if view is not None else None
-        if leadership is None or leadership.node_id == NO_LEADER or leadership.node_id not in self.nodes:
-            return None
-        return leadership
+        return self.metadata.leadership(partition)
 
     def topic_id(self, topic: str) -> bytes:
-        view = self.topics.get(topic)
-        return ZERO_UUID if view is None else view.topic_id
+        return self.metadata.topic_id(topic)
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        return self._names.get(topic_id)
+        return self.metadata.topic_name(topic_id)
+
+    def features(self) -> Mapping[str, int]:
+        """The cluster's finalized features and their levels, of the newest epoch that any connection told at its
+        opening (KIP-584); empty if none did."""
+        known = [connection.channel.features for connection in self._every_connection()]
+        return max(known, key=lambda features: features.epoch).levels if known else {}
+
+    def learn_leader(self, partition: TopicPartition, node_id: int, epoch: int) -> bool:
+        """A broker said in passing who leads (KIP-951); False if that is no news, or of an unknown node."""
+        return self.metadata.learn_leader(partition, node_id, epoch)
+
+    def learn_nodes(self, endpoints: Iterable[Any]) -> None:
+        """Where brokers are; anything with node_id, host, port and rack."""
+        self._moved(self.metadata.learn_nodes(endpoints))
+
+    # Metadata
 
     async def partitions_count(self, topic: str, timeout_ms: int) -> int:
         """How many partitions `topic` has. KafkaError if it cannot be learnt in time, or is refused."""
@@ -188,6 +152,7 @@ class Cluster:
         while True:
             view = self.topics.get(topic)
             if view is not None and view.leaders:
+                view.used = True
                 return len(view.leaders)
             if asked and view is not None:
                 if view.error is not ErrorCode.NONE and not view.error.retriable:
@@ -196,81 +161,159 @@ class Cluster:
                     code = view.error if view.error is not ErrorCode.NONE else ErrorCode.REQUEST_TIMED_OUT
                     raise KafkaError(code, f"topic {topic}: nothing learnt in {timeout_ms} ms")
                 await trio.sleep(min(backoff.next_ms(), max(1, deadline_ms - self.now_ms())) / 1000)
-            await self.refresh([topic])
+            with trio.move_on_after(max(1, deadline_ms - self.now_ms()) / 1000):
+                await self.refresh([topic])
             asked = True
 
-    def learn_leader(self, partition: TopicPartition, node_id: int, epoch: int) -> bool:
-        """A broker said in passing who leads (KIP-951); False if that is no news, or of an unknown node."""
-        view = self.topics.get(partition.topic)
-        known = view.leaders.get(partition.partition) if view is not None else None
-        if view is None or known is None or epoch <= known.epoch or node_id not in self.nodes:
-            return False
-        view.leaders[partition.partition] = Leadership(node_id, epoch)
-        return True
+    async def partitions_for(self, topic: str, timeout_ms: int) -> list[PartitionInfo]:
+        """The partitions of `topic`, by number. KafkaError as `partitions_count`."""
+        await self.partitions_count(topic, timeout_ms)
+        return self.metadata.partitions(topic)
 
-    def learn_nodes(self, endpoints: Iterable[Any]) -> None:
-        """Where brokers are; anything with node_id, host, port and rack."""
-        for endpoint in endpoints:
-            self._learn_node(Node(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack))
-
-    # Metadata
+    async def list_topics(self, timeout_ms: int) -> dict[str, list[PartitionInfo]]:
+        """All topics that this client may see, internal ones, too. KafkaError with REQUEST_TIMED_OUT if no broker
+        answers in time."""
+        deadline_ms = self.now_ms() + timeout_ms
+        backoff = self.backoff()
+        while (left_ms := deadline_ms - self.now_ms()) > 0:
+            request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+            try:
+                response: MetadataResponse = await self.call_any(
+                    request, min(left_ms, self.settings.request_timeout_ms)
+                )
+            except (NoBrokerAvailable, ChannelError) as error:
+                log.debug("list of topics: %s", error)
+                await trio.sleep(min(backoff.next_ms(), max(1, deadline_ms - self.now_ms())) / 1000)
+                continue
+            found = [topic for topic in response.topics if topic.name and topic.error_code == ErrorCode.NONE]
+            return {topic.name or "": list(partitions_of(topic).values()) for topic in found}
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no broker told its topics in {timeout_ms} ms")
 
     async def refresh(self, topics: Iterable[str] = ()) -> bool:
-        """Ask for the metadata of `topics` and of all topics asked for before; False if no broker answered.
+        """Ask for the metadata of `topics`, or without any, of all topics that are asked about; False if no broker
+        answered.
 
-        Callers that come while a refresh is under way share the one after it.
+        Callers that come while a refresh is under way share the one after it. KafkaError only for what no repetition
+        changes: AuthenticationException, UnsupportedVersionException.
         """
-        for topic in topics:
-            self.topics.setdefault(topic, TopicView(ZERO_UUID))
+        self._want(topics)
         wanted = self._refreshes + (2 if self._refreshing.locked() else 1)
         async with self._refreshing:
             if self._refreshes >= wanted:
                 return self._refreshed
-            request = MetadataRequest(
-                topics=[MetadataRequestTopic(name=topic) for topic in self.topics],
-                allow_auto_topic_creation=self.settings.allow_auto_create_topics,
-            )
-            try:
-                self._absorb(await self.call_any(request))
-                self._refreshed = True
-            except (NoBrokerAvailable, ChannelError) as error:
-                log.debug("metadata: %s", error)
-                self._refreshed = False
+            self._refreshed = await self._ask_for_metadata()
             self._refreshes += 1
             return self._refreshed
 
-    def _absorb(self, response: MetadataResponse) -> None:
-        self.cluster_id = response.cluster_id
-        self.learn_nodes(response.brokers)
-        alive = {broker.node_id for broker in response.brokers}
-        for node_id in [node_id for node_id in self.nodes if node_id not in alive]:
-            del self.nodes[node_id]
-        for topic in response.topics:
-            if topic.name is not None:
-                self._absorb_topic(topic.name, topic)
+    async def learn_topic_ids(self, topic_ids: Iterable[bytes]) -> bool:
+        """Ask what topics these are; from then on `topic_name` tells, and they are asked about. False if no broker
+        answered."""
+        asked = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in topic_ids]
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        return await self._absorb_answer_to(request)
 
-    def _absorb_topic(self, name: str, topic: MetadataResponseTopic) -> None:
-        known = self.topics.get(name)
-        view = TopicView(topic.topic_id, error=error_code(topic.error_code))
-        for partition in topic.partitions:
-            view.leaders[partition.partition_index] = Leadership(partition.leader_id, partition.leader_epoch)
-        if known is not None and known.topic_id == topic.topic_id:
-            # A broker may lag behind what we heard already: within one life of a topic epochs only grow.
-            for index, leadership in known.leaders.items():
-                if index not in view.leaders or view.leaders[index].epoch < leadership.epoch:
-                    view.leaders[index] = leadership
-        elif known is not None and view.error is not ErrorCode.NONE:
-            view.topic_id, view.leaders = known.topic_id, known.leaders
-        self.topics[name] = view
-        if view.topic_id != ZERO_UUID:
-            self._names[view.topic_id] = name
+    def _want(self, topics: Iterable[str]) -> None:
+        some = False
+        for topic in topics:
+            self.metadata.want(topic)
+            self._wanted[topic] = None
+            some = True
+        self._all_wanted = self._all_wanted or not some
+
+    async def _ask_for_metadata(self) -> bool:
+        wanted, self._wanted = self._wanted, {}
+        everything, self._all_wanted = self._all_wanted, False
+        self._rebootstrap_if_due()
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=topic) for topic in (self.topics if everything else wanted)],
+            allow_auto_topic_creation=self.settings.allow_auto_create_topics,
+        )
+        try:
+            answered = await self._absorb_answer_to(request)
+        except BaseException:
+            # Those who wait for the next refresh asked for this, too.
+            self._wanted = wanted | self._wanted
+            self._all_wanted = self._all_wanted or everything
+            raise
+        if answered:
+            self._failing_since_ms = None
+            if everything:
+                self._refreshed_ms = self.now_ms()
+        elif self._failing_since_ms is None:
+            self._failing_since_ms = self.now_ms()
+        return answered
+
+    async def _absorb_answer_to(self, request: MetadataRequest) -> bool:
+        for _ in range(2):
+            try:
+                response: MetadataResponse = await self.call_any(request)
+            except (NoBrokerAvailable, ChannelError) as error:
+                log.debug("metadata: %s", error)
+                return False
+            if error_code(response.error_code) is ErrorCode.REBOOTSTRAP_REQUIRED and self._may_rebootstrap:
+                self._rebootstrap("a broker says that this cluster is no longer the one to ask")
+                continue
+            if not response.brokers:
+                log.debug("metadata: a broker that knows none, not even itself")
+                return False
+            self._moved(self.metadata.absorb(response))
+            return True
+        return False
+
+    async def _refresh_old_metadata(self) -> None:
+        """Ask for everything again when it is older than metadata.max.age.ms, so that new brokers and partitions are
+        seen; topics that nobody uses any more are left out first."""
+        settings = self.settings
+        max_age_ms = max(settings.metadata_max_age_ms, settings.retry_backoff_ms)
+        while True:
+            await trio.sleep(max(1, self._refreshed_ms + max_age_ms - self.now_ms()) / 1000)
+            if self.now_ms() - self._refreshed_ms < max_age_ms:
+                continue
+            if not self.topics and not self.nodes:
+                self._refreshed_ms = self.now_ms()
+                continue
+            if settings.metadata_max_idle_ms is not None:
+                self.metadata.forget_unused(self.now_ms(), settings.metadata_max_idle_ms)
+            backoff = self.backoff()
+            while not await self._refreshed_at_last():
+                await trio.sleep(backoff.next_ms() / 1000)
+
+    async def _refreshed_at_last(self) -> bool:
+        try:
+            return await self.refresh()
+        except KafkaError as error:
+            log.warning("metadata: %s", error)
+            return False
+
+    # Beginning anew
+
+    @property
+    def _may_rebootstrap(self) -> bool:
+        return self.settings.metadata_recovery_strategy == "rebootstrap"
+
+    def _rebootstrap_if_due(self) -> None:
+        since_ms = self._failing_since_ms
+        trigger_ms = self.settings.metadata_recovery_rebootstrap_trigger_ms
+        if since_ms is not None and self._may_rebootstrap and self.now_ms() - since_ms > trigger_ms:
+            self._rebootstrap(f"no metadata for {trigger_ms} ms")
+
+    def _rebootstrap(self, reason: str) -> None:
+        """Forget all brokers but the bootstrap servers (KIP-1102)."""
+        log.info("beginning with the bootstrap servers again: %s", reason)
+        self.metadata.forget_nodes()
+        self._failing_since_ms = self.now_ms()
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            connection.close()
 
     # Calls
 
     async def call(
         self, node_id: int, request: Message, timeout_ms: int = 0, *, at_most: int | None = None, line: str = ""
     ) -> Any:
-        """Call one broker; raises as `Channel.call`, NotSent also if the broker is unknown.
+        """Call one broker; raises as `Channel.call`, NotSent also if the broker is unknown; but KafkaError for what no
+        repetition changes: UnsupportedVersionException if the broker is too old (or new) for what is asked,
+        AuthenticationException if it does not believe who this is.
 
         `timeout_ms` 0 means request.timeout.ms; `at_most` is the highest version that may be spoken. Each `line` is a
         connection of its own: a broker answers in order, so what may wait there for long must not share one.
@@ -278,63 +321,102 @@ class Cluster:
         node = self.nodes.get(node_id)
         if node is None:
             raise NotSent(f"broker {node_id} is unknown")
-        channel = self._channel(node, line)
         timeout_ms = timeout_ms or self.settings.request_timeout_ms
-        if not channel.connected:
-            setup_ms = min(timeout_ms, self.settings.socket_connection_setup_timeout_ms)
-            await channel.connect(timeout_ms=setup_ms)
-        return await channel.call(request, timeout_ms=timeout_ms, at_most=at_most)
+        return await self._connection(node, line).call(request, timeout_ms, at_most)
+
+    async def tell(self, node_id: int, request: Message, timeout_ms: int = 0) -> None:
+        """Send one broker a request that it does not answer. Raises as `call`."""
+        node = self.nodes.get(node_id)
+        if node is None:
+            raise NotSent(f"broker {node_id} is unknown")
+        await self._connection(node).tell(request, timeout_ms or self.settings.request_timeout_ms)
+
+    def is_connected(self, node_id: int, *, line: str = "") -> bool:
+        """Whether a call would leave at once."""
+        connection = self._connections.get((node_id, line))
+        return connection is not None and connection.channel.ready
+
+    async def connect(self, node_id: int, timeout_ms: int = 0, *, line: str = "") -> None:
+        """Have a connection to one broker open. Raises as `call`."""
+        node = self.nodes.get(node_id)
+        if node is None:
+            raise NotSent(f"broker {node_id} is unknown")
+        await self._connection(node, line).connect(timeout_ms or self.settings.request_timeout_ms)
 
     async def call_any(self, request: Message, timeout_ms: int = 0) -> Any:
-        """Call whichever broker can be reached. NoBrokerAvailable if none can; ChannelError if one was
-        reached and did not answer, which leaves open whether it acted.
+        """Call whichever broker can be reached. NoBrokerAvailable if none can; ChannelError if one was reached and did
+        not answer, which leaves open whether it acted; KafkaError as `call`.
         """
-        timeout_ms = timeout_ms or self.settings.request_timeout_ms
-        setup_ms = self.settings.socket_connection_setup_timeout_ms
+        deadline_ms = self.now_ms() + (timeout_ms or self.settings.request_timeout_ms)
         reasons = []
-        unsupported: UnsupportedVersion | None = None
-        for channel in self._any_channels():
+        unsupported: KafkaError | None = None
+        for connection in self._candidates():
+            left_ms = deadline_ms - self.now_ms()
+            if left_ms <= 0:
+                reasons.append("there was no time to ask others")
+                break
             try:
-                if not channel.connected:
-                    await channel.connect(timeout_ms=min(timeout_ms, setup_ms))
-                return await channel.call(request, timeout_ms=timeout_ms)
-            except UnsupportedVersion as error:
-                unsupported = error
+                if not connection.connected:
+                    await connection.connect(left_ms)
+                return await connection.call(request, timeout_ms or self.settings.request_timeout_ms)
             except NotSent as error:
                 reasons.append(str(error))
+            except KafkaError as error:
+                if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                    raise
+                unsupported = error
         if unsupported is not None:
             raise unsupported
         raise NoBrokerAvailable("; ".join(reasons) or "no broker is known")
 
-    def _any_channels(self) -> Iterator[Channel]:
-        """Channels that are open first, then the other known brokers from a random one on, then the
-        bootstrap."""
-        nodes = list(self.nodes.values())
-        if nodes:
-            start = self.world.chance.randrange(0, len(nodes))
-            nodes = nodes[start:] + nodes[:start]
-        channels = [self._channel(node) for node in nodes]
-        yield from [channel for channel in channels if channel.connected]
-        yield from [channel for channel in channels if not channel.connected]
-        yield from self._bootstrap
+    def _candidates(self) -> Iterator[NodeConnection]:
+        """Whom to ask, in this order: known brokers that may be asked now, bootstrap servers, and at last those that
+        failed just now, as soon as they may be dialled."""
+        known = self._in_turn([self._connection(node) for node in self.nodes.values()])
+        bootstrap = self._in_turn(self._bootstrap if self._may_rebootstrap or not known else [])
+        left_alone = [connection for connection in [*known, *bootstrap] if connection.wait_ms()]
+        yield from [connection for connection in known if not connection.wait_ms()]
+        if known and bootstrap:
+            log.debug("no broker that is known can be asked: the bootstrap servers are")
+        yield from [connection for connection in bootstrap if not connection.wait_ms()]
+        yield from sorted(left_alone, key=NodeConnection.wait_ms)
 
-    def _channel(self, node: Node, line: str = "") -> Channel:
-        channel = self._channels.get((node.node_id, line))
-        if channel is None:
-            channel = Channel(self.world, self._nursery, node.host, node.port, client_id=self._client_id)
-            self._channels[node.node_id, line] = channel
-        return channel
+    def _in_turn(self, connections: Sequence[NodeConnection]) -> list[NodeConnection]:
+        start = self.world.chance.randrange(0, len(connections)) if len(connections) > 1 else 0
+        return in_turn(connections, start)
 
-    def _learn_node(self, node: Node) -> None:
-        known = self.nodes.get(node.node_id)
-        if known is not None and (known.host, known.port) != (node.host, node.port):
-            for key in [key for key in self._channels if key[0] == node.node_id]:
-                self._channels.pop(key).close()
-        self.nodes[node.node_id] = node
+    def _connection(self, node: Node, line: str = "") -> NodeConnection:
+        connection = self._connections.get((node.node_id, line))
+        if connection is None:
+            connection = self._connections[node.node_id, line] = NodeConnection(self._caller, node)
+        return connection
+
+    def _moved(self, node_ids: Iterable[int]) -> None:
+        for node_id in node_ids:
+            for key in [key for key in self._connections if key[0] == node_id]:
+                self._connections.pop(key).close()
+
+    def _every_connection(self) -> list[NodeConnection]:
+        return [*self._bootstrap, *self._connections.values()]
+
+    async def _close_idle_connections(self) -> None:
+        max_idle_ms = self.settings.connections_max_idle_ms
+        if max_idle_ms < 0:
+            return
+        while True:
+            await trio.sleep(max(1, max_idle_ms // IDLE_LOOKS) / 1000)
+            for connection in self._bootstrap:
+                if connection.looks_idle():
+                    connection.rest()
+            for key, connection in list(self._connections.items()):
+                if connection.looks_idle():
+                    # Nodes come and go, lines even more so.
+                    del self._connections[key]
+                    connection.close()
 
     def close(self) -> None:
-        for channel in [*self._bootstrap, *self._channels.values()]:
-            channel.close()
+        for connection in self._every_connection():
+            connection.close()
 
 
 async def _hold_nursery(task_status: trio.TaskStatus[trio.Nursery]) -> None:

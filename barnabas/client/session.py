@@ -11,31 +11,62 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from barnabas.client.cluster import Cluster, ClusterSettings
+from barnabas.client.cluster import Cluster
+from barnabas.client.patience import ClusterSettings
 from barnabas.client.settings import ClientSettings
+from runtime.channel import Authenticator
+from runtime.network import canonical_names
 from runtime.real import real_world
 from runtime.world import World
 
+CANONICAL = "resolve_canonical_bootstrap_servers_only"
+
 
 @asynccontextmanager
-async def open_cluster(settings: ClientSettings, world: World | None = None) -> AsyncIterator[Cluster]:
-    """One client's view of a cluster for the length of the block; nothing is dialled yet. None is the real world."""
+async def open_cluster(
+    settings: ClientSettings,
+    world: World | None = None,
+    *,
+    metadata_max_idle_ms: int | None = None,
+    authenticator: Authenticator | None = None,
+) -> AsyncIterator[Cluster]:
+    """One client's view of a cluster for the length of the block; nothing is dialled yet. None is the real world.
+
+    `metadata_max_idle_ms`: topics that nobody used for so long are not asked about any more; None: all are.
+    """
+    addresses = settings.addresses
+    if settings.client_dns_lookup == CANONICAL and world is None:
+        addresses = [(name, port) for host, port in addresses for name in await canonical_names(host)]
     async with trio.open_nursery() as nursery:
         cluster = Cluster(
             world or real_world(),
             nursery,
-            settings.addresses,
+            addresses,
             client_id=settings.client_id,
-            settings=ClusterSettings(
-                request_timeout_ms=settings.request_timeout_ms,
-                retry_backoff_ms=settings.retry_backoff_ms,
-                retry_backoff_max_ms=settings.retry_backoff_max_ms,
-                socket_connection_setup_timeout_ms=settings.socket_connection_setup_timeout_ms,
-                allow_auto_create_topics=settings.allow_auto_create_topics,
-            ),
+            settings=patience_of(settings, metadata_max_idle_ms),
+            authenticator=authenticator,
         )
         try:
             yield cluster
         finally:
             cluster.close()
             nursery.cancel_scope.cancel()
+
+
+def patience_of(settings: ClientSettings, metadata_max_idle_ms: int | None = None) -> ClusterSettings:
+    """What of a client's settings tells how patient it is."""
+    return ClusterSettings(
+        request_timeout_ms=settings.request_timeout_ms,
+        retry_backoff_ms=settings.retry_backoff_ms,
+        retry_backoff_max_ms=settings.retry_backoff_max_ms,
+        reconnect_backoff_ms=settings.reconnect_backoff_ms,
+        reconnect_backoff_max_ms=settings.reconnect_backoff_max_ms,
+        socket_connection_setup_timeout_ms=settings.socket_connection_setup_timeout_ms,
+        socket_connection_setup_timeout_max_ms=settings.socket_connection_setup_timeout_max_ms,
+        connections_max_idle_ms=settings.connections_max_idle_ms,
+        metadata_max_age_ms=settings.metadata_max_age_ms,
+        metadata_max_idle_ms=metadata_max_idle_ms,
+        metadata_recovery_strategy=settings.metadata_recovery_strategy,
+        metadata_recovery_rebootstrap_trigger_ms=settings.metadata_recovery_rebootstrap_trigger_ms,
+        allow_auto_create_topics=settings.allow_auto_create_topics,
+    )

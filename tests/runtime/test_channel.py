@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import trio
 
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.framing import response_prefix
 from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.schema import decode, encode, encode_chunks
-from runtime.channel import CallTimedOut, Channel, ConnectionFailed, NotSent, UnsupportedVersion
+from runtime.channel import AuthenticationFailed, CallTimedOut, Channel, ConnectionFailed, NotSent, UnsupportedVersion
 from runtime.server import Request, ResponseSlot, Server, ServerLimits
 from runtime.simulated import make_world, run_simulation
 
@@ -385,5 +387,76 @@ def test_each_request_of_a_conversation_has_its_time(play) -> None:
         nursery.start_soon(answer_late)
         await channel.converse(MetadataRequest(), answered, timeout_ms=800)
         assert turns[-1] - turns[0] > 0.8
+
+    stage(play, Node, act)
+
+
+def test_what_is_no_node_is_told_at_once(play) -> None:
+    async def story(two) -> None:
+        async def speak_http(connection) -> None:
+            connection.send_now([b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+            await trio.sleep(60)
+
+        async with trio.open_nursery() as nursery:
+            listener = await two.server.network.listen("", 0)
+            channel = Channel(two.client, nursery, two.host, listener.port, client_id="caller")
+            with trio.fail_after(5):
+                async with trio.open_nursery() as calls:
+
+                    async def call() -> None:
+                        with pytest.raises(NotSent, match="does not speak this protocol"):
+                            await channel.call(MetadataRequest(), timeout_ms=30_000)
+
+                    calls.start_soon(call)
+                    nursery.start_soon(speak_http, await listener.accept())
+            nursery.cancel_scope.cancel()
+
+    play(story)
+
+
+def test_who_calls_is_shown_before_anybody_calls(play) -> None:
+    class Doorman:
+        """Lets nobody in before he has spoken to the peer himself."""
+
+        def __init__(self) -> None:
+            self.error: KafkaError | None = None
+            self.asked = 0
+
+        async def authenticate(self, peer) -> None:
+            self.asked += 1
+            await peer.call(MetadataRequest(), version=7)
+            if self.error is not None:
+                raise self.error
+
+    async def act(scene, channel, nursery) -> None:
+        channel.authenticator = doorman = Doorman()
+        async with trio.open_nursery() as calls:
+            for _ in range(3):
+                calls.start_soon(partial(channel.call, MetadataRequest(), timeout_ms=5000))
+        assert [request.api_version for request in scene.node.asked] == [7, 12, 12, 12]
+        assert doorman.asked == 1
+        channel.disconnect("for a new connection")
+        doorman.error = KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "not you")
+        with pytest.raises(AuthenticationFailed, match="not you") as failure:
+            await channel.call(MetadataRequest(), timeout_ms=5000)
+        assert failure.value.error is doorman.error
+        assert not channel.connected
+
+    stage(play, Node, act)
+
+
+def test_what_a_channel_knows(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        assert channel.versions_of(ApiKey.METADATA) is None
+        assert (channel.in_flight, channel.requests_sent, channel.features.epoch) == (0, 0, -1)
+        scene.node.answers_at_once = False
+        nursery.start_soon(partial(channel.call, MetadataRequest(), timeout_ms=5000))
+        await scene.node.wait_for(1)
+        assert (channel.in_flight, channel.requests_sent) == (1, 2)
+        scene.node.answer(0)
+        while channel.in_flight:
+            await trio.sleep(0.001)
+        assert channel.versions_of(ApiKey.METADATA) == (0, 12)
+        assert channel.versions_of(ApiKey.FETCH) is None
 
     stage(play, Node, act)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import socket
 
 import pytest
 import trio
 
+import runtime.network
+from runtime.network import RealNetwork, canonical_names
 from runtime.world import Connection, ConnectionLost, DialFailed, DialRefused
 
 
@@ -275,3 +278,81 @@ def test_both_ends_know_each_other(play) -> None:
         assert far.peer_port > 1024
 
     play(story)
+
+
+# Names with many addresses: of the machine's network only, the simulated one has names for hosts
+
+
+def resolving_to(monkeypatch: pytest.MonkeyPatch, *addresses: tuple[str, int]) -> None:
+    async def getaddrinfo(*_: object, **__: object) -> list[tuple[object, ...]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+
+    monkeypatch.setattr(trio.socket, "getaddrinfo", getaddrinfo)
+
+
+@pytest.mark.feature("CL-01")
+async def test_all_addresses_of_a_name_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = RealNetwork()
+    closed = await network.listen("127.0.0.1", 0)
+    closed.close()
+    listener = await network.listen("127.0.0.1", 0)
+    here, nowhere = ("127.0.0.1", listener.port), ("127.0.0.1", closed.port)
+    resolving_to(monkeypatch, nowhere, nowhere, here)
+    with trio.fail_after(5):
+        connection = await network.dial("a-name", 1)
+        assert connection.peer_port == listener.port
+        await listener.accept()
+        connection.close()
+        resolving_to(monkeypatch, nowhere, nowhere)
+        with pytest.raises(DialRefused, match=r"a-name:1: .*refused.*; .*refused"):
+            await network.dial("a-name", 1)
+        resolving_to(monkeypatch)
+        with pytest.raises(DialFailed, match="no address"):
+            await network.dial("a-name", 1)
+    listener.close()
+
+
+@pytest.mark.feature("CL-01")
+async def test_an_address_that_says_nothing_does_not_hold_up_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = RealNetwork()
+    listener = await network.listen("127.0.0.1", 0)
+    silent, here = ("192.0.2.1", listener.port), ("127.0.0.1", listener.port)
+    abandoned = []
+    connect = runtime.network._connect
+
+    async def connect_unless_silent(family: int, address: tuple[str, int]) -> object:
+        if address != silent:
+            return await connect(family, address)
+        try:
+            await trio.sleep_forever()
+        finally:
+            abandoned.append(address)
+
+    monkeypatch.setattr(runtime.network, "_connect", connect_unless_silent)
+    resolving_to(monkeypatch, silent, here)
+    with trio.fail_after(5):
+        connection = await network.dial("a-name", 1)
+        assert connection.peer_host == "127.0.0.1"
+        connection.close()
+    assert abandoned == [silent]
+    resolving_to(monkeypatch, silent, silent)
+    with trio.move_on_after(0.4) as patience:
+        await network.dial("a-name", 1)
+    assert patience.cancelled_caught, "the caller bounds the time"
+    assert len(abandoned) == 3
+    listener.close()
+
+
+async def test_a_name_that_cannot_be_one() -> None:
+    with pytest.raises(DialFailed):
+        await RealNetwork().dial("x" * 100, 9092)
+    assert await canonical_names("x" * 100) == ["x" * 100]
+
+
+async def test_the_names_that_addresses_have_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def getnameinfo(address: tuple[str, int], _: int) -> tuple[str, str]:
+        return {"10.0.0.1": "b1", "10.0.0.2": "b2", "10.0.0.3": "b1"}[address[0]], "0"
+
+    monkeypatch.setattr(trio.socket, "getnameinfo", getnameinfo)
+    resolving_to(monkeypatch, ("10.0.0.1", 0), ("10.0.0.2", 0), ("10.0.0.3", 0))
+    assert await canonical_names("brokers") == ["b1", "b2"]

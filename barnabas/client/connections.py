@@ -1,0 +1,236 @@
+"""The connections of one client: which nodes it talks to, when a node may be dialled again, and which one to ask next.
+
+A node whose dial failed, or whose connection was lost, is left alone for a while that grows; the time that its next
+dial may take grows, too. A node that throttles is not asked before it wants to be. Knows nothing of topics.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import trio
+
+from barnabas.client.errors import UnsupportedVersionException
+from barnabas.client.metadata import Node
+from barnabas.client.patience import Backoff, ClusterSettings
+from protocol.api_keys import API_SPECS, ApiKey
+from protocol.errors import ErrorCode, UnsupportedFieldError
+from protocol.schema import Message
+from runtime.channel import (
+    AuthenticationFailed,
+    Authenticator,
+    CallTimedOut,
+    Channel,
+    ConnectionFailed,
+    NotSent,
+    UnsupportedVersion,
+)
+from runtime.world import World
+
+log = logging.getLogger(__name__)
+
+IDLE_LOOKS = 4
+"""How often connections are looked at in connections.max.idle.ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who dials: what all connections of a client share."""
+
+    world: World
+    nursery: trio.Nursery
+    """Runs the receiving; cancelling it ends the connections."""
+    client_id: str
+    settings: ClusterSettings
+    authenticator: Authenticator | None = None
+
+
+class NodeConnection:
+    """One connection to one node. Every method may be used by many tasks at once."""
+
+    def __init__(self, caller: Caller, node: Node) -> None:
+        settings, chance = caller.settings, caller.world.chance
+        self.node = node
+        self.channel = Channel(caller.world, caller.nursery, node.host, node.port, client_id=caller.client_id)
+        self.channel.authenticator = caller.authenticator
+        self.channel.on_closed = self._closed
+        self.tried_ms = 0
+        """When it was last dialled, or lost."""
+        self._clock = caller.world.monotonic
+        self._reconnect = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, chance)
+        self._setup = Backoff(
+            settings.socket_connection_setup_timeout_ms, settings.socket_connection_setup_timeout_max_ms, chance
+        )
+        self._setup_ms = self._setup.next_ms()
+        self._free_ms = 0
+        """Not to be dialled before."""
+        self._throttled_until_ms = 0
+        self._established = False
+        self._opening = trio.Lock()
+        self._failures = 0
+        self._reason = ""
+        self._looks: list[int] = []
+        """How many requests had been sent at each of the last looks."""
+
+    # Whether to ask this one
+
+    @property
+    def connected(self) -> bool:
+        return self.channel.connected
+
+    @property
+    def throttled(self) -> bool:
+        return self._throttled_until_ms > self._clock.now_ms()
+
+    def wait_ms(self) -> int:
+        """How long it must still be left alone before it is dialled; 0 if it may be now, or is connected."""
+        return 0 if self.connected else max(0, self._free_ms - self._clock.now_ms())
+
+    # Calls
+
+    async def connect(self, timeout_ms: int) -> None:
+        """Have it open, dialling it when it may be dialled; all who wait meanwhile share one attempt, and its failure.
+
+        NotSent if there is no connection in time. AuthenticationException if the node does not believe who this is.
+        """
+        failures = self._failures
+        reason = "another call is connecting to it"
+        with trio.move_on_after(timeout_ms / 1000):
+            async with self._opening:
+                if self.connected:
+                    return
+                if self._failures > failures:
+                    raise NotSent(self._reason)
+                reason = "it was lost just now"
+                if wait_ms := self.wait_ms():
+                    await trio.sleep(wait_ms / 1000)
+                reason = "it did not answer"
+                await self._dial()
+                return
+        raise NotSent(f"no connection to {self.node} in {timeout_ms} ms: {reason}")
+
+    async def call(self, request: Message, timeout_ms: int, at_most: int | None = None) -> Any:
+        """Ask, and give the answer. Raises as `Channel.call`, but for UnsupportedVersionException and
+        AuthenticationException, which no other attempt changes.
+
+        NotSent at once while the node is left alone: nobody should wait for one node who may do better elsewhere.
+        """
+        if self._throttled_until_ms:
+            await self._unthrottled(timeout_ms)
+        if not self.channel.connected:
+            if wait_ms := self.wait_ms():
+                raise NotSent(f"{self.node} is left alone for {wait_ms} ms: {self._reason}")
+            await self.connect(timeout_ms)
+        try:
+            response = await self.channel.call(request, timeout_ms=timeout_ms, at_most=at_most)
+        except AuthenticationFailed as failed:
+            raise failed.error from failed
+        except (UnsupportedVersion, UnsupportedFieldError) as unsupported:
+            self._raise_unsupported(request, unsupported)
+        except (CallTimedOut, ConnectionFailed) as failed:
+            # Unless that is known already: one loss fails all calls under way.
+            if self._established and not self.channel.connected:
+                self._failed(str(failed))
+            raise
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self._throttled_until_ms = max(self._throttled_until_ms, self._clock.now_ms() + throttle_ms)
+        return response
+
+    async def tell(self, request: Message, timeout_ms: int) -> None:
+        """Send a request that is not answered. Raises as `call`."""
+        if not self.channel.connected:
+            if wait_ms := self.wait_ms():
+                raise NotSent(f"{self.node} is left alone for {wait_ms} ms: {self._reason}")
+            await self.connect(timeout_ms)
+        try:
+            await self.channel.tell(request, timeout_ms=timeout_ms)
+        except AuthenticationFailed as failed:
+            raise failed.error from failed
+        except (UnsupportedVersion, UnsupportedFieldError) as unsupported:
+            self._raise_unsupported(request, unsupported)
+
+    def close(self) -> None:
+        """For good."""
+        self.channel.close()
+
+    def looks_idle(self) -> bool:
+        """Whether nothing went over it since `IDLE_LOOKS` calls of this ago, and nobody waits for anything now."""
+        channel = self.channel
+        self._looks.append(channel.requests_sent)
+        if len(self._looks) <= IDLE_LOOKS:
+            return False
+        first = self._looks.pop(0)
+        return first == channel.requests_sent and not channel.in_flight and not self._opening.locked()
+
+    def rest(self) -> None:
+        """Close it until the next call."""
+        if self.connected:
+            log.debug("nothing to ask %s: closed", self.node)
+            self._established = False
+            self.channel.disconnect("nothing was asked for long")
+
+    # Inside
+
+    async def _dial(self) -> None:
+        """One attempt."""
+        self.tried_ms = self._clock.now_ms()
+        try:
+            await self.channel.connect(timeout_ms=self._setup_ms)
+        except AuthenticationFailed as failed:
+            self._failed(str(failed))
+            raise failed.error from failed
+        except NotSent as error:
+            self._setup_ms = self._setup.next_ms()
+            self._failed(str(error))
+            raise
+        self._established = True
+        self._reconnect.reset()
+        self._setup.reset()
+        self._setup_ms = self._setup.next_ms()
+        self._looks.clear()
+
+    def _failed(self, reason: str) -> None:
+        self._failures += 1
+        self._reason = reason
+        self._established = False
+        self.tried_ms = self._clock.now_ms()
+        self._free_ms = self.tried_ms + self._reconnect.next_ms()
+
+    def _closed(self, refused: bool) -> None:
+        # What goes wrong while it is being opened is counted there.
+        if self._established and not refused:
+            self._failed(f"{self.node} closed the connection")
+
+    async def _unthrottled(self, timeout_ms: int) -> None:
+        wait_ms = self._throttled_until_ms - self._clock.now_ms()
+        if wait_ms > timeout_ms:
+            await trio.sleep(timeout_ms / 1000)
+            raise NotSent(f"{self.node} wants not to be asked for another {wait_ms - timeout_ms} ms")
+        if wait_ms > 0:
+            await trio.sleep(wait_ms / 1000)
+        self._throttled_until_ms = 0
+
+    def _raise_unsupported(self, request: Message, reason: Exception) -> NoReturn:
+        api = API_SPECS[ApiKey(request.API_KEY)].name
+        raise UnsupportedVersionException(ErrorCode.UNSUPPORTED_VERSION, f"{api} at {self.node}: {reason}") from reason
+
+
+def in_turn(connections: Iterable[NodeConnection], start: int) -> list[NodeConnection]:
+    """Whom to ask first, next, and so on: connected ones with the fewest calls under way, those that throttle last;
+    then those that may be dialled, the one longest left alone first; then the others, as they may be dialled.
+
+    `start` is a random number, so that not all clients ask the same node first.
+    """
+    every = list(connections)
+    if every:
+        start %= len(every)
+        every = every[start:] + every[:start]
+    ready = sorted(
+        (each for each in every if each.connected), key=lambda each: (each.throttled, each.channel.in_flight)
+    )
+    waits = [(each.wait_ms(), each.tried_ms, index) for index, each in enumerate(every) if not each.connected]
+    return ready + [every[index] for _, _, index in sorted(waits)]

@@ -1,0 +1,57 @@
+"""How long a client waits for what: settings of connections and metadata, and waits that grow.
+
+Names and defaults are Kafka's. Knows no clock: whoever waits does so himself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.world import Chance
+
+MOST_DOUBLINGS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """How patient a client is, in milliseconds."""
+
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    reconnect_backoff_ms: int = 50
+    """After a dial that failed, or a connection that was lost, its node is left alone for so long."""
+    reconnect_backoff_max_ms: int = 1_000
+    socket_connection_setup_timeout_ms: int = 10_000
+    socket_connection_setup_timeout_max_ms: int = 30_000
+    connections_max_idle_ms: int = 540_000
+    """Negative: for ever."""
+    metadata_max_age_ms: int = 300_000
+    metadata_max_idle_ms: int | None = None
+    """A topic that nobody used for so long is not asked about any more; None: all topics are, always."""
+    metadata_recovery_strategy: str = "rebootstrap"
+    """`none`: once brokers are known, the bootstrap servers are never asked again (KIP-899)."""
+    metadata_recovery_rebootstrap_trigger_ms: int = 300_000
+    allow_auto_create_topics: bool = False
+
+
+class Backoff:
+    """Exponential waits with jitter of a fifth (KIP-580)."""
+
+    __slots__ = ("_chance", "_first_ms", "_max_ms", "failures")
+
+    def __init__(self, first_ms: int, max_ms: int, chance: Chance) -> None:
+        self._first_ms = first_ms
+        self._max_ms = max_ms
+        self._chance = chance
+        self.failures = 0
+        """In a row."""
+
+    def next_ms(self) -> int:
+        """How long to wait after one more failure."""
+        wait_ms = self._first_ms * 2 ** min(self.failures, MOST_DOUBLINGS)
+        self.failures += 1
+        return int(min(wait_ms, self._max_ms) * (0.8 + 0.4 * self._chance.random()))
+
+    def reset(self) -> None:
+        self.failures = 0
