@@ -63,7 +63,7 @@ async def partitions_of(cluster: Cluster, topic: str) -> int:
     from protocol.errors import ErrorCode, KafkaError
 
     try:
-        [found] = await Admin(cluster, PATIENCE_MS).describe_topics([topic])
+        found = (await Admin.over(cluster, PATIENCE_MS).describe_topics(topic))[topic]
     except KafkaError as error:
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise ClusterError(f"there is no topic {topic}; `barnabas topics create {topic}` makes it") from None

@@ -10,8 +10,8 @@ from barnabas.cli.options import DEFAULT_DATA, Bootstrap, Data, pairs_from
 from barnabas.cli.session import PATIENCE_MS, partitions_of, with_cluster
 
 if TYPE_CHECKING:
+    from barnabas.client.admin import TopicDescription
     from barnabas.client.cluster import Cluster
-    from protocol.messages.metadata import MetadataResponseTopic
 
 app = typer.Typer(help="Make, show and remove topics.", rich_markup_mode=None)
 
@@ -36,9 +36,10 @@ def create(
     configs = pairs_from("--config", config)
 
     async def work(cluster: Cluster) -> tuple[int, int]:
-        from barnabas.client.admin import Admin
+        from barnabas.client.admin import Admin, NewTopic
 
-        made = await Admin(cluster, PATIENCE_MS).create_topic(topic, partitions, replication_factor, configs=configs)
+        new = NewTopic(topic, partitions, replication_factor, configs=configs)
+        made = (await Admin.over(cluster, PATIENCE_MS).create_topics(new))[topic]
         return made.num_partitions, made.replication_factor
 
     count, replicas = with_cluster(bootstrap, data, work)
@@ -69,14 +70,14 @@ def describe(
 
     table = Table("topic", "partition", "leader", "epoch", "replicas", "in sync", box=None)
     for topic in _describe(topics or [], bootstrap, data):
-        for partition in sorted(topic.partitions, key=lambda each: each.partition_index):
+        for partition in topic.partitions:
             table.add_row(
                 topic.name,
-                str(partition.partition_index),
-                str(partition.leader_id) if partition.leader_id >= 0 else "none",
+                str(partition.partition),
+                "none" if partition.leader is None else str(partition.leader),
                 str(partition.leader_epoch),
-                ",".join(map(str, partition.replica_nodes)),
-                ",".join(map(str, partition.isr_nodes)),
+                ",".join(map(str, partition.replicas)),
+                ",".join(map(str, partition.isr)),
             )
     Console().print(table)
 
@@ -89,17 +90,18 @@ def delete(topic: Topic, bootstrap: Bootstrap = None, data: Data = DEFAULT_DATA)
         from barnabas.client.admin import Admin
 
         await partitions_of(cluster, topic)
-        await Admin(cluster, PATIENCE_MS).delete_topic(topic)
+        await Admin.over(cluster, PATIENCE_MS).delete_topics(topic)
 
     with_cluster(bootstrap, data, work)
     typer.echo(f"deleted {topic}")
 
 
-def _describe(names: list[str], bootstrap: str | None, data: Data) -> list[MetadataResponseTopic]:
-    async def work(cluster: Cluster) -> list[MetadataResponseTopic]:
+def _describe(names: list[str], bootstrap: str | None, data: Data) -> list[TopicDescription]:
+    async def work(cluster: Cluster) -> list[TopicDescription]:
         from barnabas.client.admin import Admin
 
-        admin = Admin(cluster, PATIENCE_MS)
-        return await admin.describe_topics(names) if names else await admin.list_topics()
+        admin = Admin.over(cluster, PATIENCE_MS)
+        wanted = names or list(await admin.list_topics(list_internal=True))
+        return list((await admin.describe_topics(wanted)).all().values())
 
     return with_cluster(bootstrap, data, work)

@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from barnabas.client.admin import Admin
+from barnabas.client.admin import Admin, ElectionType, NewTopic
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.cluster.local import LocalCluster
 from barnabas.demo.ledger import Ledger, Verdict, Window
@@ -118,7 +118,8 @@ async def play(
         await nursery.start(watch.run)
         await watch.until("every replica is in sync", is_whole, PATIENCE_SECONDS)
         # After earlier faults one broker may lead everything; each partition goes back to its first replica.
-        await Admin(client).elect_leaders([TopicPartition(TOPIC, index) for index in range(PARTITIONS_COUNT)])
+        partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS_COUNT)]
+        await Admin.over(client).elect_leaders(ElectionType.PREFERRED, partitions, raise_errors=False)
         await watch.until("every replica is in sync", is_whole, PATIENCE_SECONDS)
         if audience.sees is not None:
             nursery.start_soon(_show, run, audience.sees)
@@ -162,8 +163,9 @@ async def _show(run: Run, sees: Callable[[Run], None]) -> None:
 
 async def _topic_id(client: Cluster) -> bytes:
     """Of the topic, which is made unless an earlier run has left it."""
+    topic = NewTopic(TOPIC, PARTITIONS_COUNT, REPLICAS_COUNT, configs=_TOPIC_CONFIGS)
     try:
-        await Admin(client).create_topic(TOPIC, PARTITIONS_COUNT, REPLICAS_COUNT, configs=_TOPIC_CONFIGS)
+        await Admin.over(client).create_topics(topic)
     except KafkaError as error:
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise

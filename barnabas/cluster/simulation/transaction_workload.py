@@ -13,7 +13,7 @@ from functools import partial
 import trio
 
 from barnabas.client.accumulator import ProducerSettings
-from barnabas.client.admin import Admin
+from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer import EARLIEST, ConsumedRecord, ConsumerSettings, Isolation, open_consumer
 from barnabas.client.groups.group_consumer import GroupConsumer, open_group_consumer
@@ -101,10 +101,10 @@ class Transactions:
             nursery.start_soon(as_client, self.part.cluster, "auditor", self._audit)
 
     async def _create_topics(self, world: World, cluster: Cluster) -> None:
-        admin, plan = Admin(cluster, timeout_ms=60_000), self.plan
+        admin, plan = Admin.over(cluster), self.plan
         for name, partitions in ((plan.pairs, plan.pairs_partitions), (plan.output, plan.output_partitions)):
             try:
-                await admin.create_topic(name, partitions, 3)
+                await admin.create_topics([NewTopic(name, partitions, 3)])
             except KafkaError as error:
                 if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise

@@ -13,7 +13,7 @@ from functools import partial
 import trio
 
 from barnabas.client.accumulator import Acked, Outcome, ProducerSettings, Unknown
-from barnabas.client.admin import Admin
+from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer import EARLIEST, ConsumerSettings, open_consumer
 from barnabas.client.producer import Producer, open_producer
@@ -109,13 +109,14 @@ class Workload:
         await self._as_client("admin", self._create_topics)
 
     async def _create_topics(self, world: World, cluster: Cluster) -> None:
-        admin = Admin(cluster, timeout_ms=60_000)
+        admin = Admin.over(cluster)
         for topic in self.plan.topics:
             await self._create_topic(admin, topic)
 
     async def _create_topic(self, admin: Admin, topic: TopicPlan) -> None:
+        new = NewTopic(topic.name, topic.partitions, topic.replication_factor, configs=topic.configs)
         try:
-            await admin.create_topic(topic.name, topic.partitions, topic.replication_factor, configs=topic.configs)
+            await admin.create_topics(new)
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise

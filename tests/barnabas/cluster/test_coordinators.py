@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from barnabas.client.admin import Admin
+from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import Cluster, ClusterSettings
 from barnabas.client.consumer import EARLIEST, ConsumerSettings, Isolation
 from barnabas.client.groups.coordinators import CoordinatorLink, CoordinatorType
@@ -81,7 +81,7 @@ async def test_exactly_once_past_the_death_of_the_coordinators(nodes: LocalClust
     async with trio.open_nursery() as nursery:
         client = Cluster(world, nursery, bootstrap, settings=ClusterSettings(request_timeout_ms=5_000))
         for topic in ("source", "target"):
-            await Admin(client).create_topic(topic, 2, 3)
+            await Admin.over(client).create_topics([NewTopic(topic, 2, 3)])
         async with trio.open_nursery() as work:
             work.start_soon(audit, client)
             for index in range(2):

@@ -1,0 +1,136 @@
+"""The administrator, and the values that it takes and gives.
+
+`Admin` (`admin.py`) is put together from parts, one for each subject: `topics.py`, `partitions.py`, `configs.py`,
+`brokers.py`, `groups.py`, `group_offsets.py`, `transactions.py`, `acls.py`, `quotas.py`. All ask through `calls.py`,
+which asks whom `routes.py` says, and give `Results`.
+"""
+
+from barnabas.client.admin.acl_values import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AclResourceType,
+    PatternType,
+)
+from barnabas.client.admin.admin import Admin
+from barnabas.client.admin.brokers import (
+    ApiVersion,
+    BrokerNode,
+    ClusterDescription,
+    Endpoint,
+    FeatureMetadata,
+    FeatureUpdate,
+    FinalizedVersionRange,
+    LogDirDescription,
+    QuorumInfo,
+    ReplicaInfo,
+    ReplicaState,
+    SupportedVersionRange,
+    UpgradeType,
+)
+from barnabas.client.admin.config_values import (
+    AlterConfigOp,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    OpType,
+    ResourceType,
+)
+from barnabas.client.admin.group_values import (
+    ClassicGroupDescription,
+    ClassicMember,
+    ConsumerGroupDescription,
+    GroupListing,
+    GroupState,
+    GroupType,
+    MemberDescription,
+    ShareGroupDescription,
+    ShareMemberDescription,
+)
+from barnabas.client.admin.groups import MemberToRemove
+from barnabas.client.admin.partitions import DeletedRecords, ElectionType, OffsetSpec, PartitionReassignment
+from barnabas.client.admin.quotas import ClientQuotaEntity, ClientQuotaFilter, Match
+from barnabas.client.admin.results import Results
+from barnabas.client.admin.settings import AdminOptions, AdminSettings
+from barnabas.client.admin.topic_values import (
+    CreatedTopic,
+    NewPartitions,
+    NewTopic,
+    TopicDescription,
+    TopicListing,
+    TopicPartitionInfo,
+)
+from barnabas.client.admin.transactions import (
+    AbortTransactionSpec,
+    ProducerIdAndEpoch,
+    ProducerState,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
+)
+
+__all__ = [
+    "AbortTransactionSpec",
+    "AclBinding",
+    "AclBindingFilter",
+    "AclOperation",
+    "AclPermissionType",
+    "AclResourceType",
+    "Admin",
+    "AdminOptions",
+    "AdminSettings",
+    "AlterConfigOp",
+    "ApiVersion",
+    "BrokerNode",
+    "ClassicGroupDescription",
+    "ClassicMember",
+    "ClientQuotaEntity",
+    "ClientQuotaFilter",
+    "ClusterDescription",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
+    "ConfigSynonym",
+    "ConfigType",
+    "ConsumerGroupDescription",
+    "CreatedTopic",
+    "DeletedRecords",
+    "ElectionType",
+    "Endpoint",
+    "FeatureMetadata",
+    "FeatureUpdate",
+    "FinalizedVersionRange",
+    "GroupListing",
+    "GroupState",
+    "GroupType",
+    "LogDirDescription",
+    "Match",
+    "MemberDescription",
+    "MemberToRemove",
+    "NewPartitions",
+    "NewTopic",
+    "OffsetSpec",
+    "OpType",
+    "PartitionReassignment",
+    "PatternType",
+    "ProducerIdAndEpoch",
+    "ProducerState",
+    "QuorumInfo",
+    "ReplicaInfo",
+    "ReplicaState",
+    "ResourceType",
+    "Results",
+    "ShareGroupDescription",
+    "ShareMemberDescription",
+    "SupportedVersionRange",
+    "TopicDescription",
+    "TopicListing",
+    "TopicPartitionInfo",
+    "TransactionDescription",
+    "TransactionListing",
+    "TransactionState",
+    "UpgradeType",
+]

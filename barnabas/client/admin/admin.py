@@ -1,0 +1,72 @@
+"""The administrator: everything that a cluster lets its clients ask and change, besides records."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self, Unpack
+
+from barnabas.client.admin.acls import Acls
+from barnabas.client.admin.brokers import Brokers
+from barnabas.client.admin.calls import Calls
+from barnabas.client.admin.configs import Configs
+from barnabas.client.admin.group_offsets import GroupOffsets
+from barnabas.client.admin.groups import Groups
+from barnabas.client.admin.partitions import Partitions
+from barnabas.client.admin.quotas import Quotas
+from barnabas.client.admin.settings import AdminOptions, AdminSettings
+from barnabas.client.admin.topics import Topics
+from barnabas.client.admin.transactions import Transactions
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import IllegalStateException
+from barnabas.client.session import open_cluster
+from runtime.world import World
+
+
+class Admin(Topics, Partitions, Configs, Brokers, Groups, GroupOffsets, Transactions, Acls, Quotas):
+    """Asks and changes; `async with Admin(bootstrap_servers=...) as admin`. May be used by many tasks at once.
+
+    What is the controller's, a leader's, a coordinator's or one broker's own goes to them. Errors worth another try
+    are tried again until default.api.timeout.ms; then it is a TimeoutException that says what the last answer was.
+
+    A method that takes several items gives `Results`: one outcome for each. Methods that change something raise the
+    error of the first item that was refused (the others have happened all the same), or with `raise_errors=False`
+    leave it to the caller to look. Methods that only ask raise an item's error when that item is looked up.
+
+    Every method may be cancelled at any time; the administrator can be used on. Whether a change that was cancelled
+    has happened, or still will, is open: ask. Brokers are told by their ids; `describe_cluster` says where they are.
+    """
+
+    def __init__(self, *, world: World | None = None, **options: Unpack[AdminOptions]) -> None:
+        """ConfigException for a setting that is unknown or cannot be. Nothing is dialled before the first call.
+
+        `world` is what it lives in, where that is not the real one.
+        """
+        self.settings = AdminSettings.of(options)
+        self._world = world
+        self._stack: AsyncExitStack | None = None
+
+    @classmethod
+    def over(cls, cluster: Cluster, default_api_timeout_ms: int = 60_000) -> Admin:
+        """One that shares a view of the cluster with others, and is open as long as that is."""
+        admin = cls(bootstrap_servers="of-the-cluster", default_api_timeout_ms=default_api_timeout_ms)
+        admin._way = Calls(cluster, default_api_timeout_ms)
+        return admin
+
+    async def __aenter__(self) -> Self:
+        if self._way is not None:
+            raise IllegalStateException("this administrator is open already")
+        async with AsyncExitStack() as stack:
+            cluster = await stack.enter_async_context(open_cluster(self.settings, self._world))
+            self._way = Calls(cluster, self.settings.default_api_timeout_ms)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Closes at once: calls under way in other tasks end with an error. What the block raised is raised."""
+        self._way = None
+        stack, self._stack = self._stack, None
+        if stack is not None:
+            await stack.aclose()

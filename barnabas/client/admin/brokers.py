@@ -1,0 +1,340 @@
+"""The cluster as a whole: its brokers, their directories, its features and the quorum of its controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from barnabas.client.admin.acl_values import AclOperation, operations_of
+from barnabas.client.admin.calls import Anywhere, Part, Question
+from barnabas.client.admin.results import Results, changed, refusal
+from barnabas.client.admin.routes import CertainBrokers, all_brokers
+from barnabas.client.cluster import TopicPartition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import describe_cluster as describing
+from protocol.messages import describe_log_dirs as weighing
+from protocol.messages import describe_quorum as counting
+from protocol.messages import update_features as updating
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from protocol.primitives import ZERO_UUID, uuid_to_string
+from runtime.channel import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNode:
+    """A broker and where clients reach it; `is_fenced`: it is registered and does not serve."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """Who a cluster is. `controller` is a broker that passes requests on to the active controller."""
+
+    cluster_id: str
+    controller: BrokerNode | None
+    nodes: tuple[BrokerNode, ...]
+    """By id; fenced ones only if they were asked for."""
+    authorized_operations: tuple[AclOperation, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """How far a node has come with the metadata log. Times are None if they are not known, or it is the leader."""
+
+    replica_id: int
+    replica_directory_id: str | None
+    log_end_offset: int
+    last_fetch_timestamp_ms: int | None
+    last_caught_up_timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumInfo:
+    """The quorum that keeps the metadata log."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[ReplicaState, ...]
+    observers: tuple[ReplicaState, ...]
+    nodes: Mapping[int, tuple[Endpoint, ...]]
+    """Where voters listen; empty from an old cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class SupportedVersionRange:
+    min_version: int
+    max_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinalizedVersionRange:
+    min_version_level: int
+    max_version_level: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureMetadata:
+    """Levels that are in force for the whole cluster, and those that the broker that was asked supports."""
+
+    finalized_features: Mapping[str, FinalizedVersionRange]
+    finalized_features_epoch: int | None
+    supported_features: Mapping[str, SupportedVersionRange]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersion:
+    """The versions of one kind of request that a broker answers."""
+
+    api_key: int
+    min_version: int
+    max_version: int
+
+
+class UpgradeType(IntEnum):
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """The level that a feature shall have; 0 disables it, which is a downgrade."""
+
+    max_version_level: int
+    upgrade_type: UpgradeType = UpgradeType.UPGRADE
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """One replica in a directory; `is_future`: it is on its way into it from another."""
+
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """A directory of a broker. Sizes are None if they are not told."""
+
+    error: KafkaError | None
+    """KafkaStorageException if it has failed."""
+    replicas: Mapping[TopicPartition, ReplicaInfo]
+    total_bytes: int | None
+    usable_bytes: int | None
+    is_cordoned: bool
+
+
+class Brokers(Part):
+    """What an administrator does with the brokers and the cluster as a whole."""
+
+    async def describe_cluster(
+        self, *, include_authorized_operations: bool = False, include_fenced_brokers: bool = False
+    ) -> ClusterDescription:
+        """Its id, controller and brokers."""
+
+        def ask(_: int) -> describing.DescribeClusterRequest:
+            return describing.DescribeClusterRequest(
+                include_cluster_authorized_operations=include_authorized_operations,
+                include_fenced_brokers=include_fenced_brokers,
+            )
+
+        def read(response: describing.DescribeClusterResponse) -> ClusterDescription | KafkaError:
+            return refusal(response.error_code, response.error_message, "the cluster") or _description(response)
+
+        return await self._calls.one("the cluster", ask, read)
+
+    async def describe_metadata_quorum(self) -> QuorumInfo:
+        """The voters and observers of the metadata log, and how far each has come."""
+
+        def ask(_: int) -> counting.DescribeQuorumRequest:
+            log = counting.RequestTopicData(topic_name=METADATA_TOPIC, partitions=[counting.RequestPartitionData()])
+            return counting.DescribeQuorumRequest(topics=[log])
+
+        return await self._calls.one("the quorum", ask, _quorum)
+
+    async def describe_features(self) -> FeatureMetadata:
+        """Feature levels of the cluster, and what the broker that answers supports."""
+
+        def ask(_: int) -> ApiVersionsRequest:
+            return _versions_request()
+
+        def read(response: ApiVersionsResponse) -> FeatureMetadata | KafkaError:
+            epoch = response.finalized_features_epoch
+            return refusal(response.error_code, None, "features") or FeatureMetadata(
+                {
+                    it.name: FinalizedVersionRange(it.min_version_level, it.max_version_level)
+                    for it in response.finalized_features
+                },
+                epoch if epoch >= 0 else None,
+                {it.name: SupportedVersionRange(it.min_version, it.max_version) for it in response.supported_features},
+            )
+
+        return await self._calls.one("features", ask, read)
+
+    async def api_versions(self, broker_id: int) -> tuple[ApiVersion, ...]:
+        """What requests a broker answers, by key. BrokerNotAvailableException."""
+
+        def ask(_: list[int], __: int) -> ApiVersionsRequest:
+            return _versions_request()
+
+        def read(
+            response: ApiVersionsResponse, keys: list[int]
+        ) -> Iterator[tuple[int, tuple[ApiVersion, ...] | KafkaError]]:
+            for key in keys:
+                versions = tuple(
+                    ApiVersion(it.api_key, it.min_version, it.max_version)
+                    for it in sorted(response.api_keys, key=lambda it: it.api_key)
+                )
+                yield key, refusal(response.error_code, None, f"broker {key}") or versions
+
+        there = CertainBrokers[int](self._calls, lambda node_id: node_id)
+        return (await self._calls.ask([broker_id], there, Question("broker", ask, read)))[broker_id]
+
+    async def update_features(
+        self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False, raise_errors: bool = True
+    ) -> Results[str, None]:
+        """Raise or lower the levels of features: all or, since Kafka 4.0, none. FeatureUpdateFailedException,
+        InvalidUpdateVersionException.
+        """
+
+        def ask(names: list[str], timeout_ms: int) -> updating.UpdateFeaturesRequest:
+            return updating.UpdateFeaturesRequest(
+                timeout_ms=timeout_ms,
+                feature_updates=[
+                    updating.FeatureUpdateKey(
+                        feature=name,
+                        max_version_level=updates[name].max_version_level,
+                        upgrade_type=updates[name].upgrade_type,
+                    )
+                    for name in names
+                ],
+                validate_only=validate_only,
+            )
+
+        def read(
+            response: updating.UpdateFeaturesResponse, names: list[str]
+        ) -> Iterator[tuple[str, KafkaError | None]]:
+            whole = refusal(response.error_code, response.error_message, "features")
+            yield from ((name, whole) for name in names)
+            for it in response.results:
+                if whole is None:
+                    yield it.feature, refusal(it.error_code, it.error_message, f"feature {it.feature}")
+
+        question = Question[str, None]("feature", ask, read)
+        return changed(await self._calls.ask(updates, Anywhere(), question), raise_errors)
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker that is gone for good. BrokerIdNotRegisteredException."""
+
+        def read(response: UnregisterBrokerResponse) -> bool | KafkaError:
+            return refusal(response.error_code, response.error_message, f"broker {broker_id}") or True
+
+        await self._calls.one(f"broker {broker_id}", lambda _: UnregisterBrokerRequest(broker_id=broker_id), read)
+
+    async def describe_log_dirs(
+        self, brokers: Iterable[int] | None = None
+    ) -> Results[int, dict[str, LogDirDescription]]:
+        """The directories of brokers (all that live, unless some are named), by path, with the replicas in each."""
+
+        def read(
+            response: weighing.DescribeLogDirsResponse, keys: list[int]
+        ) -> Iterator[tuple[int, dict[str, LogDirDescription] | KafkaError]]:
+            for key in keys:
+                yield (
+                    key,
+                    refusal(response.error_code, None, f"broker {key}")
+                    or {it.log_dir: _directory(it) for it in response.results},
+                )
+
+        def ask(_: list[int], __: int) -> weighing.DescribeLogDirsRequest:
+            return weighing.DescribeLogDirsRequest(topics=None)
+
+        wanted = await all_brokers(self._calls) if brokers is None else list(brokers)
+        return await self._calls.ask(
+            wanted, CertainBrokers[int](self._calls, lambda node_id: node_id), Question("broker", ask, read)
+        )
+
+
+def _versions_request() -> ApiVersionsRequest:
+    return ApiVersionsRequest(
+        client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
+    )
+
+
+def _description(response: describing.DescribeClusterResponse) -> ClusterDescription:
+    nodes = {
+        it.broker_id: BrokerNode(it.broker_id, it.host, it.port, it.rack, it.is_fenced)
+        for it in sorted(response.brokers, key=lambda it: it.broker_id)
+    }
+    return ClusterDescription(
+        response.cluster_id,
+        nodes.get(response.controller_id),
+        tuple(nodes.values()),
+        operations_of(response.cluster_authorized_operations),
+    )
+
+
+def _quorum(response: counting.DescribeQuorumResponse) -> QuorumInfo | KafkaError:
+    error = refusal(response.error_code, response.error_message, "the quorum")
+    parts = [part for topic in response.topics for part in topic.partitions]
+    if error is None and len(parts) != 1:
+        error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the quorum of one partition is told {len(parts)} times")
+    if error is not None:
+        return error
+    (it,) = parts
+    return refusal(it.error_code, it.error_message, "the quorum") or QuorumInfo(
+        it.leader_id,
+        it.leader_epoch,
+        it.high_watermark,
+        tuple(map(_replica, it.current_voters)),
+        tuple(map(_replica, it.observers)),
+        {
+            node.node_id: tuple(Endpoint(each.name, each.host, each.port) for each in node.listeners)
+            for node in response.nodes
+        },
+    )
+
+
+def _replica(it: counting.ReplicaState) -> ReplicaState:
+    directory = it.replica_directory_id
+    return ReplicaState(
+        it.replica_id,
+        None if directory == ZERO_UUID else uuid_to_string(directory),
+        it.log_end_offset,
+        it.last_fetch_timestamp if it.last_fetch_timestamp >= 0 else None,
+        it.last_caught_up_timestamp if it.last_caught_up_timestamp >= 0 else None,
+    )
+
+
+def _directory(it: weighing.DescribeLogDirsResult) -> LogDirDescription:
+    return LogDirDescription(
+        refusal(it.error_code, None, it.log_dir),
+        {
+            TopicPartition(topic.name, part.partition_index): ReplicaInfo(
+                part.partition_size, part.offset_lag, part.is_future_key
+            )
+            for topic in it.topics
+            for part in topic.partitions
+        },
+        it.total_bytes if it.total_bytes >= 0 else None,
+        it.usable_bytes if it.usable_bytes >= 0 else None,
+        it.is_cordoned,
+    )

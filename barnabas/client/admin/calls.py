@@ -1,0 +1,232 @@
+"""How a question gets to whoever can answer it, again and again until each item has its answer or the time is over.
+
+Knows no API: a `Question` says how to ask for some items and how to read the answer, a route (`routes.py`) where each
+item has to be asked for. Items that one broker can answer go into one request; brokers are asked side by side; only
+items that nobody has answered for good are asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import trio
+
+from barnabas.client.admin.results import Results
+from barnabas.client.cluster import Cluster, NoBrokerAvailable
+from barnabas.client.errors import IllegalStateException
+from protocol.errors import EncodeError, ErrorCode, KafkaError, UnsupportedFieldError
+from protocol.schema import Message
+from runtime.channel import ChannelError, UnsupportedVersion
+
+K = TypeVar("K")
+V = TypeVar("V")
+K_contra = TypeVar("K_contra", contravariant=True)
+
+LATE_BROKER_MS = 5_000
+"""So long a topic or broker that is not known is looked for again: who was asked may be late. So it is told of within
+seconds that there is none, where Kafka's own client looks until default.api.timeout.ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    """An item for which nobody can be asked now; or ever, if `final`."""
+
+    error: KafkaError
+    final: bool = False
+
+
+Place = int | None | Nowhere
+"""A broker's id, or None for whichever can be reached."""
+
+
+class Route(Protocol[K_contra]):
+    """Where items have to be asked for. Is asked anew in each round, so that what was wrong is not believed twice."""
+
+    async def places(self, keys: Sequence[K_contra], timeout_ms: int) -> list[Place]:
+        """The place of each of `keys`. Raises as `Cluster.call_any`."""
+
+
+@dataclass(frozen=True)
+class Question(Generic[K, V]):
+    """One API, asked for some items."""
+
+    what: str
+    """An item in errors: "topic", "group"."""
+    ask: Callable[[list[K], int], Message]
+    """(items, ms that are left) to a request."""
+    read: Callable[[Any, list[K]], Iterable[tuple[K, V | KafkaError]]]
+    """(response, items of the request) to the outcome of each."""
+    final: frozenset[ErrorCode] = frozenset()
+    """Errors that are an answer here, though they may be worth another try elsewhere."""
+    at_most: int | None = None
+    """The highest version of the request that is asked in; only where a certain broker is asked."""
+    one_by_one: bool = False
+    """A request holds one item only."""
+
+    def name(self, key: K) -> str:
+        return f"{self.what} {key}".strip()
+
+
+class Anywhere:
+    """Any broker knows, or passes it on to the controller."""
+
+    async def places(self, keys: Sequence[object], timeout_ms: int) -> list[Place]:
+        return [None] * len(keys)
+
+
+@dataclass(slots=True)
+class _Round(Generic[K, V]):
+    """What one round of asking has brought."""
+
+    settled: dict[K, V | KafkaError]
+    retriable: dict[K, KafkaError]
+
+    def take(self, key: K, outcome: V | KafkaError, *, final: bool) -> None:
+        if isinstance(outcome, KafkaError) and not final:
+            self.retriable[key] = outcome
+        else:
+            self.settled[key] = outcome
+
+    def fail(self, keys: Iterable[K], error: Exception, what: str) -> None:
+        for key in keys:
+            told = _told(error, what)
+            self.take(key, told, final=not told.retriable)
+
+
+class Calls:
+    """One administrator's way to the cluster. May be used by many tasks at once."""
+
+    def __init__(self, cluster: Cluster, default_api_timeout_ms: int) -> None:
+        self.cluster = cluster
+        self._timeout_ms = default_api_timeout_ms
+        self._made: dict[str, int] = {}
+
+    def made_topic(self, name: str) -> None:
+        """This client just made it: brokers that do not know it are late."""
+        now_ms = self.cluster.now_ms()
+        self._made = {known: until for known, until in self._made.items() if until > now_ms}
+        self._made[name] = now_ms + LATE_BROKER_MS
+
+    def removed_topic(self, name: str) -> None:
+        self._made.pop(name, None)
+
+    def is_new(self, topic: str) -> bool:
+        """Whether this client made it a moment ago."""
+        return self._made.get(topic, -1) > self.cluster.now_ms()
+
+    async def ask(self, keys: Iterable[K], route: Route[K], question: Question[K, V]) -> Results[K, V]:
+        """The outcome of each item. Takes up to default.api.timeout.ms for all of them together."""
+        cluster = self.cluster
+        deadline_ms = cluster.now_ms() + self._timeout_ms
+        backoff = cluster.backoff()
+        wanted = list(dict.fromkeys(keys))
+        so_far = _Round[K, V]({}, {})
+        pending = wanted
+        while pending:
+            left_ms = max(1, deadline_ms - cluster.now_ms())
+            with trio.move_on_after(left_ms / 1000):
+                await self._go_round(pending, route, question, so_far, left_ms)
+            pending = [key for key in pending if key not in so_far.settled]
+            if not pending:
+                break
+            wait_ms = backoff.next_ms()
+            if cluster.now_ms() + wait_ms >= deadline_ms:
+                for key in pending:
+                    so_far.settled[key] = self._too_late(question.name(key), so_far.retriable.get(key))
+                break
+            await trio.sleep(wait_ms / 1000)
+        return Results({key: so_far.settled[key] for key in wanted})
+
+    async def one(
+        self,
+        what: str,
+        ask: Callable[[int], Message],
+        read: Callable[[Any], V | KafkaError],
+        final: frozenset[ErrorCode] = frozenset(),
+    ) -> V:
+        """What any broker answers, as `read` reads it. Raises its KafkaError, or REQUEST_TIMED_OUT."""
+        question = Question[str, V](
+            "", lambda _, timeout_ms: ask(timeout_ms), lambda response, _: [(what, read(response))], final
+        )
+        return (await self.ask([what], Anywhere(), question))[what]
+
+    # ---- inside
+
+    async def _go_round(
+        self, keys: list[K], route: Route[K], question: Question[K, V], found: _Round[K, V], left_ms: int
+    ) -> None:
+        timeout_ms = min(left_ms, self.cluster.settings.request_timeout_ms)
+        try:
+            places = await route.places(keys, timeout_ms)
+        except _FAILURES as error:
+            found.fail(keys, error, "looking for whom to ask")
+            return
+        groups: dict[tuple[int | None, K | None], list[K]] = {}
+        for key, place in zip(keys, places, strict=True):
+            if isinstance(place, Nowhere):
+                found.take(key, place.error, final=place.final)
+            else:
+                groups.setdefault((place, key if question.one_by_one else None), []).append(key)
+
+        async def ask(node_id: int | None, some: list[K]) -> None:
+            try:
+                request = question.ask(some, timeout_ms)
+                response = await self._call(node_id, request, timeout_ms, question.at_most)
+            except _FAILURES as error:
+                found.fail(some, error, question.name(some[0]))
+                return
+            answers = dict(question.read(response, some))
+            for key in some:
+                outcome = answers[key] if key in answers else _left_out(question.name(key))
+                final = isinstance(outcome, KafkaError) and (not outcome.retriable or outcome.code in question.final)
+                found.take(key, outcome, final=final)
+
+        async with trio.open_nursery() as nursery:
+            for (node_id, _), some in groups.items():
+                nursery.start_soon(ask, node_id, some)
+
+    async def _call(self, node_id: int | None, request: Message, timeout_ms: int, at_most: int | None) -> Any:
+        if node_id is not None:
+            return await self.cluster.call(node_id, request, timeout_ms, at_most=at_most)
+        assert at_most is None
+        return await self.cluster.call_any(request, timeout_ms)
+
+    def _too_late(self, what: str, last: KafkaError | None) -> KafkaError:
+        reason = f"; the last answer was {last}" if last is not None else ""
+        error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{what}: not within {self._timeout_ms} ms{reason}")
+        error.__cause__ = last
+        return error
+
+
+_FAILURES = (KafkaError, ChannelError, NoBrokerAvailable, EncodeError)
+
+
+def _told(error: Exception, what: str) -> KafkaError:
+    """The error of a call, as a class of the public face."""
+    if isinstance(error, KafkaError):
+        return error
+    if isinstance(error, UnsupportedVersion | UnsupportedFieldError):
+        return KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{what}: {error}")
+    if isinstance(error, EncodeError):
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"{what}: {error}")
+    return KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{what}: {error}")
+
+
+def _left_out(what: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the broker's answer says nothing of it")
+
+
+class Part:
+    """What every part of the administrator stands on: its way to the cluster, while it is open."""
+
+    _way: Calls | None = None
+
+    @property
+    def _calls(self) -> Calls:
+        if self._way is None:
+            raise IllegalStateException(
+                "this administrator is not open: use it inside `async with Admin(...) as admin`"
+            )
+        return self._way

@@ -1,0 +1,115 @@
+"""Quotas of users, client ids and addresses (KIP-546, KIP-612)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from barnabas.client.admin.calls import Anywhere, Part, Question
+from barnabas.client.admin.results import Results, changed, refusal
+from protocol.errors import KafkaError
+from protocol.messages import alter_client_quotas as altering
+from protocol.messages import describe_client_quotas as describing
+
+USER = "user"
+CLIENT_ID = "client-id"
+IP = "ip"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaEntity:
+    """Whose quota: a type (`user`, `client-id`, `ip`) to a name, or to None for everybody who has none of their own."""
+
+    entries: tuple[tuple[str, str | None], ...]
+
+    @classmethod
+    def of(cls, *, user: str | None = "", client_id: str | None = "", ip: str | None = "") -> ClientQuotaEntity:
+        """Of what is given; None is the default of a type."""
+        named = ((USER, user), (CLIENT_ID, client_id), (IP, ip))
+        return cls(tuple((kind, name) for kind, name in named if name != ""))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{kind} {name or 'default'}" for kind, name in self.entries)
+
+
+class Match(IntEnum):
+    EXACT = 0
+    DEFAULT = 1
+    ANY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaFilter:
+    """Which entities are meant: those that match every component, and, if `strict`, have no other."""
+
+    components: tuple[tuple[str, Match, str | None], ...] = ()
+    """(type, how, name); the name counts for EXACT only."""
+    strict: bool = False
+
+
+EVERYBODY = ClientQuotaFilter()
+
+
+class Quotas(Part):
+    """What an administrator does with quotas."""
+
+    async def describe_client_quotas(
+        self, matching: ClientQuotaFilter = EVERYBODY
+    ) -> dict[ClientQuotaEntity, dict[str, float]]:
+        """The quotas of all entities that match, by their keys (`producer_byte_rate`, …)."""
+
+        def ask(_: int) -> describing.DescribeClientQuotasRequest:
+            components = [
+                describing.ComponentData(entity_type=kind, match_type=how, match=name if how is Match.EXACT else None)
+                for kind, how, name in matching.components
+            ]
+            return describing.DescribeClientQuotasRequest(components=components, strict=matching.strict)
+
+        def read(
+            response: describing.DescribeClientQuotasResponse,
+        ) -> dict[ClientQuotaEntity, dict[str, float]] | KafkaError:
+            return refusal(response.error_code, response.error_message, "quotas") or {
+                _entity(entry.entity): {it.key: it.value for it in entry.values} for entry in response.entries or ()
+            }
+
+        return await self._calls.one("quotas", ask, read)
+
+    async def alter_client_quotas(
+        self,
+        changes: Mapping[ClientQuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+        raise_errors: bool = True,
+    ) -> Results[ClientQuotaEntity, None]:
+        """Set quotas by their keys; None removes one."""
+
+        def ask(some: list[ClientQuotaEntity], _: int) -> altering.AlterClientQuotasRequest:
+            entries = [
+                altering.RequestEntryData(
+                    entity=[altering.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.entries],
+                    ops=[
+                        altering.OpData(key=key, value=float(value or 0), remove=value is None)
+                        for key, value in changes[entity].items()
+                    ],
+                )
+                for entity in some
+            ]
+            return altering.AlterClientQuotasRequest(entries=entries, validate_only=validate_only)
+
+        def read(
+            response: altering.AlterClientQuotasResponse, keys: list[ClientQuotaEntity]
+        ) -> Iterator[tuple[ClientQuotaEntity, KafkaError | None]]:
+            asked = {frozenset(key.entries): key for key in keys}
+            for entry in response.entries:
+                key = asked.get(frozenset(_entity(entry.entity).entries))
+                if key is not None:
+                    yield key, refusal(entry.error_code, entry.error_message, f"quotas of {key}")
+
+        question = Question[ClientQuotaEntity, None]("quotas of", ask, read)
+        return changed(await self._calls.ask(changes, Anywhere(), question), raise_errors)
+
+
+def _entity(parts: Iterable[Any]) -> ClientQuotaEntity:
+    return ClientQuotaEntity(tuple((it.entity_type, it.entity_name) for it in parts))

@@ -1,0 +1,169 @@
+"""Who has to be asked: the leader of a partition, the coordinator of a group or transactional id, a certain broker.
+
+Looked up for each question: an administrator asks seldom, and what it knew would be old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+from barnabas.client.admin.calls import LATE_BROKER_MS, Calls, Nowhere, Place, Question
+from barnabas.client.admin.results import refusal
+from barnabas.client.cluster import NO_LEADER, Node, TopicPartition
+from barnabas.client.groups.coordinators import CoordinatorType
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Leaders:
+    """Each item is a partition, and its leader is asked."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._given_up_at_ms = calls.cluster.now_ms() + LATE_BROKER_MS
+
+    async def places(self, keys: Sequence[TopicPartition], timeout_ms: int) -> list[Place]:
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in dict.fromkeys(key.topic for key in keys)],
+            allow_auto_topic_creation=False,
+        )
+        response: MetadataResponse = await self._calls.cluster.call_any(request, timeout_ms)
+        self._calls.cluster.learn_nodes(response.brokers)
+        errors = {topic.name: refusal(topic.error_code, None, f"topic {topic.name}") for topic in response.topics}
+        leaders = {
+            (topic.name, partition.partition_index): partition.leader_id
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+        alive = {broker.node_id for broker in response.brokers}
+        return [self._place(key, errors.get(key.topic), leaders.get(key), alive) for key in keys]
+
+    def _place(self, key: TopicPartition, error: KafkaError | None, leader: int | None, alive: set[int]) -> Place:
+        if error is None and leader is None:
+            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {key}")
+        if error is not None:
+            late = (
+                error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                and self._calls.cluster.now_ms() >= self._given_up_at_ms
+            )
+            return Nowhere(error, final=late or not error.retriable)
+        if leader == NO_LEADER or leader not in alive:
+            return Nowhere(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {key}"))
+        return leader
+
+
+class Coordinators(Generic[K]):
+    """Each item belongs to a group or transactional id, and its coordinator is asked."""
+
+    def __init__(self, calls: Calls, kind: CoordinatorType, of: Callable[[K], str]) -> None:
+        self._calls = calls
+        self._kind = kind
+        self._of = of
+        self.found: dict[str, Node] = {}
+        """The broker of each name, as it was last heard."""
+
+    async def places(self, keys: Sequence[K], timeout_ms: int) -> list[Place]:
+        names = list(dict.fromkeys(map(self._of, keys)))
+        request = FindCoordinatorRequest(key_type=self._kind, coordinator_keys=names)
+        response: FindCoordinatorResponse = await self._calls.cluster.call_any(request, timeout_ms)
+        found: dict[str, Place] = {}
+        for coordinator in response.coordinators:
+            what = f"the coordinator of {coordinator.key}"
+            error = refusal(coordinator.error_code, coordinator.error_message, what)
+            if error is not None:
+                found[coordinator.key] = Nowhere(error, final=not error.retriable)
+            else:
+                node = Node(coordinator.node_id, coordinator.host, coordinator.port)
+                self._calls.cluster.learn_nodes([node])
+                found[coordinator.key] = node.node_id
+                self.found[coordinator.key] = node
+        missing = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker's answer leaves the coordinator out")
+        return [found.get(self._of(key), Nowhere(missing)) for key in keys]
+
+
+def group_coordinators(calls: Calls, of: Callable[[K], str]) -> Coordinators[K]:
+    return Coordinators(calls, CoordinatorType.GROUP, of)
+
+
+def transaction_coordinators(calls: Calls) -> Coordinators[str]:
+    return Coordinators(calls, CoordinatorType.TRANSACTION, str)
+
+
+class CertainBrokers(Generic[K]):
+    """Each item is known to a certain broker only, or to any (None). A broker that stays away is
+    BROKER_NOT_AVAILABLE.
+    """
+
+    def __init__(self, calls: Calls, of: Callable[[K], int | None]) -> None:
+        self._calls = calls
+        self._of = of
+        self._given_up_at_ms = calls.cluster.now_ms() + LATE_BROKER_MS
+
+    async def places(self, keys: Sequence[K], timeout_ms: int) -> list[Place]:
+        wanted = [self._of(key) for key in keys]
+        if all(node_id is None for node_id in wanted):
+            return list(wanted)
+        alive = await living_brokers(self._calls, timeout_ms)
+        return [node_id if node_id is None or node_id in alive else self._nobody(node_id) for node_id in wanted]
+
+    def _nobody(self, node_id: int) -> Nowhere:
+        error = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {node_id}")
+        return Nowhere(error, final=self._calls.cluster.now_ms() >= self._given_up_at_ms)
+
+
+class _Everybody:
+    """Each item is the id of a broker that was just alive; one that is not any more is BROKER_NOT_AVAILABLE at once."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def places(self, keys: Sequence[int], timeout_ms: int) -> list[Place]:
+        alive = await living_brokers(self._calls, timeout_ms)
+        gone = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker went away")
+        return [key if key in alive else Nowhere(gone, final=True) for key in keys]
+
+
+async def living_brokers(calls: Calls, timeout_ms: int) -> list[int]:
+    """Their ids, in order. Raises as `Cluster.call_any`."""
+    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    response: MetadataResponse = await calls.cluster.call_any(request, timeout_ms)
+    calls.cluster.learn_nodes(response.brokers)
+    return sorted(broker.node_id for broker in response.brokers)
+
+
+async def ask_everybody(calls: Calls, question: Question[int, V]) -> dict[int, V]:
+    """What each living broker answers. If one goes away meanwhile, what it had is elsewhere now, and all are asked
+    again. KafkaError of the first that gives no answer in time.
+    """
+    while True:
+        answers = await calls.ask(await all_brokers(calls), _Everybody(calls), question)
+        if not any(error.code is ErrorCode.BROKER_NOT_AVAILABLE for error in answers.errors.values()):
+            return answers.all()
+
+
+async def all_brokers(calls: Calls) -> list[int]:
+    """The ids of the living brokers, in order; at least one."""
+
+    def read(response: MetadataResponse) -> list[int] | KafkaError:
+        calls.cluster.learn_nodes(response.brokers)
+        ids = sorted(broker.node_id for broker in response.brokers)
+        return ids or KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "no broker is told of")
+
+    return await calls.one("brokers", lambda _: MetadataRequest(topics=[], allow_auto_topic_creation=False), read)
+
+
+def partitions_in(partitions: Iterable[TopicPartition] | TopicPartition) -> list[TopicPartition]:
+    """The items in order, each once; plain pairs are partitions, too. One partition is one item."""
+    if isinstance(partitions, TopicPartition):
+        return [partitions]
+    return list(dict.fromkeys(TopicPartition(*partition) for partition in partitions))
+
+
+def names_in(texts: Iterable[str] | str) -> list[str]:
+    """The items in order, each once. One text is one item, not its letters."""
+    return list(dict.fromkeys([texts] if isinstance(texts, str) else texts))
