@@ -80,7 +80,7 @@ def test_a_node_that_refuses_is_left_alone_ever_longer_until_it_answers() -> Non
             with pytest.raises(NotSent, match="nobody listens"):
                 await scene.connection.connect(5_000)
             tried.append(trio.current_time())
-            with pytest.raises(NotSent, match="is left alone for .* nobody listens"):
+            with pytest.raises(NotSent, match=r"is left alone for .* nobody listens"):
                 await scene.ask()
             assert trio.current_time() == tried[-1]
         waits = [1000 * (after - before) for before, after in pairwise(tried)]
