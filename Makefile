@@ -8,6 +8,7 @@
 #   make check | test | compat   style and types | our tests | other people's clients
 #   make docker-test             docker-compose.yml for real; needs a docker daemon
 #   make diagrams                docs/state-machines.md, drawn from the tables in the code
+#   make compiled                the loops over records as C, where there is a compiler
 #   make simulate SEEDS=1-200    whole clusters under faults, one universe for each seed
 
 DATA ?= .cluster
@@ -25,10 +26,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: up down status clean demo check test compat docker-test simulate help features diagrams bench
+.PHONY: up down status clean demo check test compat docker-test simulate help features diagrams bench compiled
 
 help:
-	@sed -n '3,11s/^# \{0,1\}//p' Makefile
+	@sed -n '3,12s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -62,7 +63,7 @@ status: .venv/installed
 
 clean: .venv/installed
 	@test ! -e $(DATA)/cluster.json || { $(BARNABAS) down --data $(DATA) && rm -rf $(DATA); }
-	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
+	@rm -rf protocol/records/*.so build .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
 
 demo: .venv/installed
 	@$(BIN)/barnabas demo --data $(DATA) $(if $(BASE_PORT),--base-port $(BASE_PORT)) \
@@ -88,6 +89,9 @@ features: .venv/installed-dev
 
 diagrams: .venv/installed-dev
 	@$(BIN)/python docs/draw_state_machines.py
+
+compiled: .venv/installed-dev
+	@BARNABAS_COMPILED=1 $(BIN)/python -W ignore setup.py -q build_ext --inplace
 
 bench: .venv/installed-compat
 	@bench/run.sh

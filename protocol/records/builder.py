@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from crc32c import crc32c
 
@@ -16,7 +16,6 @@ from protocol.records.batch import (
     DELETE_HORIZON_BIT,
     HEADER_STRUCT,
     LOG_APPEND_TIME_BIT,
-    MAX_INT32,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -26,26 +25,9 @@ from protocol.records.batch import (
     TRANSACTIONAL_BIT,
     BatchHeader,
 )
-from protocol.records.record import Headers
-from protocol.records.varint import encode_varint, varint_size
+from protocol.records.layout import Fields, lay_out, record_size_bytes
 
-_SMALL = tuple(encode_varint(value) for value in range(2048))
-"""The varints of lengths, counts and deltas as they mostly are."""
-
-
-class RecordLike(Protocol):
-    """What can be put into a batch: a `Record`, or anything with its fields."""
-
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> Headers: ...
+__all__ = ["BatchOptions", "build_batch", "build_empty_batch", "record_size_bytes"]
 
 
 class BatchOptions(TypedDict, total=False):
@@ -71,7 +53,7 @@ class BatchOptions(TypedDict, total=False):
     """KIP-534; takes the place of the base timestamp."""
 
 
-def build_batch(records: Sequence[RecordLike], **options: Unpack[BatchOptions]) -> bytes:
+def build_batch(records: Sequence[Fields], **options: Unpack[BatchOptions]) -> bytes:
     """One batch with `records`; without any, an empty one (give it `last_offset`).
 
     ValueError or struct.error if an offset, a length or a timestamp does not fit: a mistake of the caller.
@@ -85,7 +67,7 @@ def build_batch(records: Sequence[RecordLike], **options: Unpack[BatchOptions]) 
         attributes |= TRANSACTIONAL_BIT
     if options.get("control"):
         attributes |= CONTROL_BIT
-    base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    base_timestamp = records[0][1] if records else NO_TIMESTAMP
     if delete_horizon_ms is not None:
         attributes |= DELETE_HORIZON_BIT
         base_timestamp = delete_horizon_ms
@@ -96,10 +78,10 @@ def build_batch(records: Sequence[RecordLike], **options: Unpack[BatchOptions]) 
         if delete_horizon_ms is None:
             base_timestamp = log_append_time
     elif records:
-        max_timestamp = max([record.timestamp for record in records])
+        max_timestamp = max([record[1] for record in records])
 
     first_offset = base_offset if options.get("keep_offsets") else None
-    payload, last_offset_delta = _encode_records(records, base_timestamp, first_offset, log_append_time)
+    payload, last_offset_delta = lay_out(records, base_timestamp, first_offset, log_append_time)
     last_offset = options.get("last_offset")
     if last_offset is not None:
         if last_offset < base_offset + last_offset_delta:
@@ -147,71 +129,3 @@ def build_empty_batch(header: BatchHeader) -> bytes:
     )
     crc = crc32c(head[ATTRIBUTES_POSITION:])
     return b"".join((head[:CRC_POSITION], crc.to_bytes(4, "big"), head[ATTRIBUTES_POSITION:]))
-
-
-def _encode_records(
-    records: Sequence[RecordLike], base_timestamp: int, first_offset: int | None, append_time: int | None
-) -> tuple[bytes, int]:
-    """(the records one after another, the offset delta of the last one or -1).
-
-    With `first_offset` the deltas are those of the records' own offsets.
-    """
-    small, encode, limit = _SMALL, encode_varint, len(_SMALL)
-    parts: list[bytes] = []
-    append = parts.append
-    offset_delta = -1
-    for record in records:
-        if first_offset is None:
-            offset_delta += 1
-        else:
-            previous, offset_delta = offset_delta, record.offset - first_offset
-            if not previous < offset_delta <= MAX_INT32:
-                raise ValueError(f"offset {record.offset} cannot follow in a batch from {first_offset}")
-        timestamp_delta = (record.timestamp if append_time is None else append_time) - base_timestamp
-        key, value, headers = record.key, record.value, record.headers
-        timestamp_part = small[timestamp_delta] if 0 <= timestamp_delta < limit else encode(timestamp_delta)
-        offset_part = small[offset_delta] if offset_delta < limit else encode(offset_delta)
-        if key is None:
-            key_part, key = b"\x01", b""
-        else:
-            length = len(key)
-            key_part = small[length] if length < limit else encode(length)
-        if value is None:
-            value_part, value = b"\x01", b""
-        else:
-            length = len(value)
-            value_part = small[length] if length < limit else encode(length)
-        headers_part = _encode_headers(headers) if headers else b"\x00"
-        body = b"".join((b"\x00", timestamp_part, offset_part, key_part, key, value_part, value, headers_part))
-        length = len(body)
-        append(small[length] if length < limit else encode(length))
-        append(body)
-    return b"".join(parts), offset_delta
-
-
-def _encode_headers(headers: Headers) -> bytes:
-    parts = [encode_varint(len(headers))]
-    for key, value in headers:
-        name = key.encode("utf-8", "surrogateescape")
-        parts += (encode_varint(len(name)), name)
-        if value is None:
-            parts.append(b"\x01")
-        else:
-            parts += (encode_varint(len(value)), value)
-    return b"".join(parts)
-
-
-def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-    """An upper bound of what a record adds to a batch that is not compressed.
-
-    UnicodeEncodeError if a header's key cannot be written.
-    """
-    key_bytes = 0 if key is None else len(key)
-    value_bytes = 0 if value is None else len(value)
-    if key_bytes < 64 and value_bytes < 8192 and not headers:
-        return 25 + key_bytes + value_bytes
-    size = 21 + key_bytes + value_bytes
-    size += varint_size(key_bytes) + varint_size(value_bytes) + varint_size(len(headers))
-    for name, content in headers:
-        size += 10 + len(name.encode("utf-8", "surrogateescape")) + len(content or b"")
-    return size

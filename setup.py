@@ -1,0 +1,25 @@
+"""Compiles with mypyc what Python itself is slow at, if BARNABAS_COMPILED=1; all else is in pyproject.toml.
+
+It takes a C compiler and mypy: `make compiled` here, or `BARNABAS_COMPILED=1 pip install --no-build-isolation …` where
+mypy and setuptools are installed. Without it the same modules run as Python.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from setuptools import setup
+
+MODULES = ["protocol/records/layout.py"]
+
+
+def extensions() -> list[Any]:
+    if os.environ.get("BARNABAS_COMPILED") != "1":
+        return []
+    from mypyc.build import mypycify
+
+    return mypycify(MODULES, opt_level="3")
+
+
+setup(ext_modules=extensions())

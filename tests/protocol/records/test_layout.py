@@ -1,0 +1,265 @@
+"""Records laid out and walked: as Python, in runs of records that are alike, and compiled. All give the same.
+
+What they have to give is said by the slow and plain codec of this file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.records import layout as imported
+from protocol.records.batch import CorruptBatch
+from protocol.records.layout import Fields, Headers
+from protocol.records.runs import walk_in_runs
+
+ROOT = Path(__file__).resolve().parents[3]
+SOURCE = ROOT / "protocol" / "records" / "layout.py"
+NAME = "protocol.records.layout"
+NOW = 1_700_000_000_000
+
+Walk = Callable[[bytes, int, int, int, int], tuple[list[Fields], int]]
+
+
+def load(name: str, path: Path) -> ModuleType:
+    """The module in a file, whatever is imported under its name."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compiled() -> Path:
+    """Where what mypyc makes of the source is, kept for as long as that stays the same."""
+    digest = hashlib.sha256(SOURCE.read_bytes() + (ROOT / "setup.py").read_bytes()).hexdigest()[:16]
+    place = ROOT / ".cache" / "compiled" / f"{digest}-{sys.implementation.cache_tag}"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with (place.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # others who run tests now need it, too
+        if not place.exists():
+            making = place.with_name("making")
+            shutil.rmtree(making, ignore_errors=True)
+            command = ["setup.py", "-q", "build_ext", "--build-lib", making, "--build-temp", making / "objects"]
+            environment = {**os.environ, "BARNABAS_COMPILED": "1"}
+            made = subprocess.run(
+                [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, check=False
+            )
+            assert made.returncode == 0, (made.stdout + made.stderr).decode()
+            making.rename(place)
+    return place / "protocol" / "records"
+
+
+@pytest.fixture(scope="session", params=["source", "compiled"])
+def layout(request: pytest.FixtureRequest) -> ModuleType:
+    if request.param == "source":
+        return load(NAME, SOURCE)
+    if not str(imported.__file__).endswith(".py"):
+        return imported
+    if not shutil.which("cc") or importlib.util.find_spec("mypyc") is None:
+        pytest.skip("there is no C compiler, or no mypyc")
+    folder = compiled()
+    # What the module consists of is looked up beside it.
+    sys.modules[f"{NAME}__mypyc"] = load(f"{NAME}__mypyc", *folder.glob("layout__mypyc.*.so"))
+    return load(NAME, *folder.glob("layout.*.so"))
+
+
+@pytest.fixture(scope="session")
+def walks(layout: ModuleType) -> list[Walk]:
+    return [layout.walk, walk_in_runs]
+
+
+# -- the plain codec
+
+
+def varint(value: int) -> bytes:
+    raw = value * 2 if value >= 0 else -value * 2 - 1
+    found = bytearray()
+    while raw >= 128:
+        found.append(raw % 128 + 128)
+        raw //= 128
+    return bytes([*found, raw])
+
+
+def sized(data: bytes | None) -> bytes:
+    return varint(-1) if data is None else varint(len(data)) + data
+
+
+def plainly(records: list[Fields], base_timestamp: int) -> bytes:
+    found = b""
+    for delta, (_, timestamp, key, value, headers) in enumerate(records):
+        body = b"\0" + varint(timestamp - base_timestamp) + varint(delta) + sized(key) + sized(value)
+        body += varint(len(headers))
+        for name, content in headers:
+            body += sized(name.encode()) + sized(content)
+        found += varint(len(body)) + body
+    return found
+
+
+# -- records that are alike, and others
+
+contents = st.none() | st.binary(max_size=12) | st.integers(50, 200).map(lambda size: b"v" * size)
+some_headers = st.just(()) | st.lists(st.tuples(st.text(max_size=4), contents), max_size=2).map(tuple)
+times = st.integers(0, 200) | st.integers(0, 9000) | st.integers(-(2**40), 2**40)
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> list[Fields]:
+    """Contents of the same sizes, time that goes on slowly: what a machine writes."""
+    key_bytes, value_bytes = draw(st.none() | st.integers(0, 70)), draw(st.none() | st.integers(0, 200))
+    count, step = draw(st.integers(1, 100)), draw(st.sampled_from([0, 0, 1, 40]))
+    filling = draw(st.integers(0, 255))
+    return [
+        (
+            0,
+            NOW + index * step // 3,
+            None if key_bytes is None else bytes([(filling + index) % 256]) * key_bytes,
+            None if value_bytes is None else bytes([filling]) * value_bytes,
+            (),
+        )
+        for index in range(count)
+    ]
+
+
+@st.composite
+def mixed(draw: st.DrawFn) -> list[Fields]:
+    one = st.tuples(st.just(0), times.map(NOW.__add__), contents, contents, some_headers)
+    return draw(st.lists(one, min_size=1, max_size=12))
+
+
+batches = st.lists(alike() | mixed(), min_size=1, max_size=3).map(
+    lambda pieces: [one for each in pieces for one in each]
+)
+
+
+def numbered(records: list[Fields], base_offset: int) -> list[Fields]:
+    return [(base_offset + index, *record[1:]) for index, record in enumerate(records)]
+
+
+@pytest.mark.feature("PF-10", "PF-12")
+@settings(deadline=None, max_examples=50)
+@given(records=batches, base_offset=st.integers(0, 2**50))
+def test_records_are_laid_out_as_the_format_says_and_come_back(
+    layout: ModuleType, walks: list[Walk], records: list[Fields], base_offset: int
+) -> None:
+    data = plainly(records, NOW)
+    assert layout.lay_out(records, NOW, None, None) == (data, len(records) - 1)
+    for walk in walks:
+        assert walk(b"before" + data, 6, len(records), base_offset, NOW) == (
+            numbered(records, base_offset),
+            6 + len(data),
+        )
+
+
+@pytest.mark.feature("PF-10")
+@pytest.mark.parametrize("key", [None, b"", b"key"])
+def test_offsets_of_one_two_and_three_bytes(layout: ModuleType, walks: list[Walk], key: bytes | None) -> None:
+    records: list[Fields] = [(0, NOW + index // 7, key, b"value", ()) for index in range(8400)]
+    data = plainly(records, NOW)
+    assert layout.lay_out(records, NOW, None, None)[0] == data
+    for walk in walks:
+        assert walk(data, 0, 8400, 10, NOW)[0] == numbered(records, 10)
+
+
+@pytest.mark.feature("PF-18")
+@settings(deadline=None, max_examples=30)
+@given(records=alike(), data=st.data())
+def test_offsets_with_gaps_are_kept(
+    layout: ModuleType, walks: list[Walk], records: list[Fields], data: st.DataObject
+) -> None:
+    kept = data.draw(st.sets(st.integers(0, len(records) - 1)).map(sorted))
+    left = [(100 + index, *records[index][1:]) for index in kept]
+    laid, delta = layout.lay_out(left, NOW, 100, None)
+    assert delta == (kept[-1] if kept else -1)
+    for walk in walks:
+        assert walk(laid, 0, len(left), 100, NOW)[0] == left
+
+
+@settings(deadline=None, max_examples=30)
+@given(records=batches)
+def test_with_the_brokers_time_all_records_have_that(
+    layout: ModuleType, walks: list[Walk], records: list[Fields]
+) -> None:
+    laid, _ = layout.lay_out(records, NOW - 5, None, NOW)
+    for walk in walks:
+        assert {record[1] for record in walk(laid, 0, len(records), 0, NOW - 5)[0]} == {NOW}
+
+
+@settings(deadline=None, max_examples=150)
+@given(records=batches, data=st.data(), count=st.integers(-3, 3))
+def test_damage_is_told_in_the_same_way_by_all(
+    layout: ModuleType, walks: list[Walk], records: list[Fields], data: st.DataObject, count: int
+) -> None:
+    laid = bytearray(plainly(records, NOW))
+    for _ in range(data.draw(st.integers(0, 3))):
+        laid[data.draw(st.integers(0, len(laid) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(laid[: len(laid) - data.draw(st.sampled_from([0, 0, 0, 1, 30]))])
+    told = [outcome(walk, cut, len(records) + count) for walk in [imported.walk, *walks]]
+    assert told[1:] == told[:-1]
+
+
+def outcome(walk: Walk, data: bytes, count: int) -> Any:
+    try:
+        return walk(data, 0, count, 7, NOW)
+    except (CorruptBatch, IndexError):
+        return "corrupt"
+
+
+@pytest.mark.parametrize("base_timestamp", [2**63 - 1, -(2**63), 2**62 + 1])
+def test_timestamps_beyond_64_bits_are_corrupt(layout: ModuleType, walks: list[Walk], base_timestamp: int) -> None:
+    step = 1 if base_timestamp > 0 else -1
+    records: list[Fields] = [(index, base_timestamp, None, b"v", ()) for index in range(20)]
+    laid, _ = layout.lay_out(records, base_timestamp, None, None)
+    moved = bytearray(laid)
+    moved[-8 * 3 + 2] = varint(step)[0]
+    for walk in walks:
+        assert walk(laid, 0, 20, 0, base_timestamp)[0] == records
+        if abs(base_timestamp) < 2**63 - 1:
+            assert walk(bytes(moved), 0, 20, 0, base_timestamp)[0][17][1] == base_timestamp + step
+        else:
+            with pytest.raises(CorruptBatch, match="64 bits"):
+                walk(bytes(moved), 0, 20, 0, base_timestamp)
+
+
+@settings(deadline=None, max_examples=30)
+@given(records=mixed())
+def test_no_record_is_larger_than_it_is_taken_to_be(layout: ModuleType, records: list[Fields]) -> None:
+    for _, _, key, value, headers in records:
+        laid, _ = layout.lay_out([(0, NOW, None, None, ()), (0, NOW + 2**40, key, value, headers)], NOW, None, None)
+        assert len(laid) - 7 <= layout.record_size_bytes(key, value, headers)
+
+
+def test_offsets_that_do_not_grow_are_refused(layout: ModuleType) -> None:
+    with pytest.raises(ValueError, match="cannot follow"):
+        layout.lay_out([(5, NOW, None, None, ()), (5, NOW, None, None, ())], NOW, 0, None)
+    with pytest.raises(ValueError, match="cannot follow"):
+        layout.lay_out([(2**31, NOW, None, None, ())], NOW, 0, None)
+
+
+def test_headers_of_records_that_are_alike_differ(layout: ModuleType, walks: list[Walk]) -> None:
+    either: tuple[Headers, ...] = ((), (("a", b"1"),), (("a", None), ("a", b"2")))
+    records: list[Fields] = [(0, NOW, b"k", b"v", either[index // 20 % 3]) for index in range(140)]
+    laid, _ = layout.lay_out(records, NOW, None, None)
+    assert laid == plainly(records, NOW)
+    for walk in walks:
+        assert walk(laid, 0, 140, 0, NOW)[0] == numbered(records, 0)
+
+
+def test_what_is_compiled_here_is_not_older_than_its_source() -> None:
+    """Else everything would run with what the source once said."""
+    for library in SOURCE.parent.glob("*.so"):
+        source = library.with_name(library.name.split(".")[0] + ".py")
+        assert library.stat().st_mtime >= source.stat().st_mtime, f"{library.name} is old: run make compiled"
