@@ -95,6 +95,7 @@ class LogCleaner:
             # Recovery takes what lies behind this for the tail of appends, which has no gaps.
             await store.checkpoint(RECOVERY_POINT_CHECKPOINT)
             await self._run(cleaning)
+            self._world.fault_point("cleaner.log.cleaned")
             await self._checkpoint()
         except (CleaningAborted, CannotClean, CorruptIndex, KafkaError, OSError) as error:
             self._failed(partition_log, error)
@@ -133,6 +134,7 @@ class LogCleaner:
         with closing(cleaning.slices()) as slices:
             for piece in slices:
                 moved = await self._world.run_blocking(piece)
+                self._world.fault_point("cleaner.slice.done")
                 limit = self._settings().log_cleaner_io_max_bytes_per_second
                 wait_ms = self._throttle.moved(moved, limit, self._world.monotonic.now_ms())
                 if wait_ms > 0:

@@ -30,6 +30,7 @@ MUST_HAPPEN = (
     "isr expansions",
     "log truncations",
     "log recoveries",
+    "logs cleaned",
     "kills of members",
     "kills of writers",
     "kills of transformers",

@@ -36,8 +36,10 @@ class GhostLog:
     """(epoch, offset of its first record), as the batches have it."""
     _bases: list[int] = field(default_factory=list)
 
-    def take(self, batch: Batch) -> str | None:
-        """A replica says that `batch` is committed. Gives what contradicts it, None if it is news or known."""
+    def take(self, batch: Batch, is_rest: Callable[[Batch, Batch], bool] | None = None) -> str | None:
+        """A replica says that `batch` is committed. Gives what contradicts it, None if it is news or known. `is_rest`
+        says whether a batch can be what was left of a committed one; None: nothing may be missing.
+        """
         if batch.base_offset >= self.end_offset:
             if batch.base_offset > self.end_offset:
                 return f"committed {batch}, but what lies before, from {self.end_offset} on, never was"
@@ -50,7 +52,7 @@ class GhostLog:
                 self.epochs.append((batch.leader_epoch, batch.base_offset))
             return None
         known = self.at(batch.base_offset)
-        if known != batch:
+        if known != batch and not (known is not None and is_rest is not None and is_rest(batch, known)):
             return f"holds {batch} where {known} was committed"
         return None
 
@@ -107,6 +109,11 @@ class LogReader:
     def forget(self) -> None:
         """The log was cut: start from the segment's beginning next time."""
         self._base = -1
+
+    def forget_if_rolled(self) -> None:
+        """Forget, unless it stopped in the last segment: others may have been replaced by what was left of them."""
+        if self._base != max((segment.base_offset for segment in self._log.segments), default=-1):
+            self.forget()
 
     def batches(self, from_offset: int, to_offset: int) -> Iterator[Batch]:
         """The batches that reach past `from_offset` and begin before `to_offset`, as far as there are any."""

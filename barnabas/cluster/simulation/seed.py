@@ -158,6 +158,7 @@ class _Story:
                 check_producers(findings, key, self.watch.partitions.ghost(key).batches)
         findings.count("acks", workload.history.acked)
         findings.count("raft elections", len(self.watch.quorum.leaders))
+        findings.count("logs cleaned", self.universe.coverage["cleaner.log.cleaned"])
 
     def _parts(self, workload: Workload) -> Iterator[Readers | Transactions]:
         """The clients beside those that produce and follow."""
