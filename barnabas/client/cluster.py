@@ -23,6 +23,7 @@ from barnabas.client.metadata import (
     TopicPartition,
     TopicView,
     by_topic,
+    nodes_of,
     partitions_of,
 )
 from barnabas.client.patience import Backoff, ClusterSettings
@@ -185,8 +186,9 @@ class Cluster:
                 log.debug("list of topics: %s", error)
                 await trio.sleep(min(backoff.next_ms(), max(1, deadline_ms - self.now_ms())) / 1000)
                 continue
+            nodes = nodes_of(response)
             found = [topic for topic in response.topics if topic.name and topic.error_code == ErrorCode.NONE]
-            return {topic.name or "": list(partitions_of(topic).values()) for topic in found}
+            return {topic.name or "": list(partitions_of(topic, nodes).values()) for topic in found}
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no broker told its topics in {timeout_ms} ms")
 
     async def refresh(self, topics: Iterable[str] = ()) -> bool:

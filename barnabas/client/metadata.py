@@ -6,12 +6,12 @@ only grow, so older news never replace newer ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from protocol.errors import ErrorCode, error_code
-from protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from protocol.primitives import ZERO_UUID
 
 NO_LEADER = -1
@@ -69,14 +69,13 @@ class Leadership:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
-    """A partition as the cluster tells it: who leads it, and where its copies are."""
+class PartitionInfo(NamedTuple):
+    """A partition as the cluster tells it, and who has it."""
 
     topic: str
     partition: int
-    leader: int | None
-    leader_epoch: int
+    leader: Node | None
+    """None while nobody leads it."""
     replicas: tuple[int, ...]
     """Node ids; the first is the preferred leader."""
     in_sync_replicas: tuple[int, ...]
@@ -206,7 +205,7 @@ class Metadata:
         known = self.topics.get(name) or TopicView(ZERO_UUID)
         view = TopicView(topic.topic_id, error=error_code(topic.error_code), internal=topic.is_internal)
         view.used, view.used_ms = known.used, known.used_ms
-        view.partitions = partitions_of(topic)
+        view.partitions = partitions_of(topic, self.nodes)
         for partition in topic.partitions:
             view.leaders[partition.partition_index] = Leadership(partition.leader_id, partition.leader_epoch)
         if known.topic_id == topic.topic_id:
@@ -222,18 +221,21 @@ class Metadata:
             self._names[view.topic_id] = name
 
 
-def partitions_of(topic: MetadataResponseTopic) -> dict[int, PartitionInfo]:
-    """The partitions of one topic of an answer."""
-    return {partition.partition_index: _partition_info(topic.name or "", partition) for partition in topic.partitions}
+def nodes_of(response: MetadataResponse) -> dict[int, Node]:
+    """The brokers of an answer."""
+    return {broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers}
 
 
-def _partition_info(topic: str, partition: MetadataResponsePartition) -> PartitionInfo:
-    return PartitionInfo(
-        topic,
-        partition.partition_index,
-        None if partition.leader_id == NO_LEADER else partition.leader_id,
-        partition.leader_epoch,
-        tuple(partition.replica_nodes),
-        tuple(partition.isr_nodes),
-        tuple(partition.offline_replicas),
-    )
+def partitions_of(topic: MetadataResponseTopic, nodes: Mapping[int, Node]) -> dict[int, PartitionInfo]:
+    """The partitions of one topic of an answer, by number, in order."""
+    return {
+        partition.partition_index: PartitionInfo(
+            topic.name or "",
+            partition.partition_index,
+            nodes.get(partition.leader_id),
+            tuple(partition.replica_nodes),
+            tuple(partition.isr_nodes),
+            tuple(partition.offline_replicas),
+        )
+        for partition in sorted(topic.partitions, key=lambda each: each.partition_index)
+    }

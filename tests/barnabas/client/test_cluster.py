@@ -80,7 +80,7 @@ def test_what_a_client_may_see() -> None:
         assert {topic: len(partitions) for topic, partitions in listed.items()} == {"t": 2, "u": 1}
         assert not cluster.topics, "to look at a topic is not to use it"
         [first, second] = await cluster.partitions_for("t", 1000)
-        assert (first.leader, second.leader) == (1, 2)
+        assert (first.leader, second.leader) == (cluster.nodes[1], cluster.nodes[2])
 
     run_simulation(4, with_client, story)
 

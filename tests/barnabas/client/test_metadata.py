@@ -26,7 +26,7 @@ def test_an_answer_is_taken_over() -> None:
     assert (known.cluster_id, known.controller_id) == ("plain", 1)
     assert known.leadership(T0) == Leadership(1, 3)
     assert known.topic_name(known.topic_id("t")) == "t"
-    assert known.partitions("t") == [PartitionInfo("t", index, 1, 3, (1, 2), (1,), ()) for index in range(2)]
+    assert known.partitions("t") == [PartitionInfo("t", index, known.nodes[1], (1, 2), (1,), ()) for index in range(2)]
     assert known.partitions("other") == []
     assert known.leadership(TopicPartition("t", 7)) is None
     assert known.leadership(TopicPartition("other", 0)) is None
