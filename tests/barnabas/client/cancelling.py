@@ -130,6 +130,37 @@ def cancel_each_life(scene: Scene[Stage, Client], *, seed: int = 1, every: int =
     return _at_each_checkpoint(story, seed, every)
 
 
+async def cancel_in_a_row(
+    act: Callable[[], Awaitable[object]],
+    afterwards: Callable[[], Awaitable[object]],
+    *,
+    patience_seconds: float = 60.0,
+    code: tuple[str, ...] = (),
+) -> int:
+    """Within a story: cancel `act` at its first checkpoint, then `act` anew at its second, and so on, until one comes
+    to its end; after each, `afterwards` must work, and with `code` no task of these files be left. Gives how many
+    checkpoints the last one had.
+    """
+    for at in range(MOST_CHECKPOINTS):
+        before = tasks_of(code)
+        try:
+            with Cut(at) as cut:
+                await act()
+            if cut.struck_at is not None:
+                took = trio.current_time() - cut.struck_at
+                assert took <= patience_seconds, f"ending took {took:.3f} s"
+            await nothing_is_left(code, before)
+            with trio.fail_after(patience_seconds):
+                await afterwards()
+        except Exception as error:
+            error.add_note(f"cancelled at checkpoint {at}")
+            raise
+        if cut.struck_at is None:
+            assert cut.checkpoints > 0, "nothing in this can be cancelled"
+            return cut.checkpoints
+    raise AssertionError(f"more than {MOST_CHECKPOINTS} checkpoints")
+
+
 def _at_each_checkpoint(story: Callable[[Universe, Cut], Awaitable[None]], seed: int, every: int) -> int:
     for at in range(0, MOST_CHECKPOINTS, every):
         cut = Cut(at)
