@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import trio
@@ -11,25 +11,27 @@ import trio
 from broker.node import run_broker
 from runtime.process import Program, host_name, run_process
 from runtime.real import real_world
+from runtime.world import World
 from settings.broker import BrokerSettings, load_broker_settings
 
 
-def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:
+def load(text: str, name: str, overrides: Mapping[str, str], make_world: Callable[[], World] = real_world) -> Program:
     """The broker that the text of a configuration file describes. Raises `SettingsError`."""
     settings, warnings = load_broker_settings(text, name, overrides, hostname=host_name())
     if settings.not_acted_on:
         warnings.append("set, but without effect here: " + ", ".join(settings.not_acted_on))
-    return Program(f"broker-{settings.node_id}", _Run(settings), warnings)
+    return Program(f"broker-{settings.node_id}", _Run(settings, make_world), warnings)
 
 
 class _Run:
     """Runs the broker with these settings."""
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(self, settings: BrokerSettings, make_world: Callable[[], World]) -> None:
         self._settings = settings
+        self._make_world = make_world
 
     async def __call__(self, stop: trio.Event, *, task_status: trio.TaskStatus[Any]) -> None:
-        await run_broker(self._settings, real_world(), stop=stop, task_status=task_status)
+        await run_broker(self._settings, self._make_world(), stop=stop, task_status=task_status)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,7 +19,8 @@ from runtime.uuids import random_uuid
 from settings.errors import SettingsError
 from settings.properties import parse_properties, render_properties
 
-LOCAL_SHAPE = Path(__file__).resolve().parents[2] / "cluster-configs" / "local"
+LOCAL_SHAPE = Path(__file__).resolve().parent / "shape"
+"""A link to `cluster-configs/local`, so that it is there wherever this package was installed."""
 DEFAULT_BASE_PORT = 9092
 _ADDRESS_KEYS = (
     "listeners",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -21,7 +22,9 @@ from tests.compat.java import FLAGS
 
 NODE_ID = 1
 READY_SECONDS = 60.0
-STOP_SECONDS = 30.0
+STOP_SECONDS = 60.0
+ARCHIVE = ROOT / ".cache" / "compat" / "kafka-server.jsa"
+"""Its loaded classes, kept from one run to the next: most of its start is to load them."""
 _POLL_SECONDS = 0.05
 
 _SETTINGS = {
@@ -57,6 +60,7 @@ class ApacheKafka:
         self.port, self._controller_port = ports
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
+        self._new_archive = data / "classes.jsa"
 
     def start(self) -> None:
         """Returns when it takes requests of clients."""
@@ -91,6 +95,10 @@ class ApacheKafka:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        else:
+            if self._new_archive.exists():
+                ARCHIVE.parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(self._new_archive, ARCHIVE)
 
     @property
     def _said(self) -> Path:
@@ -108,14 +116,10 @@ class ApacheKafka:
         }
 
     def _archive_flags(self) -> list[str]:
-        """Its loaded classes are kept from one run to the next: half of its start is to load them."""
-        archive = ROOT / ".cache" / "compat" / "kafka-server.jsa"
         jars = max(jar.stat().st_mtime for jar in self.libs.glob("*.jar"))
-        if archive.exists() and archive.stat().st_mtime > jars:
-            return [f"-XX:SharedArchiveFile={archive}"]
-        archive.parent.mkdir(parents=True, exist_ok=True)
-        archive.unlink(missing_ok=True)
-        return [f"-XX:ArchiveClassesAtExit={archive}"]
+        if ARCHIVE.exists() and ARCHIVE.stat().st_mtime > jars:
+            return [f"-XX:SharedArchiveFile={ARCHIVE}"]
+        return [f"-XX:ArchiveClassesAtExit={self._new_archive}"]
 
     def _wait_ready(self) -> None:
         assert self._process is not None

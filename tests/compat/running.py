@@ -1,98 +1,43 @@
-"""A real cluster for tests: six processes on free ports, topics, and who plays which role now."""
+"""A real cluster for tests: six processes on free ports, and what of them other people's clients may not disturb."""
 
 from __future__ import annotations
 
 import itertools
 import re
-import socket
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from barnabas.cluster.local import LocalCluster
+from barnabas.cluster.plan import MODULES
+from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.probe import NoAnswer, ask
-from barnabas.cluster.status import PartitionStatus
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from barnabas.testing.cluster import QUICK_GROUPS, ClusterForTests
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 
-_SHAPE_OFFSETS = (0, 1, 2, 100, 101, 102)
-"""Where the nodes' ports lie above the base port."""
-_FIRST_PORT = 21000
-_LAST_PORT = 30000
+__all__ = ["QUICK_GROUPS", "RunningCluster", "free_base_port"]
+
 _TROUBLE = re.compile(r" (?:ERROR|CRITICAL) |Traceback")
-_POLL_SECONDS = 0.02
-QUICK_GROUPS = {
-    "group.initial.rebalance.delay.ms": "0",
-    "group.consumer.min.session.timeout.ms": "3000",
-    "group.consumer.session.timeout.ms": "3000",
-    "group.consumer.min.heartbeat.interval.ms": "500",
-    "group.consumer.heartbeat.interval.ms": "500",
-}
-"""Groups that settle soon: with Kafka's own numbers a test would mostly wait."""
 _numbers = itertools.count(1)
 
 
-class RunningCluster(LocalCluster):
-    """Three brokers and three controllers, ready for clients."""
+class RunningCluster(ClusterForTests):
+    """Three brokers and three controllers, ready for clients; nodes as users run them."""
 
-    @classmethod
-    def start_new(cls, data: Path, overrides: Mapping[str, str] | None = None) -> RunningCluster:
-        cluster = cls(data, free_base_port(), overrides)
-        cluster.up()
-        try:
-            cluster.wait_ready()
-        except BaseException:
-            cluster.down()
-            raise
-        return cluster
+    def __init__(self, data_dir: str | Path, overrides: Mapping[str, str] | None = None) -> None:
+        super().__init__(data_dir, overrides)
+        self._modules = MODULES
 
     def create_topic(
         self, name: str, partitions: int = 1, replicas: int = 3, configs: Mapping[str, str] | None = None
     ) -> str:
         """A topic whose leaders every broker knows. The name gets a number, so that it is new."""
-        name = f"{name}-{next(_numbers)}"
-        topic = CreatableTopic(
-            name=name,
-            num_partitions=partitions,
-            replication_factor=replicas,
-            configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
-        )
-        response = ask(
-            self.layout.brokers[0].port,
-            CreateTopicsRequest(topics=[topic], timeout_ms=10_000),
-            CreateTopicsResponse,
-            timeout_seconds=20,
-        )
-        error = response.topics[0].error_code
-        assert error == ErrorCode.NONE, f"{ErrorCode(error).name}: {response.topics[0].error_message}"
-        self.wait_for(f"{name} is led", lambda: len(self.partitions(name)) == partitions and not self.not_ready())
-        return name
-
-    def partitions(self, topic: str) -> list[PartitionStatus]:
-        return [each for each in self.status().partitions if each.topic == topic]
+        return super().create_topic(f"{name}-{next(_numbers)}", partitions, replicas, configs)
 
     def topics_everywhere(self) -> list[str]:
         """The topics that any broker tells of, sorted."""
         request = MetadataRequest(topics=None)
         answers = [ask(broker.port, request, MetadataResponse) for broker in self.layout.brokers]
         return sorted({topic.name or "" for answer in answers for topic in answer.topics})
-
-    def leader_of(self, topic: str, partition: int) -> str:
-        """The name of the broker that leads it."""
-        leader = next(each.leader for each in self.partitions(topic) if each.partition == partition)
-        assert leader >= 0, f"nobody leads {topic}-{partition}"
-        return f"broker-{leader}"
-
-    def active_controller(self) -> str:
-        quorum = self.status().quorum
-        assert quorum is not None, "there is no active controller"
-        return f"controller-{quorum.leader}"
 
     def pids(self) -> dict[str, int | None]:
         return {node.name: node.pid for node in self.processes() if node.state == "running"}
@@ -112,38 +57,10 @@ class RunningCluster(LocalCluster):
     def partition_directory(self, broker: str, topic: str, partition: int) -> Path:
         return self.layout.log_directory(self.layout.node(broker)) / f"{topic}-{partition}"
 
-    def wait_for(self, what: str, is_so: Callable[[], bool], timeout_seconds: float = 30.0) -> float:
-        """Polls until it is so, whatever nodes are down; gives the seconds it took."""
-        began = time.monotonic()
-        while not is_so():
-            assert time.monotonic() - began < timeout_seconds, f"not within {timeout_seconds:.0f} s: {what}"
-            time.sleep(_POLL_SECONDS)
-        return time.monotonic() - began
-
     def is_answering(self, name: str) -> bool:
-        from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-
         request = ApiVersionsRequest(client_software_name="compat", client_software_version="1")
         try:
             ask(self.layout.node(name).port, request, ApiVersionsResponse)
         except NoAnswer:
             return False
         return True
-
-
-def free_base_port() -> int:
-    """The first port from which all six of a local cluster are free."""
-    for base in range(_FIRST_PORT, _LAST_PORT, 10):
-        if all(_is_free(base + offset) for offset in _SHAPE_OFFSETS):
-            return base
-    raise AssertionError("no free ports")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from barnabas.cluster.ports import free_base_port
 from tests.compat.apache import ApacheKafka
 from tests.compat.available import kafka_libs
 from tests.compat.client.any_cluster import APACHE_KAFKA, BARNABAS, AnyCluster
-from tests.compat.running import QUICK_GROUPS, RunningCluster, free_base_port
+from tests.compat.running import QUICK_GROUPS, RunningCluster
 
 _KINDS = [pytest.param(kind, marks=[pytest.mark.compat, pytest.mark.client(kind)]) for kind in (BARNABAS, APACHE_KAFKA)]
 
@@ -26,7 +27,7 @@ _KINDS = [pytest.param(kind, marks=[pytest.mark.compat, pytest.mark.client(kind)
 def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnyCluster]:
     libs = kafka_libs()
     assert libs is not None
-    base_port = free_base_port()
+    base_port = free_base_port((0, 1))
     node = ApacheKafka(libs, tmp_path_factory.mktemp("apache-kafka"), (base_port, base_port + 1), QUICK_GROUPS)
     node.start()
     yield AnyCluster(APACHE_KAFKA, (node.port,))

@@ -1,0 +1,257 @@
+"""A cluster for one test in the test's own process, under virtual time: there at once, and the same in every run.
+
+Three brokers and three controllers, our very code, over simulated wires, disks and clocks. Time passes only when every
+task waits, and then at once: a test of ten minutes takes as long as what happens in it. One seed is one order of
+events; another is another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import trio
+
+from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.simulated import SimulatedCluster
+from barnabas.testing.cluster import QUICK_GROUPS
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from protocol.schema import Message
+from runtime.channel import Channel, ChannelError
+from runtime.simulated import Universe, make_world, run_simulation
+from runtime.world import World
+
+CLIENT = "client"
+"""The host of `SimulatedClusterForTests.world`."""
+TEST_HOST = "test"
+"""Where the questions of this class itself come from."""
+READY_SECONDS = 60.0
+LONGEST_SECONDS = 600.0
+"""Of virtual time: six idle nodes take a second of the processor for every minute or so."""
+CALL_MS = 30_000
+_METADATA_TOPIC = "__cluster_metadata"
+
+
+class SimulatedClusterForTests:
+    """Brokers `broker-1` to `broker-3`, controllers `controller-101` to `controller-103`, each on a host of that name.
+
+    The words of `BarnabasCluster`; what takes time is a coroutine here. Use it inside `run` only.
+    """
+
+    world: World
+    """Where clients of the test live: `Producer(..., world=cluster.world)`."""
+    universe: Universe
+    """Everything around the nodes: hosts, disks, wires, and more ways to break them."""
+
+    def __init__(
+        self, seed: int = 1, settings: Mapping[str, str] | None = None, longest_seconds: float = LONGEST_SECONDS
+    ) -> None:
+        """`settings` of all nodes, by Kafka's names; groups settle soon without any. A test that takes longer than
+        `longest_seconds` of virtual time fails.
+        """
+        self.seed = seed
+        self._longest_seconds = longest_seconds
+        self._settings = {**QUICK_GROUPS, **(settings or {})}
+        self._groups: list[list[str]] = []
+        self._paused: dict[str, None] = {}
+
+    def run(self, test: Callable[[], Awaitable[object]]) -> None:
+        """Runs a test from the moment at which the cluster takes writes; raises what it raises.
+
+        TooSlowError if it takes too long, SimulationStuck once everybody waits for ever.
+        """
+        run_simulation(self.seed, self._story, test)
+
+    async def _story(self, universe: Universe, test: Callable[[], Awaitable[object]]) -> None:
+        self.universe = universe
+        failure: BaseException | None = None
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self._cluster = SimulatedCluster(universe, nursery, self._settings)
+            self._test_world = make_world(TEST_HOST, universe)
+            self.world = make_world(CLIENT, universe)
+            self._cluster.up()
+            await self.wait_ready()
+            try:
+                with trio.fail_after(self._longest_seconds):
+                    await test()
+            except trio.Cancelled:
+                # A node failed by itself; that error is the one to raise.
+                raise
+            except BaseException as error:
+                failure = error
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    # ---- who is there
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients are given."""
+        return ",".join(f"{host}:{port}" for host, port in self._cluster.bootstrap)
+
+    @property
+    def brokers(self) -> list[str]:
+        return [node.node.name for node in self._cluster.brokers]
+
+    @property
+    def controllers(self) -> list[str]:
+        return [node.node.name for node in self._cluster.controllers]
+
+    def client_world(self, host: str) -> World:
+        """A world for clients on a host of its own, whose wires may be cut apart from others'. Once for each host."""
+        world = make_world(host, self.universe)
+        self._set_wires()
+        return world
+
+    # ---- faults
+
+    def kill(self, *names: str) -> None:
+        """Ends nodes at once, as SIGKILL does: what they wrote stays."""
+        for name in self._known(names):
+            self._cluster.kill(name)
+
+    def power_cut(self, *names: str) -> None:
+        """Ends nodes and loses what their disks had not synced; their hosts are dark until they are started again."""
+        for name in self._known(names):
+            self._cluster.power_cut(name)
+
+    async def stop(self, name: str) -> None:
+        """Asks a node to leave in good order, and waits until it has."""
+        [name] = self._known([name])
+        await self._cluster.stop(name)
+
+    def start(self, *names: str) -> None:
+        """Starts nodes on the data they have. `wait_ready` waits until they serve."""
+        for name in self._known(names):
+            self._cluster.start(name)
+
+    def pause(self, name: str) -> None:
+        """As a frozen process looks from outside: it answers nothing, and nothing is lost."""
+        [name] = self._known([name])
+        self._paused[name] = None
+        self._set_wires()
+
+    def resume(self, name: str) -> None:
+        """Lets a paused node go on."""
+        self._paused.pop(name, None)
+        self._set_wires()
+
+    def partition(self, *groups: Iterable[str]) -> None:
+        """Cuts the wires between hosts of different groups; nobody tells them. Nodes that are in no group are one more
+        group; hosts of clients that are in none reach everybody. Takes the place of the partition before.
+        """
+        sides = [list(group) for group in groups]
+        named = {name for side in sides for name in side}
+        self._groups = [*sides, [name for name in self._cluster.nodes if name not in named]]
+        self._set_wires()
+
+    def heal(self) -> None:
+        """Undoes `partition`."""
+        self._groups = []
+        self._set_wires()
+
+    def _known(self, names: Iterable[str]) -> list[str]:
+        known = list(names)
+        for name in known:
+            if name not in self._cluster.nodes:
+                raise ClusterError(f"there is no node {name}; there are {', '.join(self._cluster.nodes)}")
+        return known
+
+    def _set_wires(self) -> None:
+        """Every wire is as partition and pauses together want it."""
+        side_of = {name: number for number, side in enumerate(self._groups) for name in side}
+        hosts = list(self.universe.hosts)
+        for source in hosts:
+            for target in hosts:
+                if source == target:
+                    continue
+                apart = source in side_of and target in side_of and side_of[source] != side_of[target]
+                frozen = source in self._paused or target in self._paused
+                self.universe.wires.link(source, target).set(cut=apart, stalled=frozen)
+
+    # ---- looking and waiting
+
+    async def wait_ready(self) -> float:
+        """Waits until all nodes run and all brokers know each other; gives the virtual seconds it took."""
+        return await self._cluster.wait_ready(READY_SECONDS)
+
+    async def create_topic(
+        self, name: str, partitions: int = 1, replicas: int = 3, configs: Mapping[str, str] | None = None
+    ) -> str:
+        """A topic whose leaders every running broker knows; gives its name. ClusterError if it is refused."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replicas,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+        )
+        answer = await self._ask(self.brokers, CreateTopicsRequest(topics=[topic], timeout_ms=CALL_MS))
+        if answer is None:
+            raise ClusterError(f"{name}: no broker answers")
+        [result] = answer.topics
+        if result.error_code != ErrorCode.NONE:
+            raise ClusterError(f"{name}: {ErrorCode(result.error_code).name}: {result.error_message}")
+        await self._cluster.wait_until(lambda: self._not_led(name, result.num_partitions), READY_SECONDS)
+        return name
+
+    async def leader_of(self, topic: str, partition: int = 0, other_than: str = "") -> str:
+        """The name of the broker that leads a partition; with `other_than`, once that is another one."""
+
+        def nobody_else() -> str:
+            told = f"nobody{' else' if other_than else ''} leads {topic}-{partition}"
+            return told if self._leader(topic, partition) in ("", other_than) else ""
+
+        await self._cluster.wait_until(nobody_else, READY_SECONDS if other_than else 0)
+        return self._leader(topic, partition)
+
+    def _leader(self, topic: str, partition: int) -> str:
+        """As the newest metadata of any broker has it; empty if it has none."""
+        known = [services.metadata.image for node in self._cluster.brokers if (services := node.broker) is not None]
+        newest = max(known, key=lambda image: image.offset, default=None)
+        found = None if newest is None else newest.topics.partition(topic, partition)
+        return "" if found is None or found.leader < 0 else self._cluster.node_of(found.leader).node.name
+
+    async def active_controller(self, other_than: str = "") -> str:
+        """The name of the controller that decides, once there is one, and not `other_than`."""
+        asked = RequestTopicData(topic_name=_METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])
+        with trio.fail_after(READY_SECONDS):
+            while True:
+                answer = await self._ask(self.controllers, DescribeQuorumRequest(topics=[asked]))
+                for topic in answer.topics if answer is not None else ():
+                    for partition in topic.partitions:
+                        name = f"controller-{partition.leader_id}"
+                        if partition.leader_id >= 0 and name != other_than:
+                            return name
+                await trio.sleep(0.05)
+
+    def _not_led(self, name: str, partitions: int) -> str:
+        for node in self._cluster.brokers:
+            services = node.broker
+            if services is None:
+                continue
+            for partition in range(partitions):
+                found = services.metadata.partition(name, partition)
+                if found is None or found.leader < 0:
+                    return f"{node.node.name} does not know who leads {name}-{partition}"
+        return ""
+
+    async def _ask(self, names: Iterable[str], request: Message) -> Any:
+        """The answer of the first of these nodes that gives one without an error of its own; None if none does."""
+        for name in names:
+            node = self._cluster.nodes[name]
+            if not node.is_up or name in self._paused:
+                continue
+            answer = None
+            async with trio.open_nursery() as nursery:
+                channel = Channel(self._test_world, nursery, name, node.node.port, client_id=TEST_HOST)
+                with contextlib.suppress(ChannelError):
+                    answer = await channel.call(request, timeout_ms=CALL_MS)
+                nursery.cancel_scope.cancel()
+            if answer is not None and not getattr(answer, "error_code", 0):
+                return answer
+        return None

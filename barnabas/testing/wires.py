@@ -1,0 +1,139 @@
+"""Wires between the processes of one machine, which a test may cut: a network partition without root.
+
+Which wires are cut is a table of bytes in a file that all nodes map. A node looks at it for each connection that it
+made itself to another node; what others made to it, they look after. A cut wire carries nothing and tells nobody, as if
+the switch between two racks had died: what is sent waits, what arrives is held back, who dials waits, and when the wire
+is mended all of it goes on, as TCP would. Clients' connections are never touched.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import trio
+
+from runtime.world import Bytes, Connection, ConnectionLost, File, Listener, Network
+
+LOOK_SECONDS = 0.01
+"""How often whoever waits for a wire looks at it."""
+_CUT = 1
+
+
+class Wires:
+    """The table: one byte for each ordered pair of nodes."""
+
+    def __init__(self, path: Path, names: Sequence[str]) -> None:
+        """`names` of all nodes, in the same order for everybody. The file is made, with all wires whole, if it is not
+        there.
+        """
+        self._places = {name: place for place, name in enumerate(names)}
+        size = len(names) ** 2
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(bytes(size))
+        with path.open("r+b") as file:
+            self._table = mmap.mmap(file.fileno(), size)
+
+    def is_cut(self, source: str, target: str) -> bool:
+        """Whether nothing passes from one to the other."""
+        return self._table[self._place(source, target)] == _CUT
+
+    def cut(self, source: str, target: str) -> None:
+        self._table[self._place(source, target)] = _CUT
+
+    def partition(self, groups: Iterable[Iterable[str]]) -> None:
+        """Cut what is between nodes of different groups, both ways. KeyError for a name that no node has."""
+        sides = [list(group) for group in groups]
+        for index, side in enumerate(sides):
+            for other in sides[index + 1 :]:
+                for source in side:
+                    for target in other:
+                        self.cut(source, target)
+                        self.cut(target, source)
+
+    def heal(self) -> None:
+        """All wires are whole again."""
+        self._table[:] = bytes(len(self._table))
+
+    def _place(self, source: str, target: str) -> int:
+        return self._places[source] * len(self._places) + self._places[target]
+
+
+class SeverableNetwork:
+    """A node's network, whose wires to other nodes may be cut."""
+
+    def __init__(self, network: Network, wires: Wires, name: str, nodes: Mapping[int, str]) -> None:
+        """`name` of this node; `nodes` are all of them, by the port that they listen on."""
+        self._network = network
+        self._wires = wires
+        self._name = name
+        self._nodes = nodes
+
+    async def dial(self, host: str, port: int) -> Connection:
+        """As the network's own. Whoever dials over a cut wire waits, and bounds the time."""
+        peer = self._nodes.get(port)
+        if peer is None or peer == self._name:
+            return await self._network.dial(host, port)
+        while self._wires.is_cut(self._name, peer) or self._wires.is_cut(peer, self._name):
+            await trio.sleep(LOOK_SECONDS)
+        return SeverableConnection(await self._network.dial(host, port), self._wires, (self._name, peer))
+
+    async def listen(self, host: str, port: int) -> Listener:
+        return await self._network.listen(host, port)
+
+
+class SeverableConnection:
+    """A connection that this node made to another one."""
+
+    __slots__ = ("_closed", "_connection", "_me", "_peer", "_wires")
+
+    def __init__(self, connection: Connection, wires: Wires, ends: tuple[str, str]) -> None:
+        self._connection = connection
+        self._wires = wires
+        self._me, self._peer = ends
+        self._closed = False
+
+    @property
+    def peer_host(self) -> str:
+        return self._connection.peer_host
+
+    @property
+    def peer_port(self) -> int:
+        return self._connection.peer_port
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        try:
+            count = await self._connection.receive_into(buffer)
+        except ConnectionLost:
+            # Nor does the news of an end come over a cut wire.
+            await self._whole(self._peer, self._me)
+            raise
+        if self._wires.is_cut(self._peer, self._me):
+            # Others may use the buffer meanwhile: it is filled in the very turn in which this returns.
+            held = bytes(buffer[:count])
+            await self._whole(self._peer, self._me)
+            buffer[:count] = held
+        return count
+
+    def send_now(self, views: Sequence[Bytes]) -> int:
+        return 0 if self._wires.is_cut(self._me, self._peer) else self._connection.send_now(views)
+
+    def send_file_now(self, file: File, offset: int, count: int) -> int:
+        cut = self._wires.is_cut(self._me, self._peer)
+        return 0 if cut else self._connection.send_file_now(file, offset, count)
+
+    async def wait_writable(self) -> None:
+        await self._whole(self._me, self._peer)
+        await self._connection.wait_writable()
+
+    def close(self) -> None:
+        self._closed = True
+        self._connection.close()
+
+    async def _whole(self, source: str, target: str) -> None:
+        while self._wires.is_cut(source, target):
+            await trio.sleep(LOOK_SECONDS)
+            if self._closed:
+                raise ConnectionLost("closed here")
