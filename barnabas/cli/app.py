@@ -7,19 +7,22 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from barnabas.cli import cluster, demo, log, nodes, records, storage, topics
+from barnabas.cli import cluster, configs, demo, groups, log, nodes, records, storage, topics, transactions
 
 app = typer.Typer(
     name="barnabas",
     help="A replicated, durable event log that speaks the Apache Kafka protocol.",
-    add_completion=False,
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 a wrong argument, 3 no answer in time, 130 Ctrl-C, 143 SIGTERM.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(topics.app, name="topics")
 app.command("produce")(records.produce)
 app.command("consume")(records.consume)
+app.add_typer(topics.app, name="topics")
+app.add_typer(groups.app, name="groups")
+app.add_typer(configs.app, name="configs")
+app.add_typer(transactions.app, name="transactions")
+app.add_typer(cluster.app, name="cluster")
 app.command("demo")(demo.demo)
 app.add_typer(storage.app, name="storage")
 app.add_typer(log.app, name="log")

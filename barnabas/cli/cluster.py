@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from barnabas.cli import inspection
 from barnabas.cli.options import DEFAULT_DATA, BasePort, Data, Settings, overrides_from, program
 
 if TYPE_CHECKING:
     from barnabas.cluster.local import LocalCluster
     from barnabas.cluster.status import ClusterStatus
 
-app = typer.Typer(help="Six nodes on this machine: three brokers and three controllers.", rich_markup_mode=None)
+app = typer.Typer(help="Six nodes on this machine, and what any cluster tells of itself.", rich_markup_mode=None)
 
 NodeName = Annotated[
     str, typer.Argument(metavar="NODE", help="broker-1 to broker-3, controller-101 to controller-103.")
@@ -129,6 +130,17 @@ def logs(
             sys.stdout.write(file.read())
             sys.stdout.flush()
             time.sleep(0.2)
+
+
+for _name, _command in (
+    ("describe", inspection.describe),
+    ("quorum", inspection.quorum),
+    ("features", inspection.features),
+    ("log-dirs", inspection.log_dirs),
+    ("api-versions", inspection.api_versions),
+    ("unregister", inspection.unregister),
+):
+    app.command(_name)(_command)
 
 
 def _what_to_try(data: Path) -> str:

@@ -50,7 +50,7 @@ class LineFormat:
         for found in _TOKEN.finditer(text):
             letter, escape, plain = found.group("letter", "escape", "plain")
             if plain is not None:
-                pieces.append(_constant(plain.encode()))
+                pieces.append(_constant(raw(plain)))
             elif escape is not None:
                 pieces.append(_constant(unescape(option, "\\" + escape)))
             elif letter in letters:
@@ -69,7 +69,7 @@ def unescape(option: str, text: str) -> bytes:
     for found in re.finditer(r"\\(x[0-9a-fA-F]{2}|.?)|([^\\]+)", text, re.DOTALL):
         escape, plain = found.groups()
         if plain is not None:
-            parts.append(plain.encode())
+            parts.append(raw(plain))
         elif escape.startswith("x") and len(escape) == 3:
             parts.append(bytes([int(escape[1:], 16)]))
         elif escape in _ESCAPES:
@@ -106,3 +106,8 @@ def _length(data: bytes | None) -> int:
 
 def _constant(data: bytes) -> Piece:
     return lambda record, key, value: data
+
+
+def raw(text: str) -> bytes:
+    """The bytes of a text from the command line, also where those were no UTF-8."""
+    return text.encode(errors="surrogateescape")

@@ -12,6 +12,7 @@ NODES = {"broker": "broker", "controller": "kraft"}
 """Commands that are a node, and the module that is its process."""
 
 WRONG_ARGUMENT = 2
+NO_ANSWER = 3
 
 
 def main() -> None:
@@ -23,18 +24,25 @@ def main() -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    """Runs one command; gives its exit code: 0 done, 1 failed, 2 a wrong argument."""
+    """Runs one command; gives its exit code: 0 done, 1 refused or failed, 2 a wrong argument, 3 no answer in time, 130
+    Ctrl-C, 143 SIGTERM.
+    """
     from barnabas.cli.app import command
+    from barnabas.cli.session import NoAnswer, Terminated
     from barnabas.cluster.errors import ClusterError, WrongArgument
 
     try:
         code = command().main(list(words) or ["--help"], prog_name="barnabas", standalone_mode=False)
     except WrongArgument as error:
         return _tell(str(error), WRONG_ARGUMENT)
+    except NoAnswer as error:
+        return _tell(str(error), NO_ANSWER)
     except ClusterError as error:
         return _tell(str(error), 1)
     except KeyboardInterrupt:
         return 130
+    except Terminated:
+        return 143
     except BrokenPipeError:
         # Whoever read our output has gone; say nothing when Python flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

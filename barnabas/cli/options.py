@@ -32,6 +32,9 @@ Bootstrap = Annotated[
     str | None,
     typer.Option(
         "--bootstrap-server",
+        "-b",
+        envvar="BARNABAS_BOOTSTRAP_SERVER",
+        show_envvar=False,
         metavar="HOST:PORT,…",
         help="Brokers to begin with; the cluster in --data unless set.",
     ),

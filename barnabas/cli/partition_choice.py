@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from barnabas.cluster.errors import WrongArgument
 
 if TYPE_CHECKING:
-    from barnabas import TopicPartition
+    from barnabas.client.cluster import TopicPartition
 
 T = TypeVar("T")
 

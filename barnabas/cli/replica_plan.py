@@ -43,7 +43,8 @@ def write_plan(plan: Mapping[Partition, Sequence[int]]) -> str:
         {"topic": each.topic, "partition": each.partition, "replicas": list(replicas)}
         for each, replicas in sorted(plan.items())
     ]
-    return json.dumps({"version": 1, "partitions": parts})
+    lines = ",\n  ".join(json.dumps(part) for part in parts)
+    return f'{{"version": 1, "partitions": [\n  {lines}\n]}}'
 
 
 def spread(partitions: Mapping[Partition, int], racks: Mapping[int, str | None]) -> Plan:

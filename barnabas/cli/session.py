@@ -1,21 +1,102 @@
-"""Runs what a command asks of a cluster, and turns refusals into one line."""
+"""Runs what a command asks of a cluster, until it is done or somebody interrupts it; refusals become one line."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from barnabas.cli.connection import Connection
 from barnabas.cli.options import bootstrap_from
-from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
+    from barnabas.client.admin import Admin
     from barnabas.client.cluster import Cluster, ClusterSettings
 
 T = TypeVar("T")
 
+
 PATIENCE_MS = 15_000
-"""How long a cluster that does not answer, or has no leader, is asked again."""
+"""How long a cluster that does not answer is asked again."""
+
+
+class NoAnswer(ClusterError):
+    """Nobody could be reached, or what was asked was not done in time: the same command may succeed later."""
+
+
+class Terminated(BaseException):
+    """SIGTERM came, and everything was closed in good order."""
+
+
+def run_until_done(work: Callable[[], Awaitable[T]]) -> T:
+    """What `work` gives. Ctrl-C and SIGTERM cancel it, so that clients close in good order; a second Ctrl-C does not
+    wait for them.
+
+    Raises `ClusterError` if the cluster refuses, `NoAnswer` if it does not answer, `WrongArgument` for settings that
+    cannot be; `KeyboardInterrupt` and `Terminated` alone, whichever task they came upon.
+    """
+    import trio
+
+    from barnabas.client.cluster import NoBrokerAvailable
+    from protocol.errors import KafkaError
+
+    came: list[int] = []
+
+    async def watch(scope: trio.CancelScope, task_status: trio.TaskStatus[None]) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            came.append(await anext(signals))
+        # From here on Ctrl-C breaks off whatever closes.
+        scope.cancel()
+
+    async def session() -> T:
+        async with trio.open_nursery() as nursery:
+            scope = trio.CancelScope()
+            await nursery.start(watch, scope)
+            with scope:
+                result = await work()
+            nursery.cancel_scope.cancel()
+        if came:
+            raise KeyboardInterrupt if came[0] == signal.SIGINT else Terminated
+        return result
+
+    try:
+        return trio.run(session)
+    except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt) is not None:
+            raise KeyboardInterrupt from None
+        told = group.split((ClusterError, KafkaError, NoBrokerAvailable))[0]
+        if told is None:
+            raise
+        raise refusal(_first(told)) from None
+    except (KafkaError, NoBrokerAvailable) as error:
+        raise refusal(error) from None
+
+
+def with_admin(connection: Connection, work: Callable[[Admin], Awaitable[T]]) -> T:
+    """What `work` gives for an administrator of the cluster. Raises as `run_until_done`."""
+
+    async def session() -> T:
+        from barnabas.client.admin import Admin, AdminSettings
+
+        known = AdminSettings.model_fields
+        async with Admin(**connection.settings(known, default_api_timeout_ms=connection.timeout_ms)) as admin:
+            return await work(admin)
+
+    return run_until_done(session)
+
+
+async def partitions_of(cluster: Cluster, topic: str) -> int:
+    """How many partitions the topic has. Raises `ClusterError` at once if there is no such topic, KafkaError."""
+    from barnabas.cli.topic_check import missing_as_told
+    from barnabas.client.admin import Admin
+
+    found = await Admin.over(cluster, PATIENCE_MS).describe_topics(topic)
+    for error in missing_as_told(found.errors).values():
+        raise error
+    return len(found[topic].partitions)
 
 
 def with_cluster(
@@ -24,14 +105,12 @@ def with_cluster(
     work: Callable[[Cluster], Awaitable[T]],
     settings: ClusterSettings | None = None,
 ) -> T:
-    """What `work` gives. Raises `ClusterError` if the cluster refuses or does not answer, and KeyboardInterrupt alone,
-    whichever task it came upon.
-    """
-    import trio
-
+    """What `work` gives for a view of the cluster that several clients share. Raises as `run_until_done`."""
     addresses = bootstrap_from(bootstrap, data)
 
     async def session() -> T:
+        import trio
+
         from barnabas.client.cluster import Cluster
         from runtime.real import real_world
 
@@ -42,36 +121,23 @@ def with_cluster(
             nursery.cancel_scope.cancel()
         return result
 
+    return run_until_done(session)
+
+
+def refusal(error: BaseException) -> ClusterError:
+    """The same as what a command ends with."""
     from barnabas.client.cluster import NoBrokerAvailable
-    from protocol.errors import KafkaError
+    from barnabas.client.errors import ConfigException, NetworkException, TimeoutException
 
-    try:
-        return trio.run(session)
-    except BaseExceptionGroup as group:
-        if group.subgroup(KeyboardInterrupt) is not None:
-            raise KeyboardInterrupt from None
-        refusals = group.split((ClusterError, KafkaError, NoBrokerAvailable))[0]
-        if refusals is None:
-            raise
-        refusal = _first(refusals)
-        raise refusal if isinstance(refusal, ClusterError) else ClusterError(in_one_line(refusal)) from None
+    if isinstance(error, ClusterError):
+        return error
+    if isinstance(error, ConfigException):
+        return WrongArgument(in_one_line(error.message or error))
+    kind = NoAnswer if isinstance(error, NoBrokerAvailable | NetworkException | TimeoutException) else ClusterError
+    return kind(in_one_line(error))
 
 
-async def partitions_of(cluster: Cluster, topic: str) -> int:
-    """How many partitions the topic has. Raises `ClusterError` at once if there is no such topic."""
-    from barnabas.client.admin import Admin
-    from protocol.errors import ErrorCode, KafkaError
-
-    try:
-        found = (await Admin.over(cluster, PATIENCE_MS).describe_topics(topic))[topic]
-    except KafkaError as error:
-        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise ClusterError(f"there is no topic {topic}; `barnabas topics create {topic}` makes it") from None
-        raise
-    return len(found.partitions)
-
-
-def in_one_line(error: BaseException) -> str:
+def in_one_line(error: object) -> str:
     """What the cluster said, on one line."""
     return " ".join(str(error).split())
 

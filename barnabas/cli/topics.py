@@ -1,107 +1,269 @@
-"""`barnabas topics`: make, show and remove topics."""
+"""`barnabas topics`: make, show, change and remove topics, their records and their leaders."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from barnabas.cli.options import DEFAULT_DATA, Bootstrap, Data, pairs_from
-from barnabas.cli.session import PATIENCE_MS, partitions_of, with_cluster
+from barnabas.cli import completion, leaders, reassignment, topic_records
+from barnabas.cli.connection import AsJson, Connection
+from barnabas.cli.option_group import grouped
+from barnabas.cli.options import pairs_from
+from barnabas.cli.output import Account, Cell, Styled, show_json, show_table
+from barnabas.cli.session import with_admin
+from barnabas.cli.topic_check import missing_as_told
+from barnabas.cluster.errors import WrongArgument
 
 if TYPE_CHECKING:
-    from barnabas.client.admin import TopicDescription
-    from barnabas.client.cluster import Cluster
+    from barnabas.client.admin import Admin, CreatedTopic, Results, TopicDescription, TopicListing, TopicPartitionInfo
 
-app = typer.Typer(help="Make, show and remove topics.", rich_markup_mode=None)
+app = typer.Typer(help="Make, show, change and remove topics.", rich_markup_mode=None)
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", autocompletion=completion.topics)]
+Configs = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="NAME=VALUE", help="A topic setting; may be repeated."),
+]
+Assignment = Annotated[
+    str | None,
+    typer.Option("--assign", metavar="B:B,…", help="Brokers of each partition, the preferred leader first: 1:2,2:3."),
+]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a new topic is to be."""
+
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the brokers' num.partitions.")] = -1
+    replication_factor: Annotated[
+        int, typer.Option("--replication-factor", "-r", help="-1: the brokers' default.replication.factor.")
+    ] = -1
+    config: Configs = None
+    assign: Assignment = None
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Content with one that is there.")] = False
+    validate_only: Annotated[bool, typer.Option("--validate-only", help="Only ask whether it could be made.")] = False
 
 
 @app.command()
-def create(
-    topic: Topic,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the brokers' num.partitions.")] = -1,
-    replication_factor: Annotated[
-        int, typer.Option("--replication-factor", "-r", help="-1: the brokers' default.replication.factor.")
-    ] = -1,
-    config: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="NAME=VALUE", help="A topic setting; may be repeated."),
-    ] = None,
-    bootstrap: Bootstrap = None,
-    data: Data = DEFAULT_DATA,
-) -> None:
-    """Make a topic."""
-    configs = pairs_from("--config", config)
+@grouped
+def create(topics: Topics, *, shape: Shape, as_json: AsJson = False, connection: Connection) -> None:
+    """Make topics."""
+    configs = pairs_from("--config", shape.config)
+    assignments = _assignments(shape.assign)
+    if assignments and (shape.partitions, shape.replication_factor) != (-1, -1):
+        raise WrongArgument("--assign says how many partitions and replicas there are; leave out -p and -r")
 
-    async def work(cluster: Cluster) -> tuple[int, int]:
-        from barnabas.client.admin import Admin, NewTopic
+    async def work(admin: Admin) -> Results[str, CreatedTopic]:
+        from barnabas.client.admin import NewTopic
 
-        new = NewTopic(topic, partitions, replication_factor, configs=configs)
-        made = (await Admin.over(cluster, PATIENCE_MS).create_topics(new))[topic]
-        return made.num_partitions, made.replication_factor
+        count, replicas = shape.partitions, shape.replication_factor
+        wanted = [NewTopic(name, count, replicas, assignments, configs) for name in dict.fromkeys(topics)]
+        return await admin.create_topics(wanted, validate_only=shape.validate_only, raise_errors=False)
 
-    count, replicas = with_cluster(bootstrap, data, work)
-    typer.echo(f"created {topic}: {count} partition{'s' if count != 1 else ''}, {replicas} replicas each")
+    results = with_admin(connection, work)
+    account = Account()
+    account.failures(
+        {
+            name: error
+            for name, error in results.errors.items()
+            if not (shape.if_not_exists and error.code.name == "TOPIC_ALREADY_EXISTS")
+        }
+    )
+    made = results.succeeded.values()
+    if as_json:
+        told = [
+            {"name": each.name, "partitions": each.num_partitions, "replication_factor": each.replication_factor}
+            for each in made
+        ]
+        show_json({"topics": told, "errors": account.errors})
+    for each in [] if as_json else made:
+        plural = "s" if each.num_partitions != 1 else ""
+        what = f"{each.name}: {each.num_partitions} partition{plural}, {each.replication_factor} replicas each"
+        typer.echo(f"could create {what}" if shape.validate_only else f"created {what}")
+    account.close()
 
 
 @app.command("list")
+@grouped
 def list_(
     internal: Annotated[bool, typer.Option("--internal", help="Also the brokers' own topics.")] = False,
-    bootstrap: Bootstrap = None,
-    data: Data = DEFAULT_DATA,
+    as_json: AsJson = False,
+    *,
+    connection: Connection,
 ) -> None:
     """Show the names of all topics."""
-    for topic in _describe([], bootstrap, data):
-        if internal or not topic.is_internal:
-            typer.echo(topic.name)
+
+    async def work(admin: Admin) -> dict[str, TopicListing]:
+        return await admin.list_topics(list_internal=internal)
+
+    listings = with_admin(connection, work).values()
+    if as_json:
+        show_json([{"name": each.name, "topic_id": each.topic_id, "internal": each.is_internal} for each in listings])
+        return
+    for each in listings:
+        typer.echo(each.name)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which partitions are shown."""
+
+    under_replicated: Annotated[
+        bool, typer.Option("--under-replicated", help="Only partitions with fewer replicas in sync than they have.")
+    ] = False
+    unavailable: Annotated[bool, typer.Option("--unavailable", help="Only partitions without a leader.")] = False
+    at_most_in_sync: Annotated[
+        int | None,
+        typer.Option("--at-most-in-sync", metavar="N", help="Only partitions with N replicas in sync or fewer."),
+    ] = None
+
+    def takes(self, partition: TopicPartitionInfo) -> bool:
+        if self.unavailable and partition.leader is not None:
+            return False
+        if self.at_most_in_sync is not None and len(partition.isr) > self.at_most_in_sync:
+            return False
+        return not self.under_replicated or len(partition.isr) < len(partition.replicas)
 
 
 @app.command()
+@grouped
 def describe(
-    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...")] = None,
-    bootstrap: Bootstrap = None,
-    data: Data = DEFAULT_DATA,
+    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", autocompletion=completion.topics)] = None,
+    as_json: AsJson = False,
+    *,
+    chosen: Filter,
+    connection: Connection,
 ) -> None:
     """Show partitions, leaders and replicas; of all topics unless some are named."""
-    from rich.console import Console
-    from rich.table import Table
 
-    table = Table("topic", "partition", "leader", "epoch", "replicas", "in sync", box=None)
-    for topic in _describe(topics or [], bootstrap, data):
-        for partition in topic.partitions:
-            table.add_row(
-                topic.name,
-                str(partition.partition),
-                "none" if partition.leader is None else str(partition.leader),
-                str(partition.leader_epoch),
-                ",".join(map(str, partition.replicas)),
-                ",".join(map(str, partition.isr)),
-            )
-    Console().print(table)
+    async def work(admin: Admin) -> Results[str, TopicDescription]:
+        return await admin.describe_topics(topics or list(await admin.list_topics(list_internal=True)))
+
+    results = with_admin(connection, work)
+    found = results.succeeded.values()
+    account = Account()
+    account.failures(missing_as_told(results.errors))
+    if as_json:
+        show_json({"topics": [_topic_json(each, chosen) for each in found], "errors": account.errors})
+    else:
+        titles = ("topic", "partition", "leader", "epoch", "replicas", "in sync", "eligible")
+        show_table(titles, [_row(each.name, part) for each in found for part in each.partitions if chosen.takes(part)])
+    account.close()
 
 
 @app.command()
-def delete(topic: Topic, bootstrap: Bootstrap = None, data: Data = DEFAULT_DATA) -> None:
-    """Remove a topic and its records."""
+@grouped
+def alter(
+    topic: Topic,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, help="How many there are to be in all.")
+    ] = None,
+    config: Configs = None,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; may be repeated.")
+    ] = None,
+    *,
+    connection: Connection,
+) -> None:
+    """Give a topic more partitions, or other settings."""
+    changes: dict[str, str | None] = {**pairs_from("--config", config), **dict.fromkeys(unset or [])}
+    if partitions is None and not changes:
+        raise WrongArgument("nothing to alter: --partitions, --config or --unset")
 
-    async def work(cluster: Cluster) -> None:
-        from barnabas.client.admin import Admin
+    async def work(admin: Admin) -> None:
+        from barnabas.client.admin import ConfigResource, ResourceType
 
-        await partitions_of(cluster, topic)
-        await Admin.over(cluster, PATIENCE_MS).delete_topics(topic)
+        if partitions is not None:
+            await admin.create_partitions({topic: partitions})
+        if changes:
+            await admin.incremental_alter_configs({ConfigResource(ResourceType.TOPIC, topic): changes})
 
-    with_cluster(bootstrap, data, work)
-    typer.echo(f"deleted {topic}")
+    with_admin(connection, work)
+    typer.echo(f"altered {topic}")
 
 
-def _describe(names: list[str], bootstrap: str | None, data: Data) -> list[TopicDescription]:
-    async def work(cluster: Cluster) -> list[TopicDescription]:
-        from barnabas.client.admin import Admin
+@app.command()
+@grouped
+def delete(
+    topics: Topics,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Content with one that is not there.")] = False,
+    *,
+    connection: Connection,
+) -> None:
+    """Remove topics and their records."""
 
-        admin = Admin.over(cluster, PATIENCE_MS)
-        wanted = names or list(await admin.list_topics(list_internal=True))
-        return list((await admin.describe_topics(wanted)).all().values())
+    async def work(admin: Admin) -> Results[str, None]:
+        return await admin.delete_topics(topics, raise_errors=False)
 
-    return with_cluster(bootstrap, data, work)
+    results = with_admin(connection, work)
+    account = Account()
+    for name in results.succeeded:
+        typer.echo(f"deleted {name}")
+    account.failures(
+        missing_as_told(
+            {
+                name: error
+                for name, error in results.errors.items()
+                if not (if_exists and error.code.name == "UNKNOWN_TOPIC_OR_PARTITION")
+            }
+        )
+    )
+    account.close()
+
+
+app.command("offsets")(topic_records.offsets)
+app.command("delete-records")(topic_records.delete_records)
+app.command("elect")(leaders.elect)
+app.add_typer(reassignment.app, name="reassign")
+
+
+def _row(topic: str, partition: TopicPartitionInfo) -> Sequence[Cell | Styled]:
+    in_sync = _ids(partition.isr)
+    return (
+        topic,
+        partition.partition,
+        Styled("none", "red") if partition.leader is None else partition.leader,
+        partition.leader_epoch,
+        _ids(partition.replicas),
+        Styled(in_sync, "yellow") if len(partition.isr) < len(partition.replicas) else in_sync,
+        _ids(partition.elr or ()),
+    )
+
+
+def _topic_json(topic: TopicDescription, chosen: Filter) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "internal": topic.is_internal,
+        "partitions": [
+            {
+                "partition": each.partition,
+                "leader": each.leader,
+                "leader_epoch": each.leader_epoch,
+                "replicas": each.replicas,
+                "isr": each.isr,
+                "elr": each.elr or (),
+                "last_known_elr": each.last_known_elr or (),
+                "offline": each.offline_replicas,
+            }
+            for each in topic.partitions
+            if chosen.takes(each)
+        ],
+    }
+
+
+def _assignments(text: str | None) -> dict[int, list[int]] | None:
+    if text is None:
+        return None
+    try:
+        return {index: [int(broker) for broker in part.split(":")] for index, part in enumerate(text.split(","))}
+    except ValueError:
+        raise WrongArgument(f"--assign {text}: not ids of brokers, as in 1:2,2:3") from None
+
+
+def _ids(brokers: Sequence[int]) -> str:
+    return ",".join(map(str, brokers))

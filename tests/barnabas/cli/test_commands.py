@@ -31,7 +31,7 @@ CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
             ["storage", "format", "-c", "x", "-t", "id", "-I", "1@h:1:id"],
             "--initial-controllers: voters that",
         ),
-        (["topics", "create"], "Missing argument 'TOPIC'"),
+        (["topics", "create"], "Missing argument 'TOPIC...'"),
         (
             ["topics", "list", "--bootstrap-server", "localhost"],
             "--bootstrap-server localhost: not HOST:PORT",

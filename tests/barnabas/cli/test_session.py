@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from pathlib import Path
 
 import pytest
 import trio
 
-from barnabas.cli.session import with_cluster
-from barnabas.client.cluster import Cluster
+from barnabas.cli.session import NoAnswer, Terminated, run_until_done, with_cluster
+from barnabas.client import errors
+from barnabas.client.cluster import Cluster, NoBrokerAvailable
+from barnabas.cluster.errors import ClusterError, WrongArgument
+from protocol.errors import ErrorCode
 
 
 def test_an_interrupt_is_an_interrupt_in_whatever_task_it_comes(tmp_path: Path) -> None:
@@ -21,3 +26,69 @@ def test_an_interrupt_is_an_interrupt_in_whatever_task_it_comes(tmp_path: Path) 
 
     with pytest.raises(KeyboardInterrupt):
         with_cluster("127.0.0.1:1", tmp_path, work)
+
+
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
+def test_a_signal_lets_clients_close_in_good_order(number: signal.Signals, raised: type[BaseException]) -> None:
+    closed = []
+
+    async def work() -> None:
+        try:
+            signal.raise_signal(number)
+            await trio.sleep_forever()
+        finally:
+            closed.append(True)
+
+    with pytest.raises(raised):
+        run_until_done(work)
+    assert closed == [True]
+
+
+def test_a_second_interrupt_does_not_wait() -> None:
+    async def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+            await trio.sleep_forever()
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            with trio.CancelScope(shield=True):
+                await trio.sleep(60)
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_until_done(work)
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (errors.TimeoutException(ErrorCode.REQUEST_TIMED_OUT, "so\nlate"), NoAnswer("REQUEST_TIMED_OUT: so late")),
+        (NoBrokerAvailable("nobody"), NoAnswer("nobody")),
+        (errors.ConfigException("acks: 7: all, 1 or 0"), WrongArgument("acks: 7: all, 1 or 0")),
+        (
+            errors.UnknownTopicOrPartitionException(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t"),
+            ClusterError("UNKNOWN_TOPIC_OR_PARTITION: t"),
+        ),
+        (WrongArgument("as it is"), WrongArgument("as it is")),
+    ],
+)
+@pytest.mark.parametrize("in_a_group", [False, True])
+def test_refusals_are_one_line_of_their_kind(error: Exception, told: ClusterError, in_a_group: bool) -> None:
+    async def work() -> None:
+        if in_a_group:
+            raise ExceptionGroup("several", [ExceptionGroup("tasks", [error])])
+        raise error
+
+    with pytest.raises(type(told)) as caught:
+        run_until_done(work)
+    assert (type(caught.value), str(caught.value)) == (type(told), str(told))
+
+
+def test_mistakes_of_our_own_are_not_hidden() -> None:
+    async def work() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run_until_done(work)
+    assert caught.group_contains(ZeroDivisionError)

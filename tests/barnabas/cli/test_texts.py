@@ -129,7 +129,11 @@ def test_letters_that_there_are_not(text: str) -> None:
         LineFormat.parse("-f", text)
 
 
-@given(st.text(st.characters(exclude_characters="\\%")))
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\\%")))
 def test_plain_text_stays_as_it_is(text: str) -> None:
-    assert LineFormat.parse("-f", text)(RECORD, None, None) == text.encode(errors="strict")
+    assert LineFormat.parse("-f", text)(RECORD, None, None) == text.encode()
     assert unescape("-D", text) == text.encode()
+
+
+def test_bytes_of_the_command_line_that_are_no_text_stay_what_they_are() -> None:
+    assert unescape("-D", "a\udcff") == b"a\xff"

@@ -1,0 +1,104 @@
+"""Which cluster a command talks to, and with which client settings: options that all such commands share."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from barnabas.cli.options import DEFAULT_DATA, Bootstrap, Data, bootstrap_from
+from barnabas.cluster.errors import WrongArgument
+
+ClientConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--client-config",
+        metavar="FILE",
+        envvar="BARNABAS_CLIENT_CONFIG",
+        show_envvar=False,
+        help="Client settings under Kafka's names, as .properties.",
+    ),
+]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option("-X", "--property", metavar="NAME=VALUE", help="A client setting; may be repeated."),
+]
+Timeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="How long the cluster may take to answer.")
+]
+AsJson = Annotated[bool, typer.Option("--json", "-J", help="For programs.")]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """The brokers to begin with, and what the clients of a command are told."""
+
+    bootstrap: Bootstrap = None
+    data: Data = DEFAULT_DATA
+    client_config: ClientConfig = None
+    properties: Properties = None
+    timeout: Timeout = 15.0
+
+    @property
+    def timeout_ms(self) -> int:
+        return round(self.timeout * 1000)
+
+    def settings(self, known: Collection[str], **own: Any) -> dict[str, Any]:
+        """What a client with the settings `known` is opened with: the file's, then `own` unless None, then what -X
+        says. What only other kinds of clients know is left out. Raises `WrongArgument`.
+        """
+        given = self._of_file()
+        settings: dict[str, Any] = {name: value for name, value in given.items() if name in known}
+        settings |= {name: value for name, value in own.items() if value is not None}
+        for text in self.properties or []:
+            name, equals, value = text.partition("=")
+            name = _snake(name.strip())
+            if not equals or not name:
+                raise WrongArgument(f"-X {text}: not NAME=VALUE, as in -X linger.ms=50")
+            if name in known:
+                settings[name] = value.strip()
+            elif name not in (every := _every_setting()):
+                raise WrongArgument(f"-X {text}: there is no such setting{_near(name, every)}")
+        if self.bootstrap is not None or "bootstrap_servers" not in settings:
+            addresses = bootstrap_from(self.bootstrap, self.data)
+            settings["bootstrap_servers"] = tuple(_address(host, port) for host, port in addresses)
+        settings.setdefault("client_id", "barnabas-cli")
+        return settings
+
+    def _of_file(self) -> dict[str, str]:
+        if self.client_config is None:
+            return {}
+        from settings.errors import SettingsError
+        from settings.properties import parse_properties
+
+        try:
+            found = parse_properties(self.client_config.read_text(), str(self.client_config))
+        except OSError as error:
+            raise WrongArgument(f"--client-config {self.client_config}: {error.strerror}") from None
+        except (SettingsError, UnicodeDecodeError) as error:
+            raise WrongArgument(f"--client-config {self.client_config}: {error}") from None
+        return {_snake(name): value for name, (value, _line) in found.items()}
+
+
+def _every_setting() -> Collection[str]:
+    """What any kind of client knows."""
+    from barnabas.client.admin.settings import AdminSettings
+
+    return AdminSettings.model_fields
+
+
+def _snake(name: str) -> str:
+    return name.replace(".", "_").replace("-", "_")
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0].replace('_', '.')}?" if near else ""
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,53 @@
+"""How far a group is in each partition that it has committed offsets of, or reads now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from barnabas.client.admin import Admin
+    from barnabas.client.cluster import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One partition."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    """None: nothing is committed."""
+    end: int | None
+    """None: nobody could say where its end is."""
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets are still to come; None if that is not known."""
+        return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "committed": self.committed,
+            "end": self.end,
+            "lag": self.lag,
+        }
+
+
+async def committed_offsets(admin: Admin, group: str) -> dict[TopicPartition, int]:
+    """Where something is committed, in order. Raises KafkaError."""
+    found = (await admin.list_consumer_group_offsets(group))[group]
+    return {partition: offset.offset for partition, offset in sorted(found.items()) if offset is not None}
+
+
+async def progress_of(admin: Admin, group: str, assigned: Iterable[TopicPartition] = ()) -> list[Progress]:
+    """Of all partitions with a committed offset, and those `assigned`. Raises KafkaError."""
+    from barnabas.client.admin import OffsetSpec
+
+    committed = await committed_offsets(admin, group)
+    partitions = sorted({*committed, *assigned})
+    ends = (await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))).succeeded
+    return [Progress(*each, committed.get(each), ends[each].offset if each in ends else None) for each in partitions]

@@ -1,0 +1,229 @@
+"""`barnabas groups`: who reads what, how far they are, and moving or forgetting that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from barnabas.cli import completion, group_offsets
+from barnabas.cli.connection import AsJson, Connection
+from barnabas.cli.group_progress import Progress, progress_of
+from barnabas.cli.option_group import grouped
+from barnabas.cli.output import Account, Styled, show_json, show_table
+from barnabas.cli.session import with_admin
+from barnabas.cluster.errors import WrongArgument
+
+if TYPE_CHECKING:
+    from barnabas.client.admin import (
+        Admin,
+        ConsumerGroupDescription,
+        GroupListing,
+        MemberDescription,
+        MemberToRemove,
+        Results,
+    )
+    from barnabas.client.cluster import TopicPartition
+
+app = typer.Typer(help="Show, move and remove groups and their offsets.", rich_markup_mode=None)
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=completion.groups)]
+Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", autocompletion=completion.groups)]
+
+
+@app.command("list")
+@grouped
+def list_(
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="Only groups in it: Stable, Empty, …; may be repeated.")
+    ] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option("--type", help="Only classic, consumer, …; may be repeated.")
+    ] = None,
+    as_json: AsJson = False,
+    *,
+    connection: Connection,
+) -> None:
+    """Show all groups."""
+
+    async def work(admin: Admin) -> list[GroupListing]:
+        return await admin.list_groups(states=state or (), types=kind or ())
+
+    listings = with_admin(connection, work)
+    if as_json:
+        show_json(
+            [
+                {"group_id": each.group_id, "type": each.type, "protocol": each.protocol, "state": each.state}
+                for each in listings
+            ]
+        )
+    else:
+        rows = [(each.group_id, each.type, each.protocol, each.state) for each in listings]
+        show_table(("group", "type", "protocol", "state"), rows)
+
+
+@app.command()
+@grouped
+def describe(
+    groups: Groups,
+    members: Annotated[bool, typer.Option("--members", help="Who is in it, and with which partitions.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="Its state, coordinator and assignor.")] = False,
+    as_json: AsJson = False,
+    *,
+    connection: Connection,
+) -> None:
+    """Show how far groups are in each partition, who reads it, and what is left."""
+    if members and state:
+        raise WrongArgument("--members and --state: one of them")
+    ids = list(dict.fromkeys(groups))
+
+    async def work(admin: Admin) -> tuple[Results[str, ConsumerGroupDescription], dict[str, list[Progress]]]:
+        described = await admin.describe_consumer_groups(ids)
+        if not as_json and (members or state):
+            return described, {}
+        found = described.succeeded.items()
+        return described, {name: await progress_of(admin, name, _owners(each)) for name, each in found}
+
+    described, offsets = with_admin(connection, work)
+    account = Account()
+    account.failures(described.errors)
+    found = list(described.succeeded.values())
+    if as_json:
+        told = [_group_json(each, offsets[each.group_id]) for each in found]
+        show_json({"groups": told, "errors": account.errors})
+    elif members:
+        _show_members(found)
+    elif state:
+        _show_states(found)
+    else:
+        _show_offsets(found, offsets)
+    account.close()
+
+
+@app.command()
+@grouped
+def delete(groups: Groups, *, connection: Connection) -> None:
+    """Remove groups that nobody is in, with their offsets."""
+
+    async def work(admin: Admin) -> Results[str, None]:
+        return await admin.delete_groups(groups, raise_errors=False)
+
+    results = with_admin(connection, work)
+    account = Account()
+    for name in results.succeeded:
+        typer.echo(f"deleted {name}")
+    account.failures(results.errors)
+    account.close()
+
+
+@app.command("remove-members")
+@grouped
+def remove_members(
+    group: Group,
+    instance: Annotated[
+        list[str] | None, typer.Option("--instance", metavar="ID", help="group.instance.id; may be repeated.")
+    ] = None,
+    everybody: Annotated[bool, typer.Option("--all", help="Everybody who is in it now.")] = False,
+    *,
+    connection: Connection,
+) -> None:
+    """Put members out of a group, so that others take their partitions on."""
+    if everybody == bool(instance):
+        raise WrongArgument("who? --instance ID, or --all")
+
+    async def work(admin: Admin) -> Results[MemberToRemove, None]:
+        members = None if everybody else instance
+        return await admin.remove_members_from_consumer_group(group, members, raise_errors=False)
+
+    results = with_admin(connection, work)
+    account = Account()
+    for member in results.succeeded:
+        typer.echo(f"removed {member}")
+    account.failures(results.errors)
+    account.close()
+
+
+def _show_offsets(groups: Sequence[ConsumerGroupDescription], offsets: Mapping[str, Sequence[Progress]]) -> None:
+    from barnabas.client.cluster import TopicPartition
+
+    rows = []
+    for group in groups:
+        owners = _owners(group)
+        for each in offsets[group.group_id]:
+            owner = owners.get(TopicPartition(each.topic, each.partition))
+            lag = Styled(str(each.lag), "yellow") if each.lag else each.lag
+            who = ("", "", "") if owner is None else (owner.member_id, owner.host, owner.client_id)
+            rows.append((group.group_id, each.topic, each.partition, each.committed, each.end, lag, *who))
+    titles = ("group", "topic", "partition", "committed", "end", "lag", "member", "host", "client")
+    show_table(titles, rows)
+
+
+def _show_members(groups: Sequence[ConsumerGroupDescription]) -> None:
+    rows = [
+        (
+            group.group_id,
+            member.member_id,
+            member.group_instance_id,
+            member.host,
+            member.client_id,
+            len(member.assignment),
+            _partitions_text(member.assignment),
+        )
+        for group in groups
+        for member in group.members
+    ]
+    show_table(("group", "member", "instance", "host", "client", "partitions", "which"), rows)
+
+
+def _show_states(groups: Sequence[ConsumerGroupDescription]) -> None:
+    rows = [
+        (
+            group.group_id,
+            group.state,
+            group.type,
+            None if group.coordinator is None else group.coordinator.node_id,
+            group.partition_assignor,
+            group.group_epoch,
+            len(group.members),
+        )
+        for group in groups
+    ]
+    show_table(("group", "state", "type", "coordinator", "assignor", "epoch", "members"), rows)
+
+
+def _owners(group: ConsumerGroupDescription) -> dict[TopicPartition, MemberDescription]:
+    return {partition: member for member in group.members for partition in member.assignment}
+
+
+def _group_json(group: ConsumerGroupDescription, offsets: Sequence[Progress]) -> dict[str, Any]:
+    return {
+        "group_id": group.group_id,
+        "state": group.state,
+        "type": group.type,
+        "coordinator": None if group.coordinator is None else group.coordinator.node_id,
+        "assignor": group.partition_assignor,
+        "epoch": group.group_epoch,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "assignment": [{"topic": each.topic, "partition": each.partition} for each in member.assignment],
+            }
+            for member in group.members
+        ],
+        "offsets": [each.to_json() for each in offsets],
+    }
+
+
+def _partitions_text(partitions: Sequence[TopicPartition]) -> str:
+    topics: dict[str, list[int]] = {}
+    for each in sorted(partitions):
+        topics.setdefault(each.topic, []).append(each.partition)
+    return " ".join(f"{topic}:{','.join(map(str, indexes))}" for topic, indexes in topics.items())
+
+
+app.command("reset-offsets")(group_offsets.reset_offsets)
+app.command("delete-offsets")(group_offsets.delete_offsets)

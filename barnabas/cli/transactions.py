@@ -1,0 +1,349 @@
+"""`barnabas transactions`: who has transactions open where, and ending those whose producers are gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from barnabas.cli import completion
+from barnabas.cli.connection import AsJson, Connection
+from barnabas.cli.option_group import grouped
+from barnabas.cli.output import Account, show_json, show_table
+from barnabas.cli.partition_choice import PartitionChoice, by_name
+from barnabas.cli.session import with_admin
+from barnabas.cli.times import iso_time, parse_duration
+from barnabas.cli.topic_records import chosen_partitions
+from barnabas.cluster.errors import ClusterError, WrongArgument
+
+if TYPE_CHECKING:
+    from barnabas.client.admin import (
+        Admin,
+        ProducerIdAndEpoch,
+        ProducerState,
+        Results,
+        TransactionDescription,
+        TransactionListing,
+    )
+    from barnabas.client.cluster import TopicPartition
+
+    Producers = Results[TopicPartition, tuple[ProducerState, ...]]
+
+app = typer.Typer(help="Show transactions, and end those that hang.", rich_markup_mode=None)
+
+Choices = Annotated[
+    list[str],
+    typer.Argument(metavar="TOPIC[:PARTITIONS]...", autocompletion=completion.topics, help="As in flights:0,2-4."),
+]
+BrokerId = Annotated[
+    int | None, typer.Option("--broker", metavar="ID", min=0, help="As that replica sees it; the leader unless set.")
+]
+
+
+@app.command("list")
+@grouped
+def list_(
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="Only those in it: Ongoing, …; may be repeated.")
+    ] = None,
+    producer_id: Annotated[list[int] | None, typer.Option("--producer-id", help="Only of it; may be repeated.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="TIME", help="Only those that run longer: 90s, 15m.")
+    ] = None,
+    pattern: Annotated[str | None, typer.Option("--pattern", help="Only ids that match it as a whole (RE2).")] = None,
+    as_json: AsJson = False,
+    *,
+    connection: Connection,
+) -> None:
+    """Show all transactional ids and the states of their transactions."""
+    duration_ms = None if older_than is None else parse_duration("--older-than", older_than)
+
+    async def work(admin: Admin) -> list[TransactionListing]:
+        return await admin.list_transactions(
+            states=state or (),
+            producer_ids=producer_id or (),
+            duration_ms=-1 if duration_ms is None else duration_ms,
+            transactional_id_pattern=pattern,
+        )
+
+    listings = with_admin(connection, work)
+    if as_json:
+        show_json(
+            [
+                {"transactional_id": each.transactional_id, "producer_id": each.producer_id, "state": each.state}
+                for each in listings
+            ]
+        )
+    else:
+        rows = [(each.transactional_id, each.producer_id, each.state) for each in listings]
+        show_table(("transactional id", "producer id", "state"), rows)
+
+
+@app.command()
+@grouped
+def describe(
+    ids: Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID...")],
+    as_json: AsJson = False,
+    *,
+    connection: Connection,
+) -> None:
+    """Show what the coordinator knows of transactional ids."""
+
+    async def work(admin: Admin) -> Results[str, TransactionDescription]:
+        return await admin.describe_transactions(ids)
+
+    results = with_admin(connection, work)
+    found = results.succeeded.items()
+    account = Account()
+    account.failures(results.errors)
+    if as_json:
+        show_json({"transactions": [_description_json(*each) for each in found], "errors": account.errors})
+    else:
+        rows = [
+            (
+                name,
+                each.coordinator_id,
+                each.producer_id,
+                each.producer_epoch,
+                each.state,
+                each.transaction_timeout_ms,
+                _time(each.transaction_start_time_ms),
+                " ".join(f"{topic}:{partition}" for topic, partition in sorted(each.topic_partitions)),
+            )
+            for name, each in found
+        ]
+        titles = (
+            "transactional id",
+            "coordinator",
+            "producer id",
+            "epoch",
+            "state",
+            "timeout ms",
+            "since",
+            "partitions",
+        )
+        show_table(titles, rows)
+    account.close()
+
+
+@app.command()
+@grouped
+def producers(topics: Choices, broker: BrokerId = None, as_json: AsJson = False, *, connection: Connection) -> None:
+    """Show the producers that partitions remember, and since which offset each has a transaction open."""
+    choices = [PartitionChoice.parse("TOPIC", text) for text in topics]
+
+    async def work(admin: Admin) -> Producers:
+        partitions = await chosen_partitions(admin, choices)
+        return await admin.describe_producers(partitions, broker_id=broker)
+
+    results = with_admin(connection, work)
+    found = results.succeeded.items()
+    account = Account()
+    account.failures(by_name(results.errors))
+    if as_json:
+        show_json(
+            [
+                {"topic": each.topic, "partition": each.partition, "producers": list(map(_producer_json, states))}
+                for each, states in found
+            ]
+        )
+    else:
+        rows = [
+            (
+                *partition,
+                each.producer_id,
+                each.producer_epoch,
+                each.coordinator_epoch,
+                each.last_sequence,
+                iso_time(each.last_timestamp_ms),
+                each.current_transaction_start_offset,
+            )
+            for partition, states in found
+            for each in states
+        ]
+        titles = (
+            "topic",
+            "partition",
+            "producer id",
+            "epoch",
+            "coordinator epoch",
+            "last sequence",
+            "last time",
+            "open since offset",
+        )
+        show_table(titles, rows)
+    account.close()
+
+
+@app.command("find-hanging")
+@grouped
+def find_hanging(
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TOPIC[:PARTITIONS]]...", autocompletion=completion.topics, help="All partitions unless named."
+        ),
+    ] = None,
+    broker: BrokerId = None,
+    max_timeout: Annotated[
+        str, typer.Option("--max-timeout", metavar="TIME", help="The brokers' transaction.max.timeout.ms.")
+    ] = "15m",
+    as_json: AsJson = False,
+    *,
+    connection: Connection,
+) -> None:
+    """Find transactions that partitions hold open and no coordinator will ever end."""
+    longest_ms = parse_duration("--max-timeout", max_timeout)
+    choices = [PartitionChoice.parse("TOPIC", text) for text in topics or []]
+
+    async def work(admin: Admin) -> list[_Open]:
+        chosen = choices or [PartitionChoice(name, None) for name in await admin.list_topics(list_internal=True)]
+        partitions = await chosen_partitions(admin, chosen)
+        opened = _opened(await admin.describe_producers(partitions, broker_id=broker), longest_ms)
+        return await _without_owners(admin, opened) if opened else []
+
+    hanging = with_admin(connection, work)
+    if as_json:
+        show_json([each.to_json() for each in hanging])
+    else:
+        rows = [
+            (
+                each.topic,
+                each.partition,
+                each.producer_id,
+                each.producer_epoch,
+                each.start_offset,
+                iso_time(each.last_ms),
+            )
+            for each in hanging
+        ]
+        show_table(("topic", "partition", "producer id", "epoch", "open since offset", "last time"), rows)
+
+
+@app.command()
+@grouped
+def abort(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION", autocompletion=completion.topics)],
+    start_offset: Annotated[int, typer.Option("--start-offset", min=0, help="Where the transaction begins.")],
+    *,
+    connection: Connection,
+) -> None:
+    """End a hanging transaction in one partition: its records from there on count as aborted."""
+    choice = PartitionChoice.parse("TOPIC", topic)
+    if choice.partitions is None or len(choice.partitions) != 1:
+        raise WrongArgument(f"{topic}: not TOPIC:PARTITION, as in flights:0")
+
+    async def work(admin: Admin) -> None:
+        from barnabas.client.admin import AbortTransactionSpec
+
+        [partition] = await chosen_partitions(admin, [choice])
+        for each in (await admin.describe_producers(partition))[partition]:
+            if each.current_transaction_start_offset == start_offset:
+                break
+        else:
+            raise ClusterError(f"{topic}: no transaction is open since offset {start_offset}")
+        spec = AbortTransactionSpec(partition, each.producer_id, each.producer_epoch, each.coordinator_epoch or 0)
+        await admin.abort_transaction(spec)
+
+    with_admin(connection, work)
+    typer.echo(f"aborted the transaction of {topic} since offset {start_offset}")
+
+
+@app.command()
+@grouped
+def fence(ids: Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID...")], *, connection: Connection) -> None:
+    """Abort what transactional ids have open, and let none of their producers go on."""
+
+    async def work(admin: Admin) -> Results[str, ProducerIdAndEpoch]:
+        return await admin.fence_producers(ids, raise_errors=False)
+
+    results = with_admin(connection, work)
+    account = Account()
+    for name, taken in results.succeeded.items():
+        typer.echo(f"fenced {name}: producer id {taken.producer_id}, epoch {taken.epoch}")
+    account.failures(results.errors)
+    account.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A transaction that a partition holds open."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+    last_ms: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "producer_id": self.producer_id,
+            "producer_epoch": self.producer_epoch,
+            "start_offset": self.start_offset,
+            "last_timestamp": self.last_ms,
+        }
+
+
+def _opened(found: Producers, longest_ms: int) -> list[_Open]:
+    """Transactions that wrote nothing for longer than any may take."""
+    now_ms = time.time_ns() // 1_000_000
+    return [
+        _Open(
+            partition.topic,
+            partition.partition,
+            each.producer_id,
+            each.producer_epoch,
+            start,
+            each.last_timestamp_ms,
+        )
+        for partition, states in found.succeeded.items()
+        for each in states
+        if (start := each.current_transaction_start_offset) is not None and now_ms - each.last_timestamp_ms > longest_ms
+    ]
+
+
+async def _without_owners(admin: Admin, opened: Sequence[_Open]) -> list[_Open]:
+    """Those that no coordinator has in an open transaction (KIP-664)."""
+    listings = await admin.list_transactions(producer_ids=sorted({each.producer_id for each in opened}))
+    ids = {each.producer_id: each.transactional_id for each in listings}
+    described = (await admin.describe_transactions(sorted(set(ids.values())))).succeeded if ids else {}
+
+    def is_owned(each: _Open) -> bool:
+        transaction = described.get(ids.get(each.producer_id, ""))
+        return transaction is not None and (each.topic, each.partition) in transaction.topic_partitions
+
+    return [each for each in opened if not is_owned(each)]
+
+
+def _time(timestamp_ms: int | None) -> str:
+    return iso_time(-1 if timestamp_ms is None else timestamp_ms)
+
+
+def _description_json(name: str, found: TransactionDescription) -> dict[str, Any]:
+    return {
+        "transactional_id": name,
+        "coordinator": found.coordinator_id,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "state": found.state,
+        "timeout_ms": found.transaction_timeout_ms,
+        "start_time": found.transaction_start_time_ms,
+        "partitions": [{"topic": each.topic, "partition": each.partition} for each in sorted(found.topic_partitions)],
+    }
+
+
+def _producer_json(state: ProducerState) -> dict[str, Any]:
+    return {
+        "producer_id": state.producer_id,
+        "producer_epoch": state.producer_epoch,
+        "coordinator_epoch": state.coordinator_epoch,
+        "last_sequence": state.last_sequence,
+        "last_timestamp": state.last_timestamp_ms,
+        "start_offset": state.current_transaction_start_offset,
+    }
