@@ -14,7 +14,7 @@ from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
-    from barnabas.client.consumer import ConsumedRecord, Consumer
+    from barnabas.client.consumer import ConsumerRecord, PartitionReader
     from barnabas.client.producer import Delivery
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
@@ -80,9 +80,9 @@ def consume(  # noqa: PLR0913, PLR0917 - each is an option
     separator = None if show_key is None else show_key.encode()
 
     async def work(cluster: Cluster) -> None:
-        from barnabas.client.consumer import open_consumer
+        from barnabas.client.consumer import open_reader
 
-        async with open_consumer(cluster) as consumer:
+        async with open_reader(cluster) as consumer:
             await _assign(cluster, consumer, topic, partition, from_beginning)
             left = max_messages
             while left is None or left > 0:
@@ -96,7 +96,7 @@ def consume(  # noqa: PLR0913, PLR0917 - each is an option
 
 
 async def _assign(
-    cluster: Cluster, consumer: Consumer, topic: str, partition: int | None, from_beginning: bool
+    cluster: Cluster, consumer: PartitionReader, topic: str, partition: int | None, from_beginning: bool
 ) -> None:
     from barnabas.client.cluster import TopicPartition
     from barnabas.client.consumer import EARLIEST, LATEST
@@ -133,7 +133,7 @@ def _split(line: bytes, separator: str | None, number: int) -> tuple[bytes | Non
     return key, value
 
 
-def _line(record: ConsumedRecord, separator: bytes | None) -> bytes:
+def _line(record: ConsumerRecord, separator: bytes | None) -> bytes:
     value = b"null" if record.value is None else record.value
     if separator is None:
         return value + b"\n"

@@ -8,7 +8,7 @@ import trio
 
 from barnabas.client.accumulator import Acked, Failed, ProducerSettings
 from barnabas.client.cluster import Cluster, ClusterSettings, TopicPartition
-from barnabas.client.consumer import LATEST, Consumer, open_consumer
+from barnabas.client.consumer import LATEST, PartitionReader, open_reader
 from barnabas.client.producer import Delivery, Producer, open_producer
 from barnabas.demo.ledger import Ledger
 
@@ -46,7 +46,7 @@ async def run_load(
     """
     partitions = [TopicPartition(load.topic, index) for index in range(len(ledger.accounts))]
     written = trio.Event()
-    async with open_consumer(client) as consumer, trio.open_nursery() as nursery:
+    async with open_reader(client) as consumer, trio.open_nursery() as nursery:
         consumer.assign(await consumer.offsets_at(dict.fromkeys(partitions, LATEST)))
         nursery.start_soon(_read, consumer, partitions, ledger, written)
         async with open_producer(client, PRODUCER) as producer, trio.open_nursery() as outcomes:
@@ -104,7 +104,9 @@ async def _note_outcomes(
             ledger.unknown(index, number)
 
 
-async def _read(consumer: Consumer, partitions: list[TopicPartition], ledger: Ledger, written: trio.Event) -> None:
+async def _read(
+    consumer: PartitionReader, partitions: list[TopicPartition], ledger: Ledger, written: trio.Event
+) -> None:
     """Everything there is; once all is written, up to the end of the logs."""
     while not written.is_set():
         await _read_some(consumer, ledger)
@@ -116,6 +118,6 @@ async def _read(consumer: Consumer, partitions: list[TopicPartition], ledger: Le
             await _read_some(consumer, ledger)
 
 
-async def _read_some(consumer: Consumer, ledger: Ledger) -> None:
+async def _read_some(consumer: PartitionReader, ledger: Ledger) -> None:
     for record in await consumer.poll(_POLL_MS):
         ledger.read(record.partition, record.offset, record.value)

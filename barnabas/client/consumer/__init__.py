@@ -1,23 +1,25 @@
 """Reading: the reader of given partitions, and the consumer that users see over it."""
 
-from barnabas.client.consumer.partition_reader import (
-    EARLIEST,
-    LATEST,
-    ConsumedRecord,
-    Consumer,
-    ConsumerSettings,
-    Isolation,
-    list_offsets,
-    open_consumer,
-)
+from barnabas.client.consumer.list_offsets import FoundOffset, find_offsets, list_offsets
+from barnabas.client.consumer.partition_reader import PartitionReader, open_reader
+from barnabas.client.consumer.reading_settings import Isolation, ReadingSettings
+from barnabas.client.consumer.record import ConsumerRecord, TimestampType
+from barnabas.client.consumer.reset_policy import EARLIEST, FROM_EARLIEST, FROM_LATEST, LATEST, NO_RESET, ResetPolicy
 
 __all__ = [
     "EARLIEST",
+    "FROM_EARLIEST",
+    "FROM_LATEST",
     "LATEST",
-    "ConsumedRecord",
-    "Consumer",
-    "ConsumerSettings",
+    "NO_RESET",
+    "ConsumerRecord",
+    "FoundOffset",
     "Isolation",
+    "PartitionReader",
+    "ReadingSettings",
+    "ResetPolicy",
+    "TimestampType",
+    "find_offsets",
     "list_offsets",
-    "open_consumer",
+    "open_reader",
 ]

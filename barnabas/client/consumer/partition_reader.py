@@ -1,419 +1,341 @@
-"""The consumer: reads partitions that it is told to, from offsets that it is told, following their leaders.
-
-One fetch per broker is under way at a time, for the partitions that have nothing read ahead; what arrives
-waits until `poll` takes it. Groups are not known here.
+"""Reads partitions that it is told to, from offsets that it is told, following their leaders. Groups are not known
+here.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import NamedTuple
 
 import trio
 
-from barnabas.client.cluster import STALE_METADATA, Cluster, TopicPartition
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.records.batch import CorruptBatch, crc_is_valid, iterate_batches
-from protocol.records.control import read_end_txn
-from protocol.records.record import Headers, Record, decode_records
-from runtime.channel import ChannelError
+from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.consumer.fetcher import Fetcher, FetchMetrics
+from barnabas.client.consumer.list_offsets import FoundOffset, find_offsets, is_passing, list_offsets
+from barnabas.client.consumer.partition_state import FetchState, PartitionState
+from barnabas.client.consumer.position_keeper import PositionKeeper
+from barnabas.client.consumer.reading_settings import Isolation, ReadingSettings
+from barnabas.client.consumer.record import ConsumerRecord
+from barnabas.client.consumer.reset_policy import LATEST, ResetPolicy
+from barnabas.client.errors import IllegalStateException
+from barnabas.client.offsets import OffsetAndMetadata
+from protocol.errors import ErrorCode, KafkaError
 
-LATEST = -1
-EARLIEST = -2
+Start = int | OffsetAndMetadata | None
+"""Where to begin: an offset, one with the leader epoch before it, or not known yet."""
 
-
-class Isolation(IntEnum):
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerSettings:
-    """Names and defaults are Kafka's, but for `start_when_out_of_range` (auto.offset.reset)."""
-
-    isolation: Isolation = Isolation.READ_UNCOMMITTED
-    fetch_min_bytes: int = 1
-    fetch_max_bytes: int = 52_428_800
-    max_partition_fetch_bytes: int = 1_048_576
-    fetch_max_wait_ms: int = 500
-    default_api_timeout_ms: int = 60_000
-    start_when_out_of_range: int | None = None
-    """EARLIEST or LATEST; None lets `poll` raise."""
-
-
-class ConsumedRecord(NamedTuple):
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    leader_epoch: int
-    """Of the batch it came in."""
-
-
-@dataclass(slots=True)
-class _Reader:
-    """One partition as it is read."""
-
-    partition: TopicPartition
-    next_offset: int
-    """What is fetched next; behind all that was read ahead."""
-    position: int
-    """What `poll` gives next."""
-    ahead: list[ConsumedRecord] = field(default_factory=list)
-    high_watermark: int = -1
-    in_flight: bool = False
-    not_before_ms: int = 0
-    error: KafkaError | None = None
-    generation: int = 0
-    """Changes with every seek, so that answers to older fetches are thrown away."""
+NO_LIMIT = 2**31 - 1
 
 
 @asynccontextmanager
-async def open_consumer(cluster: Cluster, settings: ConsumerSettings | None = None) -> AsyncIterator[Consumer]:
-    """A consumer for the length of the block."""
+async def open_reader(cluster: Cluster, settings: ReadingSettings | None = None) -> AsyncIterator[PartitionReader]:
+    """A reader for the length of the block."""
     nursery = await cluster.open_nursery()
+    reader = PartitionReader(cluster, nursery, settings or ReadingSettings())
     try:
-        yield Consumer(cluster, nursery, settings or ConsumerSettings())
+        yield reader
     finally:
+        reader.close()
         nursery.cancel_scope.cancel()
 
 
-class Consumer:
-    """Reads assigned partitions. `poll` is for one task at a time."""
+class PartitionReader:
+    """Reads assigned partitions. Coroutines are for one task at a time, and may be cancelled: a cancelled `poll` has
+    taken nothing.
 
-    def __init__(self, cluster: Cluster, nursery: trio.Nursery, settings: ConsumerSettings) -> None:
-        """`nursery` runs the fetches. See `open_consumer`."""
+    IllegalStateException from whatever names a partition that is not assigned.
+    """
+
+    def __init__(self, cluster: Cluster, nursery: trio.Nursery, settings: ReadingSettings) -> None:
+        """`nursery` runs what is asked of brokers. See `open_reader`."""
         self._cluster = cluster
         self._nursery = nursery
         self._settings = settings
-        self._readers: dict[TopicPartition, _Reader] = {}
-        self._busy_nodes: dict[int, None] = {}
-        self._backoff = cluster.backoff()
+        self._states: dict[TopicPartition, PartitionState] = {}
+        """Those of which records were given move to the end, so that each has its turn."""
+        self._fetcher = Fetcher(cluster, nursery, settings, self._states, self._changed)
+        self._keeper = PositionKeeper(cluster, nursery, settings, self._states, self._changed)
         self._news = trio.Event()
+        self._is_stale = False
+        self._is_learning = False
+        self._ends_asked: dict[TopicPartition, None] = {}
+        self.records_given = 0
 
-    def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from these offsets, and no others."""
-        self._readers = {
-            partition: _Reader(partition, next_offset=offset, position=offset) for partition, offset in offsets.items()
-        }
-        self._news.set()
+    # ---- which partitions
 
-    def add(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Read these as well, from these offsets."""
-        for partition, offset in offsets.items():
-            self._readers[partition] = _Reader(partition, next_offset=offset, position=offset)
+    def assign(self, starts: Mapping[TopicPartition, Start]) -> None:
+        """Read these partitions from there, and no others."""
+        self._states.clear()
+        self.add(starts)
+
+    def add(self, starts: Mapping[TopicPartition, Start]) -> None:
+        """Read these as well. Those whose start is None wait for `seek` or `reset`."""
+        for partition, start in starts.items():
+            self._states[partition] = PartitionState(partition, self._cluster.backoff())
+            if start is not None:
+                self.seek(partition, start)
         self._news.set()
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Do not read these any more, and forget what was read ahead of them."""
         for partition in partitions:
-            self._readers.pop(partition, None)
+            self._states.pop(partition, None)
+            self._ends_asked.pop(partition, None)
 
     @property
     def assigned(self) -> list[TopicPartition]:
-        return list(self._readers)
+        return list(self._states)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from `offset`. KeyError if `partition` is not assigned."""
-        reader = self._readers[partition]
-        reader.next_offset = reader.position = offset
-        reader.generation += 1
-        reader.ahead, reader.error = [], None
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """`poll` gives nothing of these until `resume`; what was read ahead of them is kept."""
+        for state in self._all(partitions):
+            state.is_paused = True
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        for state in self._all(partitions):
+            state.is_paused = False
         self._news.set()
 
+    def paused(self) -> list[TopicPartition]:
+        return [partition for partition, state in self._states.items() if state.is_paused]
+
+    # ---- positions
+
+    def seek(self, partition: TopicPartition, start: int | OffsetAndMetadata) -> None:
+        """Go on from there. With a leader epoch the leader is asked first whether its log is the one that was read."""
+        state = self._state(partition)
+        offset, epoch = (start, None) if isinstance(start, int) else (start.offset, start.leader_epoch)
+        if offset < 0:
+            raise ValueError(f"{partition}: there is no offset {offset}")
+        if epoch is None:
+            state.seek(offset)
+        else:
+            state.seek(offset, epoch)
+        self._news.set()
+
+    def reset(self, partitions: Iterable[TopicPartition], policy: ResetPolicy | None = None) -> None:
+        """Go on from where `policy` says, which is the reader's own if it is None; the leaders are asked for it."""
+        for state in self._all(partitions):
+            state.request_reset(policy or self._settings.reset)
+        self._news.set()
+
+    def uninitialized(self) -> list[TopicPartition]:
+        """Partitions that have neither a position nor been told to look for one."""
+        return [partition for partition, state in self._states.items() if state.state is FetchState.INITIALIZING]
+
     def position(self, partition: TopicPartition) -> int:
-        """The offset that `poll` gives next, or the first one after it that exists."""
-        return self._readers[partition].position
+        """The offset that `poll` gives next, or the first one after it that exists. IllegalStateException while it is
+        not known.
+        """
+        position = self._state(partition).position
+        if position is None:
+            raise IllegalStateException(f"the position of {partition} is not known yet")
+        return position.offset
+
+    async def wait_for_position(self, partition: TopicPartition, timeout_ms: int) -> int:
+        """As `position`, once it is known. TimeoutException if it is not within `timeout_ms`; KafkaError if it cannot
+        be found out.
+        """
+        await trio.lowlevel.checkpoint()
+        deadline = trio.current_time() + timeout_ms / 1000
+        while True:
+            state = self._state(partition)
+            if state.state is FetchState.FETCHING and state.position is not None:
+                return state.position.offset
+            if state.error is not None:
+                raise self._error_of(state)
+            if trio.current_time() >= deadline:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no position of {partition} in {timeout_ms} ms")
+            await self._wait(deadline)
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All that are known, as they may be committed."""
+        return {
+            partition: OffsetAndMetadata(
+                state.position.offset, state.position.epoch if state.position.epoch >= 0 else None
+            )
+            for partition, state in self._states.items()
+            if state.position is not None
+        }
 
     def high_watermark(self, partition: TopicPartition) -> int:
         """As of the last fetch; -1 before the first."""
-        return self._readers[partition].high_watermark
+        return self._state(partition).high_watermark
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """How many offsets the position is behind the end that may be read; None while that is not known, and then the
+        leader is asked.
+        """
+        state = self._state(partition)
+        lag = state.lag(committed_only=self._settings.isolation is Isolation.READ_COMMITTED)
+        if lag is None and state.position is not None and partition not in self._ends_asked:
+            self._ends_asked[partition] = None
+            self._nursery.start_soon(self._ask_end, state)
+        return lag
+
+    async def _ask_end(self, state: PartitionState) -> None:
+        try:
+            found = await self.find_offsets({state.partition: LATEST})
+        except KafkaError:
+            return  # whoever wants to know asks again
+        finally:
+            self._ends_asked.pop(state.partition, None)
+        offset = found[state.partition].offset
+        if self._settings.isolation is Isolation.READ_COMMITTED:
+            state.last_stable_offset = max(state.last_stable_offset, offset)
+        else:
+            state.high_watermark = max(state.high_watermark, offset)
 
     async def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset at or after each timestamp (also EARLIEST, LATEST); -1 where there is none."""
+        """The first offset at or after each timestamp (also EARLIEST, LATEST); -1 where there is none. As
+        `find_offsets`.
+        """
         settings = self._settings
         return await list_offsets(self._cluster, timestamps, settings.default_api_timeout_ms, settings.isolation)
 
-    async def poll(self, timeout_ms: int) -> list[ConsumedRecord]:
-        """What was read ahead of one or more partitions, in order within each; [] after `timeout_ms` without
-        any.
-
-        KafkaError if a partition cannot be read; the others go on, and so does this one after a `seek`.
+    async def find_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
+        """As `offsets_at`, with timestamps and leader epochs; for partitions that need not be assigned. KafkaError if
+        they are not known within default.api.timeout.ms.
         """
-        with trio.move_on_after(timeout_ms / 1000):
-            while True:
-                self._news = trio.Event()
-                records = self._take()
-                self._start_fetches()
-                if records:
-                    return records
-                with trio.move_on_after(self._next_look_ms() / 1000):
-                    await self._news.wait()
-        return self._take()
+        settings = self._settings
+        return await find_offsets(self._cluster, timestamps, settings.default_api_timeout_ms, settings.isolation)
 
-    def _take(self) -> list[ConsumedRecord]:
-        taken: list[ConsumedRecord] = []
-        for reader in self._readers.values():
-            if reader.ahead:
-                taken += reader.ahead
-                reader.ahead = []
-            reader.position = reader.next_offset
-        if not taken:
-            for reader in self._readers.values():
-                if reader.error is not None:
-                    raise reader.error
+    # ---- records
+
+    async def poll(self, timeout_ms: int, max_records: int = NO_LIMIT) -> list[ConsumerRecord]:
+        """Up to `max_records` of those that were fetched, in order within each partition; [] after `timeout_ms`
+        without any.
+
+        KafkaError if a partition cannot be read; the others go on, and so does this one with a later call. What is
+        gone for good stays an error until a `seek`. Cancelled, it has taken nothing.
+        """
+        await trio.lowlevel.checkpoint()  # fetches go on while the application is busy with what it was given
+        deadline = trio.current_time() + timeout_ms / 1000
+        while True:
+            records = self._take(max_records)
+            if records or trio.current_time() >= deadline:
+                self._look()
+                return records
+            await self._wait(deadline)
+
+    def _take(self, max_records: int) -> list[ConsumerRecord]:
+        taken: list[ConsumerRecord] = []
+        unpacking = self._settings.unpacking
+        for partition, state in list(self._states.items()):
+            if not state.can_give:
+                continue
+            turn = state.waiting[0]
+            try:
+                given = state.give(max_records - len(taken), unpacking)
+            except KafkaError:
+                if taken:
+                    break  # it comes again
+                raise
+            taken += given
+            if state.waiting and state.waiting[0] is turn:
+                break
+            if given:
+                self._states[partition] = self._states.pop(partition)
+            if len(taken) >= max_records:
+                break
+        if taken:
+            self.records_given += len(taken)
+            return taken
+        for state in self._states.values():
+            if state.error is not None:
+                raise self._error_of(state)
         return taken
 
-    def _start_fetches(self) -> None:
-        now_ms = self._cluster.now_ms()
-        by_node: dict[int, list[tuple[_Reader, int]]] = {}
-        leaderless = []
-        for reader in self._readers.values():
-            if reader.in_flight or reader.ahead or reader.error is not None or now_ms < reader.not_before_ms:
-                continue
-            leadership = self._cluster.leadership(reader.partition)
-            if leadership is None:
-                leaderless.append(reader)
-            elif leadership.node_id not in self._busy_nodes:
-                by_node.setdefault(leadership.node_id, []).append((reader, leadership.epoch))
-        for node_id, wanted in by_node.items():
-            self._busy_nodes[node_id] = None
-            for reader, _ in wanted:
-                reader.in_flight = True
-            self._nursery.start_soon(self._fetch, node_id, wanted)
-        if leaderless:
-            for reader in leaderless:
-                reader.in_flight = True
-            self._nursery.start_soon(self._find_leaders, leaderless)
+    def _error_of(self, state: PartitionState) -> KafkaError:
+        """Told once; what is wrong for good comes back with the next attempt."""
+        error, state.error = state.error, None
+        assert error is not None
+        return error
 
-    def _next_look_ms(self) -> float:
-        """How long until a partition that was put off may be fetched again."""
-        now_ms = self._cluster.now_ms()
-        waits = [reader.not_before_ms - now_ms for reader in self._readers.values() if not reader.in_flight]
-        return min((wait for wait in waits if wait > 0), default=float("inf"))
+    def close(self) -> None:
+        """Say goodbye to the brokers, as far as that needs no waiting. Whoever opened the nursery ends it."""
+        self._states.clear()
+        self._fetcher.close()
 
-    async def _find_leaders(self, readers: list[_Reader]) -> None:
-        await self._cluster.refresh(dict.fromkeys(reader.partition.topic for reader in readers))
-        for reader in readers:
-            reader.in_flight = False
-            if self._cluster.leadership(reader.partition) is None:
-                self._put_off(reader)
-        self._news.set()
+    @property
+    def fetch_metrics(self) -> FetchMetrics:
+        return self._fetcher.metrics
 
-    async def _fetch(self, node_id: int, wanted: list[tuple[_Reader, int]]) -> None:
-        settings, cluster = self._settings, self._cluster
-        request = self._request(wanted)
-        generations = {reader.partition: reader.generation for reader, _ in wanted}
-        response: FetchResponse | None = None
-        try:
-            response = await cluster.call(
-                node_id,
-                request,
-                cluster.settings.request_timeout_ms + settings.fetch_max_wait_ms,
-            )
-            self._backoff.reset()
-        except ChannelError:
-            await cluster.refresh()
-        finally:
-            self._busy_nodes.pop(node_id, None)
-        answers = {} if response is None else self._answers(response)
-        stale = False
-        for reader, _ in wanted:
-            reader.in_flight = False
-            answer = answers.get(reader.partition)
-            if answer is None:
-                self._put_off(reader)
-                stale = stale or response is not None
-            elif generations[reader.partition] == reader.generation:
-                stale = self._absorb(reader, answer) or stale
-        self._news.set()
+    # ---- inside
+
+    def _state(self, partition: TopicPartition) -> PartitionState:
+        state = self._states.get(partition)
+        if state is None:
+            raise IllegalStateException(f"{partition} is not assigned to this consumer")
+        return state
+
+    def _all(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
+        return [self._state(partition) for partition in partitions]
+
+    def _changed(self, stale: bool) -> None:
+        """A broker answered."""
+        self._is_stale = self._is_stale or stale
         if stale:
-            await cluster.refresh()
-            self._news.set()
-
-    def _request(self, wanted: list[tuple[_Reader, int]]) -> FetchRequest:
-        settings = self._settings
-        topics: dict[str, FetchTopic] = {}
-        for reader, leader_epoch in wanted:
-            name = reader.partition.topic
-            if name not in topics:
-                topics[name] = FetchTopic(topic=name, topic_id=self._cluster.topic_id(name))
-            topics[name].partitions.append(
-                FetchPartition(
-                    partition=reader.partition.partition,
-                    current_leader_epoch=leader_epoch,
-                    fetch_offset=reader.next_offset,
-                    partition_max_bytes=settings.max_partition_fetch_bytes,
-                )
-            )
-        return FetchRequest(
-            max_wait_ms=settings.fetch_max_wait_ms,
-            min_bytes=settings.fetch_min_bytes,
-            max_bytes=settings.fetch_max_bytes,
-            isolation_level=settings.isolation,
-            topics=list(topics.values()),
-        )
-
-    def _answers(self, response: FetchResponse) -> dict[TopicPartition, PartitionData]:
-        """By partition; empty if the whole fetch failed."""
-        self._cluster.learn_nodes(response.node_endpoints)
-        return {
-            TopicPartition(name, answer.partition_index): answer
-            for topic in response.responses
-            for name in [topic.topic or self._cluster.topic_name(topic.topic_id)]
-            if name is not None
-            for answer in topic.partitions
-        }
-
-    def _absorb(self, reader: _Reader, answer: PartitionData) -> bool:
-        """Read the answer ahead; True if the metadata must be refreshed."""
-        code = error_code(answer.error_code)
-        if code is ErrorCode.NONE:
-            reader.high_watermark = answer.high_watermark
-            try:
-                self._read_ahead(reader, answer)
-            except CorruptBatch as error:
-                reader.error = error
-            return False
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            if self._settings.start_when_out_of_range is None:
-                reader.error = KafkaError(code, f"{reader.partition} at {reader.next_offset}")
-            else:
-                reader.in_flight = True
-                self._nursery.start_soon(self._reset, reader, self._settings.start_when_out_of_range)
-            return False
-        if not code.retriable and code not in STALE_METADATA:
-            reader.error = KafkaError(code, str(reader.partition))
-            return False
-        self._put_off(reader)
-        leader = answer.current_leader
-        return not self._cluster.learn_leader(reader.partition, leader.leader_id, leader.leader_epoch)
-
-    async def _reset(self, reader: _Reader, timestamp: int) -> None:
-        generation = reader.generation
-        try:
-            offsets = await self.offsets_at({reader.partition: timestamp})
-            if generation == reader.generation:
-                self.seek(reader.partition, offsets[reader.partition])
-        except KafkaError as error:
-            reader.error = error
-        reader.in_flight = False
+            self._learn_soon()
         self._news.set()
 
-    def _put_off(self, reader: _Reader) -> None:
-        reader.not_before_ms = self._cluster.now_ms() + self._backoff.next_ms()
+    async def _wait(self, deadline: float) -> None:
+        """Until a broker answers, something is due, or `deadline`, in seconds of trio's clock."""
+        self._news = trio.Event()
+        self._look()
+        now_ms = self._cluster.now_ms()
+        times = [state.not_before_ms for state in self._states.values() if state.not_before_ms > now_ms]
+        node_at_ms = self._fetcher.wake_at_ms(now_ms)
+        if node_at_ms is not None:
+            times.append(node_at_ms)
+        wake_at = trio.current_time() + (min(times) - now_ms) / 1000 if times else deadline
+        with trio.move_on_at(min(deadline, wake_at)):
+            await self._news.wait()
 
-    def _read_ahead(self, reader: _Reader, answer: PartitionData) -> None:
-        """Decode what was fetched: no control records, nothing before the position, nothing aborted.
+    def _look(self) -> None:
+        """Follow the leaders, and have everything asked that is due."""
+        now_ms = self._cluster.now_ms()
+        leaderless = False
+        for state in self._states.values():
+            leadership = self._cluster.leadership(state.partition)
+            if leadership is not None:
+                state.follow(leadership)
+            elif now_ms >= state.not_before_ms and state.error is None:
+                leaderless = True
+        if leaderless:
+            self._learn_soon()
+        self._keeper.look(now_ms)
+        self._fetcher.look(now_ms)
 
-        An aborted transaction counts from its first offset to its marker (KIP-98).
-        """
-        buffer = answer.records or b""
-        committed_only = self._settings.isolation is Isolation.READ_COMMITTED
-        to_come = sorted(answer.aborted_transactions or (), key=lambda aborted: aborted.first_offset)
-        aborted: dict[int, None] = {}
-        topic, partition = reader.partition
-        for position, header in iterate_batches(buffer):
-            if not crc_is_valid(buffer, position, header):
-                raise CorruptBatch(f"{reader.partition}: the CRC of the batch at {header.base_offset} is wrong")
-            while to_come and to_come[0].first_offset <= header.last_offset:
-                aborted[to_come.pop(0).producer_id] = None
-            records: list[Record] = []
-            if header.is_control:
-                marker = read_end_txn(buffer, position)
-                if marker is not None and not marker.committed:
-                    aborted.pop(header.producer_id, None)
-            elif not (committed_only and header.is_transactional and header.producer_id in aborted):
-                records = decode_records(buffer, position)
-            epoch = header.partition_leader_epoch
-            reader.ahead += [
-                ConsumedRecord(topic, partition, *record, epoch)
-                for record in records
-                if record.offset >= reader.next_offset
-            ]
-            last_offset = records[-1].offset if records and header.magic < 2 else header.last_offset
-            reader.next_offset = max(reader.next_offset, last_offset + 1)
+    def _learn_soon(self) -> None:
+        if not self._is_learning:
+            self._is_learning = True
+            self._nursery.start_soon(self._learn)
 
-
-async def list_offsets(
-    cluster: Cluster,
-    timestamps: Mapping[TopicPartition, int],
-    timeout_ms: int,
-    isolation: Isolation = Isolation.READ_UNCOMMITTED,
-) -> dict[TopicPartition, int]:
-    """Ask the leaders for offsets by timestamp, again and again until all are known. KafkaError if they are
-    not."""
-    deadline_ms = cluster.now_ms() + timeout_ms
-    found: dict[TopicPartition, int] = {}
-    backoff = cluster.backoff()
-    while True:
-        error = await _list_offsets_once(cluster, timestamps, isolation, found)
-        if len(found) == len(timestamps):
-            return found
-        wait_ms = backoff.next_ms()
-        if not error.retriable or cluster.now_ms() + wait_ms > deadline_ms:
-            missing = ", ".join(str(partition) for partition in timestamps if partition not in found)
-            raise KafkaError(error, f"no offsets of {missing}")
-        await trio.sleep(wait_ms / 1000)
-        await cluster.refresh(dict.fromkeys(partition.topic for partition in timestamps))
-
-
-async def _list_offsets_once(
-    cluster: Cluster,
-    timestamps: Mapping[TopicPartition, int],
-    isolation: Isolation,
-    found: dict[TopicPartition, int],
-) -> ErrorCode:
-    """Put what the leaders answer into `found`; gives the last error, if any."""
-    error = ErrorCode.NONE
-    by_node: dict[int, list[TopicPartition]] = {}
-    for partition in timestamps:
-        leadership = cluster.leadership(partition)
-        if leadership is None:
-            error = ErrorCode.LEADER_NOT_AVAILABLE
-        elif partition not in found:
-            by_node.setdefault(leadership.node_id, []).append(partition)
-    for node_id, partitions in by_node.items():
-        request = ListOffsetsRequest(
-            isolation_level=isolation,
-            replica_id=-1,
-            topics=_by_topic(cluster, partitions, timestamps),
-            timeout_ms=cluster.settings.request_timeout_ms,
-        )
+    async def _learn(self) -> None:
+        """Refresh the metadata; where there is no leader still, look again later."""
+        refused: KafkaError | None = None
         try:
-            response = await cluster.call(node_id, request)
-        except ChannelError:
-            error = ErrorCode.NETWORK_EXCEPTION
-            continue
-        for topic in response.topics:
-            for answer in topic.partitions:
-                code = error_code(answer.error_code)
-                if code is ErrorCode.NONE:
-                    found[TopicPartition(topic.name, answer.partition_index)] = answer.offset
-                else:
-                    error = code
-    return error
+            while True:
+                self._is_stale = False
+                await self._cluster.refresh(dict.fromkeys(partition.topic for partition in self._states))
+                if not self._is_stale:
+                    break
+        except KafkaError as error:
+            refused = error
+        self._is_learning = False
+        now_ms = self._cluster.now_ms()
+        for state in self._states.values():
+            if refused is not None:
+                state.fail(refused, now_ms)
+            elif self._cluster.leadership(state.partition) is None and now_ms >= state.not_before_ms:
+                self._has_no_leader(state, now_ms)
+        self._news.set()
 
-
-def _by_topic(
-    cluster: Cluster, partitions: Iterable[TopicPartition], timestamps: Mapping[TopicPartition, int]
-) -> list[ListOffsetsTopic]:
-    topics: dict[str, ListOffsetsTopic] = {}
-    for partition in partitions:
-        leadership = cluster.leadership(partition)
-        topics.setdefault(partition.topic, ListOffsetsTopic(name=partition.topic)).partitions.append(
-            ListOffsetsPartition(
-                partition_index=partition.partition,
-                current_leader_epoch=-1 if leadership is None else leadership.epoch,
-                timestamp=timestamps[partition],
-            )
-        )
-    return list(topics.values())
+    def _has_no_leader(self, state: PartitionState, now_ms: int) -> None:
+        view = self._cluster.topics.get(state.partition.topic)
+        code = ErrorCode.NONE if view is None else view.error
+        if code is ErrorCode.NONE or is_passing(code):
+            state.put_off(now_ms)
+        else:
+            state.fail(KafkaError(code, f"topic {state.partition.topic}"), now_ms)

@@ -14,15 +14,11 @@ from dataclasses import dataclass
 import trio
 
 from barnabas.client.cluster import Cluster, TopicPartition
-from barnabas.client.consumer import (
-    EARLIEST,
-    LATEST,
-    ConsumedRecord,
-    Consumer,
-    ConsumerSettings,
-    Isolation,
-    list_offsets,
-)
+from barnabas.client.consumer.list_offsets import list_offsets
+from barnabas.client.consumer.partition_reader import PartitionReader
+from barnabas.client.consumer.reading_settings import Isolation, ReadingSettings
+from barnabas.client.consumer.record import ConsumerRecord
+from barnabas.client.consumer.reset_policy import FROM_LATEST
 from barnabas.client.groups.classic_member import ClassicMember
 from barnabas.client.groups.consumer_member import ConsumerMember
 from barnabas.client.groups.coordinators import STALE_COORDINATOR, CoordinatorLink, CoordinatorType
@@ -61,16 +57,15 @@ async def open_group_consumer(
     cluster: Cluster,
     settings: GroupSettings,
     topics: Iterable[str],
-    reading: ConsumerSettings | None = None,
+    reading: ReadingSettings | None = None,
     listener: RebalanceListener | None = None,
 ) -> AsyncIterator[GroupConsumer]:
     """A member of a group for the length of the block. At its end it leaves, so that the others take over at once.
 
-    Where the group has committed nothing, reading begins as `reading.start_when_out_of_range` says; LATEST if it says
-    nothing.
+    Where the group has committed nothing, reading begins as `reading.reset` says; at the end if that is `none`.
     """
     nursery = await cluster.open_nursery()
-    consumer = GroupConsumer(cluster, nursery, settings, list(topics), reading or ConsumerSettings(), listener)
+    consumer = GroupConsumer(cluster, nursery, settings, list(topics), reading or ReadingSettings(), listener)
     nursery.start_soon(consumer.run)
     try:
         yield consumer
@@ -89,7 +84,7 @@ class GroupConsumer:
         nursery: trio.Nursery,
         settings: GroupSettings,
         topics: Sequence[str],
-        reading: ConsumerSettings,
+        reading: ReadingSettings,
         listener: RebalanceListener | None = None,
     ) -> None:
         """`nursery` runs fetches and learning; somebody has to run `run`. See `open_group_consumer`."""
@@ -97,10 +92,10 @@ class GroupConsumer:
         self._nursery = nursery
         self._settings = settings
         self._topics = topics
-        self._reset_to = LATEST if reading.start_when_out_of_range is None else reading.start_when_out_of_range
+        self._reset = FROM_LATEST if reading.reset.name == "none" else reading.reset
         self._isolation = reading.isolation
         self._listener = listener or RebalanceListener()
-        self._consumer = Consumer(cluster, nursery, reading)
+        self._consumer = PartitionReader(cluster, nursery, reading)
         self._coordinator = CoordinatorLink(cluster, CoordinatorType.GROUP, settings.group_id)
         self._offsets = GroupOffsets(cluster, self._coordinator, settings)
         self.member: Member = self._new_member()
@@ -134,7 +129,7 @@ class GroupConsumer:
 
     # ---- reading
 
-    async def poll(self, timeout_ms: int) -> list[ConsumedRecord]:
+    async def poll(self, timeout_ms: int) -> list[ConsumerRecord]:
         """Records of some of the partitions it owns; [] after `timeout_ms` without any, or after a rebalance.
 
         KafkaError if it cannot be in the group, or if a partition cannot be read.
@@ -234,7 +229,10 @@ class GroupConsumer:
         if not partitions:
             return {}
         offsets = await self.committed(partitions)
-        unknown = {partition: self._reset_to for partition, offset in offsets.items() if offset < 0}
+        timestamp = self._reset.timestamp(self._cluster.world.wall_clock.now_ms())
+        unknown = {
+            partition: timestamp for partition, offset in offsets.items() if offset < 0 and timestamp is not None
+        }
         if unknown:
             timeout_ms = self._settings.default_api_timeout_ms
             await self._cluster.refresh(dict.fromkeys(partition.topic for partition in unknown))
@@ -336,6 +334,3 @@ class _Metadata:
 
     def topic_name(self, topic_id: bytes) -> str | None:
         return self._cluster.topic_name(topic_id)
-
-
-__all__ = ["EARLIEST", "LATEST", "GroupConsumer", "RebalanceListener", "open_group_consumer"]

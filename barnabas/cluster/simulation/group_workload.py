@@ -9,7 +9,7 @@ from functools import partial
 import trio
 
 from barnabas.client.cluster import Cluster, TopicPartition
-from barnabas.client.consumer import EARLIEST, ConsumedRecord, ConsumerSettings, Isolation
+from barnabas.client.consumer import FROM_EARLIEST, ConsumerRecord, Isolation, ReadingSettings
 from barnabas.client.groups.group_consumer import GroupConsumer, RebalanceListener, open_group_consumer
 from barnabas.client.groups.membership import GroupSettings
 from barnabas.cluster.simulated import SimulatedCluster
@@ -111,9 +111,7 @@ class Readers:
         chance = part.cluster.universe.stream(f"workload/{client}")
         leaves_at = trio.current_time() + chance.expovariate(1.0 / part.plan.mean_stay_seconds)
         listener = part.listener(client, lambda: self._consumers[client])
-        reading = ConsumerSettings(
-            isolation=Isolation.READ_COMMITTED, fetch_max_wait_ms=POLL_MS, start_when_out_of_range=EARLIEST
-        )
+        reading = ReadingSettings(isolation=Isolation.READ_COMMITTED, fetch_max_wait_ms=POLL_MS, reset=FROM_EARLIEST)
         topics = list(dict.fromkeys(key.topic for key in part.keys))
         async with open_group_consumer(cluster, part.settings(), topics, reading, listener) as consumer:
             self._consumers[client] = consumer
@@ -151,7 +149,7 @@ class Readers:
             part.promises.committed(part.place(partition), offset)
 
 
-def check_consumed(part: GroupPart, positions: dict[TopicPartition, int], records: Sequence[ConsumedRecord]) -> None:
+def check_consumed(part: GroupPart, positions: dict[TopicPartition, int], records: Sequence[ConsumerRecord]) -> None:
     """Each record is what is committed there, and none is missing before it."""
     for record in records:
         key = PartitionKey(record.topic, record.partition)

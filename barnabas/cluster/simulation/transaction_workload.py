@@ -15,7 +15,7 @@ import trio
 from barnabas.client.accumulator import ProducerSettings
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import Cluster, TopicPartition
-from barnabas.client.consumer import EARLIEST, ConsumedRecord, ConsumerSettings, Isolation, open_consumer
+from barnabas.client.consumer import FROM_EARLIEST, ConsumerRecord, Isolation, ReadingSettings, open_reader
 from barnabas.client.groups.group_consumer import GroupConsumer, open_group_consumer
 from barnabas.client.transactional_producer import (
     TransactionalProducer,
@@ -37,9 +37,7 @@ from protocol.errors import ErrorCode, KafkaError
 from runtime.simulated.chance import Stream
 from runtime.world import World
 
-COMMITTED_ONLY = ConsumerSettings(
-    isolation=Isolation.READ_COMMITTED, fetch_max_wait_ms=POLL_MS, start_when_out_of_range=EARLIEST
-)
+COMMITTED_ONLY = ReadingSettings(isolation=Isolation.READ_COMMITTED, fetch_max_wait_ms=POLL_MS, reset=FROM_EARLIEST)
 
 
 @dataclass(slots=True)
@@ -227,7 +225,7 @@ class Transactions:
         host: str,
         consumer: GroupConsumer,
         producer: TransactionalProducer,
-        records: list[ConsumedRecord],
+        records: list[ConsumerRecord],
         chance: Stream,
     ) -> None:
         part, stamp = self.part, consumer.stamp
@@ -266,7 +264,7 @@ class Transactions:
 
     async def _audit(self, world: World, cluster: Cluster) -> None:
         """Read what is committed as it comes, and hold each record to what its writer has done."""
-        async with open_consumer(cluster, COMMITTED_ONLY) as consumer:
+        async with open_reader(cluster, COMMITTED_ONLY) as consumer:
             consumer.assign({TopicPartition(*key): 0 for key in self.keys})
             while not self.mortals.stop.is_set():
                 try:
@@ -278,7 +276,7 @@ class Transactions:
                 for record in records:
                     self._saw(record)
 
-    def _saw(self, record: ConsumedRecord) -> None:
+    def _saw(self, record: ConsumerRecord) -> None:
         key = PartitionKey(record.topic, record.partition)
         self.part.partitions.consumed(key, record.offset, record.value)
         self.promises.seen(key, record.offset, record.value)
@@ -292,7 +290,7 @@ class Transactions:
         part = self.part
         logs: dict[PartitionKey, list[bytes]] = {key: [] for key in self.keys}
         ends = {TopicPartition(*key): part.partitions.ghost(key).end_offset for key in self.keys}
-        async with open_consumer(cluster, COMMITTED_ONLY) as consumer:
+        async with open_reader(cluster, COMMITTED_ONLY) as consumer:
             consumer.assign(dict.fromkeys(ends, 0))
             with trio.move_on_after(30):
                 while any(consumer.position(partition) < end for partition, end in ends.items()):

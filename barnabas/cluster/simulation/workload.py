@@ -15,7 +15,7 @@ import trio
 from barnabas.client.accumulator import Acked, Outcome, ProducerSettings, Unknown
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import Cluster, TopicPartition
-from barnabas.client.consumer import EARLIEST, ConsumerSettings, open_consumer
+from barnabas.client.consumer import EARLIEST, ReadingSettings, open_reader
 from barnabas.client.producer import Producer, open_producer
 from barnabas.cluster.simulated import SimulatedCluster
 from barnabas.cluster.simulation.clients import CLIENT_SETTINGS, ClientMain, as_client
@@ -200,9 +200,9 @@ class Workload:
 
     async def _follow(self, world: World, cluster: Cluster) -> None:
         chance = self.cluster.universe.stream("workload/reader")
-        settings = ConsumerSettings(fetch_max_wait_ms=2_000)
+        settings = ReadingSettings(fetch_max_wait_ms=2_000)
         positions = dict.fromkeys(self.keys, 0)
-        async with open_consumer(cluster, settings) as consumer:
+        async with open_reader(cluster, settings) as consumer:
             consumer.assign({TopicPartition(*key): 0 for key in self.keys})
             while True:
                 try:
@@ -228,7 +228,7 @@ class Workload:
     async def _read_everything(self, world: World, cluster: Cluster) -> None:
         partitions = [TopicPartition(*key) for key in self.keys]
         logs: dict[PartitionKey, list[tuple[int, bytes | None]]] = {key: [] for key in self.keys}
-        async with open_consumer(cluster) as consumer:
+        async with open_reader(cluster) as consumer:
             starts = await consumer.offsets_at(dict.fromkeys(partitions, EARLIEST))
             consumer.assign(starts)
             ends = {TopicPartition(*key): self.promises.ghost(key).end_offset for key in self.keys}

@@ -11,7 +11,7 @@ import trio
 
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import Cluster, ClusterSettings
-from barnabas.client.consumer import EARLIEST, ConsumerSettings, Isolation
+from barnabas.client.consumer import FROM_EARLIEST, Isolation, ReadingSettings
 from barnabas.client.groups.coordinators import CoordinatorLink, CoordinatorType
 from barnabas.client.groups.group_consumer import open_group_consumer
 from barnabas.client.groups.membership import GroupSettings
@@ -22,7 +22,7 @@ from barnabas.cluster.ports import free_base_port
 from runtime.real import real_world
 
 OVERRIDES = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
-COMMITTED_ONLY = ConsumerSettings(isolation=Isolation.READ_COMMITTED, start_when_out_of_range=EARLIEST)
+COMMITTED_ONLY = ReadingSettings(isolation=Isolation.READ_COMMITTED, reset=FROM_EARLIEST)
 
 
 @pytest.fixture

@@ -1,0 +1,162 @@
+"""A client's side of one incremental fetch session (KIP-227): only what changed is said again. A core.
+
+The broker remembers which partitions are read and from where. A request says what is new since the one before; an
+answer leaves out partitions of which there is nothing new. Whenever the two might disagree the session begins anew,
+with a full request; a broker that keeps no session for us gets nothing but full requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from barnabas.client.cluster import TopicPartition
+from protocol.errors import ErrorCode, error_code
+from protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from protocol.primitives import INT32_MAX, ZERO_UUID
+
+NO_SESSION = 0
+FIRST_EPOCH = 0
+"""Says in a request: forget the session that I name, and begin another."""
+LAST_EPOCH = -1
+"""Says in a request: forget the session."""
+
+LAST_VERSION_WITH_NAMES = 12
+"""From then on Fetch names topics by their ids."""
+
+
+class Wanted(NamedTuple):
+    """What is fetched of one partition."""
+
+    topic_id: bytes
+    """ZERO_UUID if the broker that told of the topic gave it none."""
+    offset: int
+    leader_epoch: int
+    max_bytes: int
+
+
+class Answers(NamedTuple):
+    """What an answer says."""
+
+    code: ErrorCode
+    """Of the whole request; if it is not NONE, nothing was answered."""
+    partitions: dict[TopicPartition, PartitionData]
+    silent: list[TopicPartition]
+    """Partitions of which there should have been an answer."""
+
+
+class FetchSession:
+    """With one broker. A request, then its answer or `failed`, then the next request."""
+
+    def __init__(self) -> None:
+        self._session_id = NO_SESSION
+        self._epoch = FIRST_EPOCH
+        self._partitions: dict[TopicPartition, Wanted] = {}
+        """As the broker knows them once it has the last request."""
+        self.was_full = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker keeps a session for us, as far as we know."""
+        return self._session_id != NO_SESSION
+
+    def request(self, wanted: Mapping[TopicPartition, Wanted]) -> tuple[FetchRequest, int | None]:
+        """A request for all of `wanted`, and the highest version that it may be sent in; None for any.
+
+        Sizes, waiting and isolation are left to the caller.
+        """
+        known = self._partitions
+        if any(partition in known and known[partition].topic_id != each.topic_id for partition, each in wanted.items()):
+            # The topic was made anew. Whether the broker would take the ids apart depends on its version.
+            self._begin_anew(self._session_id)
+        self.was_full = self._epoch == FIRST_EPOCH
+        request = FetchRequest(session_id=self._session_id, session_epoch=self._epoch)
+        names_only = any(each.topic_id == ZERO_UUID for each in wanted.values())
+        changed = list(wanted)
+        if not self.was_full:
+            changed = [partition for partition in changed if known.get(partition) != wanted[partition]]
+            gone = [partition for partition in known if partition not in wanted]
+            names_only = names_only or any(known[partition].topic_id == ZERO_UUID for partition in gone)
+            request.forgotten_topics_data = _forgotten(gone, known)
+        request.topics = _topics(changed, wanted)
+        self._partitions = dict(wanted)
+        return request, LAST_VERSION_WITH_NAMES if names_only else None
+
+    def answered(self, response: FetchResponse) -> Answers:
+        """Take the answer to the last request."""
+        code = error_code(response.error_code)
+        if code is not ErrorCode.NONE:
+            self._begin_anew(NO_SESSION if code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND else self._session_id)
+            return Answers(code, {}, [])
+        names = {each.topic_id: partition.topic for partition, each in self._partitions.items()}
+        answers: dict[TopicPartition, PartitionData] = {}
+        strange = False
+        for topic in response.responses:
+            name = topic.topic or names.get(topic.topic_id, "")
+            for answer in topic.partitions:
+                partition = TopicPartition(name, answer.partition_index)
+                if partition in self._partitions:
+                    answers[partition] = answer
+                else:
+                    strange = True
+        silent: list[TopicPartition] = []
+        if self.was_full:
+            silent = [partition for partition in self._partitions if partition not in answers]
+        if strange or silent or response.session_id == NO_SESSION:
+            # Not said by the broker: whether it knows of a session that it gave an id.
+            self._begin_anew(response.session_id)
+        else:
+            self._session_id = response.session_id
+            self._epoch = 1 if self._epoch == INT32_MAX else self._epoch + 1
+        return Answers(code, answers, silent)
+
+    def failed(self) -> None:
+        """There was no answer to the last request: nobody knows whether it arrived."""
+        self._begin_anew(self._session_id)
+
+    def end(self) -> FetchRequest | None:
+        """The request that ends the session; None if there is none. Its answer says nothing."""
+        if not self.is_open:
+            return None
+        request = FetchRequest(session_id=self._session_id, session_epoch=LAST_EPOCH)
+        self._begin_anew(NO_SESSION)
+        return request
+
+    def _begin_anew(self, session_id: int) -> None:
+        self._session_id = session_id
+        self._epoch = FIRST_EPOCH
+
+
+def _topics(changed: list[TopicPartition], wanted: Mapping[TopicPartition, Wanted]) -> list[FetchTopic]:
+    topics: dict[str, FetchTopic] = {}
+    for partition in changed:
+        name = partition.topic
+        each = wanted[partition]
+        if name not in topics:
+            topics[name] = FetchTopic(topic=name, topic_id=each.topic_id)
+        topics[name].partitions.append(
+            FetchPartition(
+                partition=partition.partition,
+                current_leader_epoch=each.leader_epoch,
+                fetch_offset=each.offset,
+                partition_max_bytes=each.max_bytes,
+            )
+        )
+    return list(topics.values())
+
+
+def _forgotten(gone: list[TopicPartition], known: Mapping[TopicPartition, Wanted]) -> list[ForgottenTopic]:
+    topics: dict[tuple[str, bytes], ForgottenTopic] = {}
+    for partition in gone:
+        key = partition.topic, known[partition].topic_id
+        if key not in topics:
+            topics[key] = ForgottenTopic(topic=key[0], topic_id=key[1])
+        topics[key].partitions.append(partition.partition)
+    return list(topics.values())

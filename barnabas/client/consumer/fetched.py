@@ -1,0 +1,265 @@
+"""What one answer brought of one partition: batches, walked when somebody wants their records. A core.
+
+Heads are read at once, so that the next fetch knows where to begin; records are decoded batch by batch as they are
+asked for, those of aborted transactions and of control batches never (but for a marker's kind).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from barnabas.client.cluster import TopicPartition
+from barnabas.client.consumer.record import ConsumerRecord, TimestampType
+from barnabas.client.errors import CorruptRecordException, RecordDeserializationException
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import AbortedTransaction
+from protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, iterate_batches
+from protocol.records.control import read_end_txn
+from protocol.records.record import Headers, Record, decode_records
+
+Buffer = bytes | bytearray | memoryview
+
+Deserialize = Callable[[str, Headers, bytes | None], Any]
+"""(topic, headers, bytes) to a value. KafkaError if the bytes are not what it takes."""
+
+
+class FetchPosition(NamedTuple):
+    """The next offset, and the leader epoch of what lies before it; -1 if that is unknown."""
+
+    offset: int
+    epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacking:
+    """How records are made of bytes."""
+
+    check_crcs: bool = True
+    key_deserializer: Deserialize | None = None
+    """None leaves keys as bytes."""
+    value_deserializer: Deserialize | None = None
+
+
+class _Batch(NamedTuple):
+    place: int
+    """Where in the buffer it begins."""
+    header: BatchHeader
+    is_wanted: bool
+    """Neither a control batch nor of an aborted transaction."""
+
+
+class _Source(NamedTuple):
+    """What the records of one batch have in common."""
+
+    topic: str
+    partition: int
+    timestamp_type: TimestampType
+    leader_epoch: int | None
+
+
+class Fetched:
+    """Batches in the order of their offsets, of which `give` takes the records."""
+
+    __slots__ = (
+        "_at",
+        "_batches",
+        "_buffer",
+        "_header",
+        "_partition",
+        "_records",
+        "_source",
+        "end",
+        "error",
+        "position",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        buffer: Buffer,
+        batches: Sequence[_Batch],
+        position: FetchPosition,
+        error: KafkaError | None = None,
+    ) -> None:
+        """See `survey`."""
+        self.position = position
+        """What `give` gives next."""
+        self.end = position
+        """Behind the last batch: what is to be fetched next."""
+        if batches:
+            last = batches[-1].header
+            self.end = FetchPosition(last.next_offset, last.partition_leader_epoch)
+        self.error = error
+        """What is wrong behind the last batch."""
+        self.size_bytes = sum(batch.header.size_bytes for batch in batches)
+        """Of the batches that are not decoded yet."""
+        self._partition = partition
+        self._buffer = buffer
+        self._batches = deque(batches)
+        self._records: list[Record] = []
+        """Of the batch that is being given, those from the position on."""
+        self._at = 0
+        self._header: BatchHeader | None = None
+        self._source = _Source(*partition, TimestampType.CREATE_TIME, None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything was given."""
+        return self._at == len(self._records) and not self._batches
+
+    def give(self, limit: int, unpacking: Unpacking) -> list[ConsumerRecord]:
+        """Up to `limit` records. Batches that give none are stepped over on the way.
+
+        KafkaError if the very next record cannot be read or deserialized; it stays the next one.
+        """
+        given: list[ConsumerRecord] = []
+        try:
+            while self._at < len(self._records) or self._open_next(limit - len(given), unpacking):
+                if len(given) >= limit:
+                    break
+                self._give_of_batch(given, limit, unpacking)
+        except KafkaError:
+            if not given:
+                raise
+        return given
+
+    def _give_of_batch(self, given: list[ConsumerRecord], limit: int, unpacking: Unpacking) -> None:
+        assert self._header is not None
+        before = len(given)
+        wanted = self._records[self._at : self._at + limit - before]
+        try:
+            if unpacking.key_deserializer is None and unpacking.value_deserializer is None:
+                given += _as_they_are(self._source, wanted)
+            else:
+                _deserialize(self._source, wanted, unpacking, given)
+        finally:
+            if len(given) > before:
+                self._at += len(given) - before
+                self._move_to(given[-1].offset + 1, self._header)
+        if self._at == len(self._records):
+            self._move_to(self._header.next_offset, self._header)
+
+    def _open_next(self, room: int, unpacking: Unpacking) -> bool:
+        """Decode the next batch with records; False if there is none, or no room for its records."""
+        while self._batches:
+            place, header, is_wanted = self._batches[0]
+            if is_wanted:
+                if room <= 0:
+                    return False
+                self._decode(place, header, unpacking)
+            self._batches.popleft()
+            self.size_bytes -= header.size_bytes
+            if is_wanted and self._records:
+                return True
+            self._move_to(header.next_offset, header)
+        return False
+
+    def _decode(self, place: int, header: BatchHeader, unpacking: Unpacking) -> None:
+        if unpacking.check_crcs and not crc_is_valid(self._buffer, place, header):
+            raise _corrupt(self._partition, f"the CRC of the batch at {header.base_offset} is wrong")
+        try:
+            records = decode_records(self._buffer, place)
+        except CorruptBatch as error:
+            raise _corrupt(self._partition, error.message) from None
+        if records and records[0].offset < self.position.offset:
+            records = [record for record in records if record.offset >= self.position.offset]
+        self._records, self._at, self._header = records, 0, header
+        epoch = header.partition_leader_epoch
+        self._source = _Source(*self._partition, _timestamp_type(header), epoch if epoch >= 0 else None)
+
+    def _move_to(self, offset: int, header: BatchHeader) -> None:
+        # A batch keeps its last offset when compaction took the record there.
+        self.position = FetchPosition(max(self.position.offset, offset), header.partition_leader_epoch)
+
+
+def survey(
+    partition: TopicPartition,
+    buffer: Buffer,
+    position: FetchPosition,
+    aborted: Iterable[AbortedTransaction] | None = None,
+) -> Fetched:
+    """Read the heads of the batches that were fetched at `position`.
+
+    Of the transactions in `aborted` nothing is wanted: each counts from its first offset to its marker (KIP-98); None
+    wants everything. What cannot be read ends it, as `Fetched.error`.
+    """
+    batches: list[_Batch] = []
+    filtered = None if aborted is None else _AbortedNow(aborted)
+    try:
+        for place, header in iterate_batches(buffer):
+            is_wanted = not header.is_control
+            if filtered is not None and header.has_producer_id:
+                is_wanted = not filtered.covers(buffer, place, header) and is_wanted
+            if header.next_offset > position.offset:
+                batches.append(_Batch(place, header, is_wanted))
+    except CorruptBatch as error:
+        return Fetched(partition, buffer, batches, position, _corrupt(partition, error.message))
+    return Fetched(partition, buffer, batches, position)
+
+
+class _AbortedNow:
+    """Whose transactions are aborted, as the walk goes on."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._to_come = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+        self._producers: dict[int, None] = {}
+
+    def covers(self, buffer: Buffer, place: int, header: BatchHeader) -> bool:
+        """Whether the batch at `place` is of an aborted transaction. CorruptBatch if it is no marker's batch."""
+        while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
+            self._producers[self._to_come.pop().producer_id] = None
+        if header.is_control:
+            marker = read_end_txn(buffer, place)
+            if marker is not None and not marker.committed:
+                self._producers.pop(header.producer_id, None)
+            return False
+        return header.is_transactional and header.producer_id in self._producers
+
+
+_new_record: Any = tuple.__new__  # skips the Python-level constructor of the named tuple
+
+
+def _as_they_are(source: _Source, records: Sequence[Record]) -> list[ConsumerRecord]:
+    new, record_type = _new_record, ConsumerRecord
+    topic, partition, timestamp_type, leader_epoch = source
+    return [
+        new(record_type, (topic, partition, offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch))
+        for offset, timestamp_ms, key, value, headers in records
+    ]
+
+
+def _deserialize(source: _Source, records: Sequence[Record], unpacking: Unpacking, given: list[ConsumerRecord]) -> None:
+    """Put them into `given`, one by one, up to the first that cannot be deserialized."""
+    topic, partition, timestamp_type, leader_epoch = source
+    make_key, make_value = unpacking.key_deserializer or _keep, unpacking.value_deserializer or _keep
+    for offset, timestamp_ms, key_bytes, value_bytes, headers in records:
+        part = "key"
+        try:
+            key = make_key(topic, headers, key_bytes)
+            part = "value"
+            value = make_value(topic, headers, value_bytes)
+        except KafkaError as error:
+            raise RecordDeserializationException(
+                f"the {part} at offset {offset} of {topic}-{partition}: {error.message}", topic, partition, offset
+            ) from error
+        given.append(
+            ConsumerRecord(topic, partition, offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch)
+        )
+
+
+def _keep(topic: str, headers: Headers, data: bytes | None) -> bytes | None:
+    return data
+
+
+def _corrupt(partition: TopicPartition, reason: str | None) -> CorruptRecordException:
+    return CorruptRecordException(ErrorCode.CORRUPT_MESSAGE, f"{partition}: {reason}")
+
+
+def _timestamp_type(header: BatchHeader) -> TimestampType:
+    if header.magic == 0:
+        return TimestampType.NO_TIMESTAMP_TYPE
+    return TimestampType.LOG_APPEND_TIME if header.is_log_append_time else TimestampType.CREATE_TIME

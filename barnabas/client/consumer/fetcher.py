@@ -1,0 +1,299 @@
+"""Fetches ahead: one request to each broker at a time, for all partitions that are read there.
+
+What arrives waits, undecoded, in its `PartitionState`; the next request leaves in the very turn in which an answer
+came. A partition of which enough waits is left out, and a request that leaves one out does not wait at the broker:
+the reader may want that one again soon.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import trio
+
+from barnabas.client.cluster import STALE_METADATA, Cluster, TopicPartition
+from barnabas.client.consumer.fetch_session import FetchSession, Wanted
+from barnabas.client.consumer.fetched import survey
+from barnabas.client.consumer.partition_state import Flight, PartitionState
+from barnabas.client.consumer.reading_settings import Isolation, ReadingSettings
+from protocol.errors import ErrorCode, KafkaError, error_code
+from protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from runtime.channel import ChannelError, UnsupportedVersion
+
+log = logging.getLogger(__name__)
+
+LINE = "fetch"
+"""A fetch may wait at the broker for long, and nothing else should stand behind it."""
+
+SESSION_LOST = frozenset({ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH})
+
+
+@dataclass(slots=True)
+class FetchMetrics:
+    """Since the reader began."""
+
+    fetches: int = 0
+    bytes: int = 0
+    """Of batches, as they came."""
+    latency_ms: int = 0
+    """Of all answered fetches together."""
+    latency_max_ms: int = 0
+    throttle_ms: int = 0
+    """What brokers asked for, all together."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """One broker, as it is read from."""
+
+    node_id: int
+    session: FetchSession = field(default_factory=FetchSession)
+    is_busy: bool = False
+    not_before_ms: int = 0
+    """It is throttling us."""
+    impatient_at_ms: int = 0
+    """When a request may leave out partitions again."""
+
+
+class Fetcher:
+    """Of all partitions of a reader. Each broker that is read from has a task, as long as there is anything to ask."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        nursery: trio.Nursery,
+        settings: ReadingSettings,
+        states: Mapping[TopicPartition, PartitionState],
+        changed: Callable[[bool], None],
+    ) -> None:
+        """`changed` is told after each answer; with True if the metadata is stale."""
+        self._cluster = cluster
+        self._nursery = nursery
+        self._settings = settings
+        self._states = states
+        self._changed = changed
+        self._nodes: dict[int, _Node] = {}
+        self.metrics = FetchMetrics()
+
+    def look(self, now_ms: int) -> None:
+        """Have every broker asked that should be."""
+        for state in self._states.values():
+            if state.may_fetch(now_ms):
+                node = self._node_of(state, now_ms)
+                if node is not None and not node.is_busy:
+                    node.is_busy = True
+                    self._nursery.start_soon(self._read_from, node)
+
+    def wake_at_ms(self, now_ms: int) -> int | None:
+        """When to look again even if nothing happens."""
+        times = [at for node in self._nodes.values() for at in (node.not_before_ms, node.impatient_at_ms)]
+        return min((at for at in times if at > now_ms), default=None)
+
+    def close(self) -> None:
+        """Tell the brokers that our sessions are over. Their answers would stand behind fetches that wait: they are not
+        waited for. Whoever is cancelled says nothing."""
+        if trio.current_effective_deadline() == -float("inf"):
+            return
+        for node in self._nodes.values():
+            request = node.session.end()
+            if request is not None and node.node_id in self._cluster.nodes:
+                self._nursery.start_soon(self._say, node.node_id, request)
+
+    async def _say(self, node_id: int, request: FetchRequest) -> None:
+        try:
+            await self._cluster.call(node_id, request, line=LINE)
+        except ChannelError as error:
+            log.debug("ending the fetch session with broker %d: %s", node_id, error)
+
+    # ---- one broker
+
+    async def _read_from(self, node: _Node) -> None:
+        """Fetch as long as there is anything to fetch, and room for it."""
+        try:
+            while True:
+                now_ms = self._cluster.now_ms()
+                wanted, is_impatient = self._plan(node, now_ms)
+                if not wanted:
+                    return
+                if is_impatient:
+                    node.impatient_at_ms = now_ms + self._settings.fetch_max_wait_ms
+                await self._fetch(node, wanted, is_impatient)
+        finally:
+            node.is_busy = False
+
+    def _plan(self, node: _Node, now_ms: int) -> tuple[list[PartitionState], bool]:
+        """Which partitions to ask `node` for, and whether it must not wait because one was left out."""
+        settings = self._settings
+        if now_ms < node.not_before_ms:
+            return [], False
+        enough_bytes = max(1, settings.max_partition_fetch_bytes // 2)
+        wanted: list[PartitionState] = []
+        waiting_bytes, left_out = 0, False
+        for state in self._states.values():
+            here_bytes = state.waiting_bytes
+            waiting_bytes += here_bytes
+            if state.may_fetch(now_ms) and self._node_of(state, now_ms) is node:
+                if here_bytes < enough_bytes:
+                    wanted.append(state)
+                else:
+                    left_out = True
+        if waiting_bytes >= max(1, settings.fetch_max_bytes) or (left_out and now_ms < node.impatient_at_ms):
+            return [], False
+        return wanted, left_out
+
+    def _node_of(self, state: PartitionState, now_ms: int) -> _Node | None:
+        """Where to read it; None if that is not known."""
+        leadership = self._cluster.leadership(state.partition)
+        if leadership is None:
+            return None
+        state.follow(leadership)
+        if not state.may_fetch(now_ms):
+            return None  # there is a new leader, who has to be asked first
+        node_id = state.preferred(now_ms)
+        if node_id is None or node_id not in self._cluster.nodes:
+            state.give_up_preferred()
+            node_id = leadership.node_id
+        node = self._nodes.get(node_id)
+        if node is None:
+            node = self._nodes[node_id] = _Node(node_id)
+        return node
+
+    async def _fetch(self, node: _Node, wanted: list[PartitionState], is_impatient: bool) -> None:
+        cluster, settings = self._cluster, self._settings
+        flight = Flight()
+        request, at_most = node.session.request({state.partition: self._wanted(state) for state in wanted})
+        for state in wanted:
+            state.flight = flight
+        request.isolation_level = settings.isolation
+        request.max_wait_ms = 0 if is_impatient else settings.fetch_max_wait_ms
+        request.min_bytes = settings.fetch_min_bytes
+        request.max_bytes = settings.fetch_max_bytes
+        request.rack_id = settings.client_rack
+        timeout_ms = cluster.settings.request_timeout_ms + settings.fetch_max_wait_ms
+        began_ms = cluster.now_ms()
+        try:
+            response = await cluster.call(node.node_id, request, timeout_ms, at_most=at_most, line=LINE)
+        except (ChannelError, KafkaError) as error:
+            log.debug("fetching from broker %d: %s", node.node_id, error)
+            node.session.failed()
+            self._unanswered(flight, wanted, error)
+            return
+        took_ms = cluster.now_ms() - began_ms
+        self.metrics.fetches += 1
+        self.metrics.latency_ms += took_ms
+        self.metrics.latency_max_ms = max(self.metrics.latency_max_ms, took_ms)
+        if response.throttle_time_ms > 0:
+            self.metrics.throttle_ms += response.throttle_time_ms
+            node.not_before_ms = cluster.now_ms() + response.throttle_time_ms
+        self._changed(self._answered(node, flight, wanted, response))
+
+    def _wanted(self, state: PartitionState) -> Wanted:
+        topic_id = self._cluster.topic_id(state.partition.topic)
+        return Wanted(topic_id, state.next.offset, state.leader_epoch, self._settings.max_partition_fetch_bytes)
+
+    def _unanswered(self, flight: Flight, wanted: list[PartitionState], error: ChannelError | KafkaError) -> None:
+        now_ms = self._cluster.now_ms()
+        for state in wanted:
+            if state.flight is not flight:
+                continue
+            state.give_up_preferred()
+            if isinstance(error, UnsupportedVersion):
+                state.fail(KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{state.partition}: {error}"), now_ms)
+            elif isinstance(error, KafkaError):
+                state.fail(error, now_ms)
+            else:
+                state.put_off(now_ms)
+        self._changed(True)
+
+    # ---- answers
+
+    def _answered(self, node: _Node, flight: Flight, wanted: list[PartitionState], response: FetchResponse) -> bool:
+        """True if the metadata is stale."""
+        self._cluster.learn_nodes(response.node_endpoints)
+        was_incremental = not node.session.was_full
+        answers = node.session.answered(response)
+        now_ms = self._cluster.now_ms()
+        stale = answers.code in STALE_METADATA or answers.code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        at_once = was_incremental and answers.code in SESSION_LOST
+        silent = dict.fromkeys(answers.silent)
+        for state in wanted:
+            answer = answers.partitions.get(state.partition)
+            if answer is not None:
+                _learn_ends(state, answer)
+            if state.flight is not flight:
+                continue
+            state.flight = None
+            if answer is not None:
+                stale = self._absorb(state, answer) or stale
+            elif (answers.code is not ErrorCode.NONE and not at_once) or state.partition in silent:
+                state.put_off(now_ms)
+                stale = stale or state.partition in silent
+        return stale
+
+    def _absorb(self, state: PartitionState, answer: PartitionData) -> bool:
+        """True if the metadata is stale."""
+        code = error_code(answer.error_code)
+        now_ms = self._cluster.now_ms()
+        if code is ErrorCode.NONE:
+            if answer.preferred_read_replica >= 0:
+                state.prefer(answer.preferred_read_replica, now_ms + self._settings.metadata_max_age_ms)
+            else:
+                self._read(state, answer, now_ms)
+            return False
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range(state, now_ms)
+            return False
+        if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+            log.warning("%s at %d: the broker does not say what is wrong", state.partition, state.next.offset)
+            state.put_off(now_ms)
+            return False
+        if code is ErrorCode.CORRUPT_MESSAGE or (not code.retriable and code not in STALE_METADATA):
+            state.fail(KafkaError(code, f"{state.partition} at {state.next.offset}"), now_ms)
+            return False
+        state.give_up_preferred()
+        leader = answer.current_leader
+        if self._cluster.learn_leader(state.partition, leader.leader_id, leader.leader_epoch):
+            return False  # who is asked at once (KIP-951)
+        state.put_off(now_ms)
+        return True
+
+    def _read(self, state: PartitionState, answer: PartitionData, now_ms: int) -> None:
+        buffer = answer.records or b""
+        committed_only = self._settings.isolation is Isolation.READ_COMMITTED
+        aborted = (answer.aborted_transactions or ()) if committed_only else None
+        fetched = survey(state.partition, buffer, state.next, aborted)
+        if len(buffer) and fetched.is_empty and fetched.error is None and fetched.end == state.next:
+            # Brokers since KIP-74 give at least one whole batch.
+            state.fail(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, _too_large(state, self._settings)), now_ms)
+            return
+        self.metrics.bytes += len(buffer)
+        state.arrived(fetched)
+
+    def _out_of_range(self, state: PartitionState, now_ms: int) -> None:
+        reset = self._settings.reset
+        if state.give_up_preferred():
+            return  # the leader may have what that replica has not yet
+        if state.waiting:
+            state.hold_until_given()
+        elif reset.name == "none":
+            message = f"{state.partition} at {state.next.offset}"
+            state.fail(KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message), now_ms)
+        else:
+            log.info("%s: offset %d is out of range, going to the %s", state.partition, state.next.offset, reset)
+            state.request_reset(reset)
+
+
+def _learn_ends(state: PartitionState, answer: PartitionData) -> None:
+    if answer.high_watermark >= 0:
+        state.high_watermark = answer.high_watermark
+    if answer.last_stable_offset >= 0:
+        state.last_stable_offset = answer.last_stable_offset
+    if answer.log_start_offset >= 0:
+        state.log_start_offset = answer.log_start_offset
+
+
+def _too_large(state: PartitionState, settings: ReadingSettings) -> str:
+    size_bytes = settings.max_partition_fetch_bytes
+    return f"{state.partition}: the batch at {state.next.offset} does not fit into {size_bytes} bytes"

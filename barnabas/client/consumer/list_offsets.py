@@ -1,0 +1,172 @@
+"""Offsets by time, asked of the leaders (ListOffsets): also where logs begin and end. Knows no positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import trio
+
+from barnabas.client.cluster import STALE_METADATA, Cluster, Leadership, TopicPartition
+from barnabas.client.consumer.reading_settings import Isolation
+from barnabas.client.consumer.reset_policy import EARLIEST, LATEST
+from protocol.errors import ErrorCode, KafkaError, error_code
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from runtime.channel import ChannelError, UnsupportedVersion
+
+CONSUMER = -1
+"""As a replica's id: not a replica."""
+
+
+class FoundOffset(NamedTuple):
+    """-1 wherever there is none."""
+
+    offset: int
+    timestamp_ms: int
+    """Of the record there, if a time was asked for."""
+    leader_epoch: int
+
+
+class Asked(NamedTuple):
+    """What one round of asking gave; each partition is in one of the two."""
+
+    found: dict[TopicPartition, FoundOffset]
+    failed: dict[TopicPartition, ErrorCode]
+
+
+def is_passing(code: ErrorCode) -> bool:
+    """Whether to ask again, perhaps somebody else."""
+    return code.retriable or code in STALE_METADATA or code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def by_leader(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> tuple[dict[int, dict[TopicPartition, Leadership]], list[TopicPartition]]:
+    """Partitions by the node that leads them, and those that nobody leads."""
+    by_node: dict[int, dict[TopicPartition, Leadership]] = {}
+    leaderless = []
+    for partition in partitions:
+        leadership = cluster.leadership(partition)
+        if leadership is None:
+            leaderless.append(partition)
+        else:
+            by_node.setdefault(leadership.node_id, {})[partition] = leadership
+    return by_node, leaderless
+
+
+async def list_offsets(
+    cluster: Cluster,
+    timestamps: Mapping[TopicPartition, int],
+    timeout_ms: int,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+) -> dict[TopicPartition, int]:
+    """As `find_offsets`, the offsets alone."""
+    found = await find_offsets(cluster, timestamps, timeout_ms, isolation)
+    return {partition: each.offset for partition, each in found.items()}
+
+
+async def find_offsets(
+    cluster: Cluster,
+    timestamps: Mapping[TopicPartition, int],
+    timeout_ms: int,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+) -> dict[TopicPartition, FoundOffset]:
+    """The first offset at or after each timestamp (also EARLIEST, LATEST), asked again and again until all are known.
+
+    KafkaError if a leader refuses; TimeoutException if some are not known after `timeout_ms`. May be cancelled.
+    """
+    deadline = trio.current_time() + timeout_ms / 1000
+    found: dict[TopicPartition, FoundOffset] = {}
+    failed: dict[TopicPartition, ErrorCode] = {}
+    backoff = cluster.backoff()
+    with trio.move_on_at(deadline):
+        while True:
+            wanted = {partition: timestamp for partition, timestamp in timestamps.items() if partition not in found}
+            round_found, failed = await ask_once(cluster, wanted, isolation)
+            found |= round_found
+            if not failed:
+                return {partition: found[partition] for partition in timestamps}
+            for partition, code in failed.items():
+                if not is_passing(code):
+                    raise KafkaError(code, str(partition))
+            await trio.sleep(backoff.next_ms() / 1000)
+            await cluster.refresh(dict.fromkeys(partition.topic for partition in failed))
+    missing = ", ".join(
+        f"{p} ({failed.get(p, ErrorCode.REQUEST_TIMED_OUT).name})" for p in timestamps if p not in found
+    )
+    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no offsets in {timeout_ms} ms: {missing}")
+
+
+async def ask_once(cluster: Cluster, timestamps: Mapping[TopicPartition, int], isolation: Isolation) -> Asked:
+    """Ask all leaders at once, each one time."""
+    by_node, leaderless = by_leader(cluster, timestamps)
+    asked = Asked({}, dict.fromkeys(leaderless, ErrorCode.LEADER_NOT_AVAILABLE))
+
+    async def ask(node_id: int, partitions: dict[TopicPartition, Leadership]) -> None:
+        # What is not in the answer, was not answered.
+        asked.failed.update(dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR))
+        try:
+            response: ListOffsetsResponse = await cluster.call(
+                node_id, _request(cluster, partitions, timestamps, isolation)
+            )
+        except UnsupportedVersion:
+            asked.failed.update(dict.fromkeys(partitions, ErrorCode.UNSUPPORTED_VERSION))
+        except KafkaError as error:
+            asked.failed.update(dict.fromkeys(partitions, error.code))
+        except ChannelError:
+            asked.failed.update(dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION))
+        else:
+            _take(response, partitions, asked)
+
+    async with trio.open_nursery() as nursery:
+        for node_id, partitions in by_node.items():
+            nursery.start_soon(ask, node_id, partitions)
+    return asked
+
+
+def _request(
+    cluster: Cluster,
+    partitions: Mapping[TopicPartition, Leadership],
+    timestamps: Mapping[TopicPartition, int],
+    isolation: Isolation,
+) -> ListOffsetsRequest:
+    topics: dict[str, ListOffsetsTopic] = {}
+    for partition, leadership in partitions.items():
+        topics.setdefault(partition.topic, ListOffsetsTopic(name=partition.topic)).partitions.append(
+            ListOffsetsPartition(
+                partition_index=partition.partition,
+                current_leader_epoch=leadership.epoch,
+                timestamp=timestamps[partition],
+            )
+        )
+    return ListOffsetsRequest(
+        replica_id=CONSUMER,
+        isolation_level=isolation,
+        topics=list(topics.values()),
+        timeout_ms=cluster.settings.request_timeout_ms,
+    )
+
+
+def _take(response: ListOffsetsResponse, partitions: Mapping[TopicPartition, Leadership], asked: Asked) -> None:
+    for topic in response.topics:
+        for answer in topic.partitions:
+            partition = TopicPartition(topic.name, answer.partition_index)
+            code = error_code(answer.error_code)
+            if partition not in partitions:
+                continue
+            if code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                # Records of the oldest format have no timestamps: there is nothing at or after any.
+                answer.offset = answer.timestamp = -1
+            elif code is not ErrorCode.NONE:
+                asked.failed[partition] = code
+                continue
+            asked.failed.pop(partition, None)
+            asked.found[partition] = FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)
+
+
+__all__ = ["EARLIEST", "LATEST", "Asked", "FoundOffset", "ask_once", "by_leader", "find_offsets", "list_offsets"]

@@ -1,0 +1,156 @@
+"""Keeps positions good: asks leaders where a reset leads, and whether what was read is still their log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+import trio
+
+from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.consumer.fetched import FetchPosition
+from barnabas.client.consumer.list_offsets import Asked, ask_once, is_passing
+from barnabas.client.consumer.offset_validation import ask_epoch_ends
+from barnabas.client.consumer.partition_state import FetchState, Flight, PartitionState, Truncation
+from barnabas.client.consumer.reading_settings import ReadingSettings
+from barnabas.client.consumer.reset_policy import LATEST
+from barnabas.client.errors import LogTruncationException, NoOffsetForPartitionException
+from protocol.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+
+class PositionKeeper:
+    """Of all partitions of a reader. Each question is a task in the reader's nursery."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        nursery: trio.Nursery,
+        settings: ReadingSettings,
+        states: Mapping[TopicPartition, PartitionState],
+        changed: Callable[[bool], None],
+    ) -> None:
+        """`changed` is told after each answer; with True if the metadata is stale."""
+        self._cluster = cluster
+        self._nursery = nursery
+        self._settings = settings
+        self._states = states
+        self._changed = changed
+
+    def look(self, now_ms: int) -> None:
+        """Ask what has to be asked now."""
+        resets: list[PartitionState] = []
+        checks: list[PartitionState] = []
+        for state in self._states.values():
+            if state.state is FetchState.FETCHING or not state.may_ask(now_ms):
+                continue
+            if state.state is FetchState.AWAIT_RESET:
+                resets.append(state)
+            elif state.state is FetchState.AWAIT_VALIDATION:
+                checks.append(state)
+        if resets:
+            self._start(self._reset, resets)
+        if checks:
+            self._start(self._validate, checks)
+
+    def _start(
+        self, ask: Callable[[Flight, list[PartitionState]], Awaitable[None]], states: list[PartitionState]
+    ) -> None:
+        flight = Flight()
+        for state in states:
+            state.flight = flight
+        self._nursery.start_soon(ask, flight, states)
+
+    # ---- resets
+
+    async def _reset(self, flight: Flight, states: list[PartitionState]) -> None:
+        now_ms = self._cluster.world.wall_clock.now_ms()
+        timestamps: dict[TopicPartition, int] = {}
+        epochs: dict[TopicPartition, int] = {}
+        for state in states:
+            timestamp = None if state.reset_to is None else state.reset_to.timestamp(now_ms)
+            if timestamp is None:
+                state.fail(NoOffsetForPartitionException(f"{state.partition} has no offset to begin with"), self._now())
+            else:
+                timestamps[state.partition], epochs[state.partition] = timestamp, state.leader_epoch
+        asked = await ask_once(self._cluster, timestamps, self._settings.isolation)
+        await self._ask_ends_of_young(asked)
+        stale = False
+        for state in states:
+            if state.flight is not flight:
+                continue
+            found = asked.found.get(state.partition)
+            if found is not None:
+                state.settle(found.offset, found.leader_epoch, epochs[state.partition])
+                log.debug("%s: reset to %d", state.partition, found.offset)
+            else:
+                stale = self._failed(state, asked.failed[state.partition]) or stale
+        self._changed(stale)
+
+    async def _ask_ends_of_young(self, asked: Asked) -> None:
+        """Where nothing is as young as a duration allows, reading begins at the end."""
+        young = dict.fromkeys([partition for partition, found in asked.found.items() if found.offset < 0], LATEST)
+        if young:
+            ends = await ask_once(self._cluster, young, self._settings.isolation)
+            for partition in young:
+                del asked.found[partition]
+            asked.found.update(ends.found)
+            asked.failed.update(ends.failed)
+
+    # ---- validation
+
+    async def _validate(self, flight: Flight, states: list[PartitionState]) -> None:
+        asked = await ask_epoch_ends(self._cluster, {state.partition: state.next.epoch for state in states})
+        stale = False
+        for state in states:
+            if state.flight is not flight:
+                continue
+            found = asked.found.get(state.partition)
+            if found is None:
+                stale = self._not_validated(state, asked.failed[state.partition]) or stale
+                continue
+            truncation = state.validated(*found)
+            if truncation is not None:
+                self._truncated(state, truncation)
+        self._changed(stale)
+
+    def _not_validated(self, state: PartitionState, code: ErrorCode) -> bool:
+        if code is ErrorCode.UNSUPPORTED_VERSION:
+            state.cannot_validate()
+            return False
+        return self._failed(state, code)
+
+    def _truncated(self, state: PartitionState, truncation: Truncation) -> None:
+        """Records that were read are no more: nobody but the application may pass over that, unless it said so."""
+        position, divergent = truncation
+        reset = self._settings.reset
+        log.info("%s was cut below %s: %s", state.partition, position, divergent)
+        if reset.name == "none":
+            state.fail(_told(state.partition, position, divergent), self._now())
+        elif divergent is None:
+            state.request_reset(reset)
+        else:
+            state.settle(divergent.offset, divergent.epoch, state.leader_epoch)
+
+    # ---- both
+
+    def _failed(self, state: PartitionState, code: ErrorCode) -> bool:
+        """True if the metadata is stale."""
+        if is_passing(code):
+            state.put_off(self._now())
+            return True
+        state.fail(KafkaError(code, str(state.partition)), self._now())
+        return False
+
+    def _now(self) -> int:
+        return self._cluster.now_ms()
+
+
+def _told(
+    partition: TopicPartition, position: FetchPosition, divergent: FetchPosition | None
+) -> LogTruncationException:
+    where = "unknown where" if divergent is None else f"at offset {divergent.offset}"
+    return LogTruncationException(
+        f"{partition} was read up to offset {position.offset} in epoch {position.epoch}; the log parts from it: {where}"
+    )
