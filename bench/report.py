@@ -5,11 +5,18 @@ Usage: report.py TABLE_PROGRAM KAFKA.jsonl OURS.jsonl; the first makes the Markd
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
 import sys
+import tempfile
 from datetime import date
+from pathlib import Path
+
+import clients
+
+from protocol.records.record import COMPILED
 
 HEAD = """# Beside Apache Kafka
 
@@ -30,17 +37,42 @@ again; `memory_pss`: of all six processes.
 
 """
 
+CLIENTS = """
+## Clients of Python programs
+
+Three partitions with three replicas; each client in a process of its own, sending with acks=all and idempotence, in
+batches of 16384 bytes (librdkafka: of its own 1000000) with 5 ms of linger (none where each record is waited for), or
+reading what it is assigned, 500 records at a time. Clients and servers share the cores, so rates are those of the
+whole; CPU is the client's alone, of all its threads, and in brackets what it is of ours. kafka-python is all Python,
+aiokafka has its record codec in C, confluent-kafka is librdkafka. {compiled} MiB is the most the process ever had.
+
+{table}
+"""
+
 
 def main() -> None:
     program, *files = sys.argv[1:]
-    table = subprocess.run([sys.executable, program, *files], check=True, capture_output=True, text=True).stdout
+    with tempfile.TemporaryDirectory() as directory:
+        general = [without_clients(Path(file), Path(directory)) for file in files]
+        made = subprocess.run([sys.executable, program, *general], check=True, capture_output=True, text=True).stdout
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     machine = (
         f"{date.today()}, {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}; "
         f"load average at the end {load}. Kafka's JVMs had {os.environ.get('WARMUP', '60')} s of load before the loads"
         " that count; they go on to become faster until about 100 s."
     )
-    sys.stdout.write(HEAD.format(machine=machine) + table)
+    sys.stdout.write(HEAD.format(machine=machine) + made)
+    if any('"name": "client.' in Path(file).read_text() for file in files):
+        compiled = "Ours walks and lays out records in " + ("compiled Python." if COMPILED else "Python as it stands.")
+        sys.stdout.write(CLIENTS.format(compiled=compiled, table="\n".join(clients.table(files))))
+
+
+def without_clients(file: Path, directory: Path) -> str:
+    """A copy that lacks what has a table of its own."""
+    lines = file.read_text().splitlines(keepends=True)
+    copy = directory / file.name
+    copy.write_text("".join(line for line in lines if not json.loads(line)["name"].startswith("client.")))
+    return str(copy)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,25 @@
 #!/usr/bin/env bash
 # Measures a local cluster and Apache Kafka 4.3.1 with the same foreign clients, one after the other in one run, and
 # writes docs/benchmarks.md. Most loads are in the folder PEER (by default ../shared/peer beside the checkout), which
-# needs a JDK 17 and Maven; those on group coordinators are in bench/coordinators.py. About an hour; less with
-#   STEPS (ready idle bench failover coordinators)   ONLY, COORDINATORS_ONLY (regular expressions on the names)
-#   REPEAT, DURATION, WARMUP (seconds)               GROUPS_HELD, PRODUCER_IDS (how many, for their memory)
+# needs a JDK 17 and Maven; those on group coordinators are in bench/coordinators.py, and what records cost the clients
+# of Python programs, ours among them, is measured by bench/clients.py. About an hour; less with
+#   STEPS (ready idle bench failover clients coordinators)   ONLY, CLIENTS_ONLY, COORDINATORS_ONLY (regular expressions)
+#   REPEAT, DURATION, WARMUP (seconds)                       GROUPS_HELD, PRODUCER_IDS (how many, for their memory)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PEER=$(cd "${PEER:-../shared/peer}" 2>/dev/null && pwd) || { echo "bench: no load generators; set PEER to their folder" >&2; exit 2; }
 OUT=$(pwd)/.cache/bench DATA=$(pwd)/.cache/bench/data PORT=${BASE_PORT:-30092}
-STEPS=${STEPS:-ready idle bench failover coordinators} REPEAT=${REPEAT:-2} DURATION=${DURATION:-6} WARMUP=${WARMUP:-60}
+STEPS=${STEPS:-ready idle bench failover clients coordinators}
+REPEAT=${REPEAT:-2} DURATION=${DURATION:-6} WARMUP=${WARMUP:-60}
 # Everything but a few kinds of produce that tell nothing the others do not.
 ONLY=${ONLY:-'^(?!produce.*(p1\.1.*lz4|p12\.100B|noidem))'}
 COORDINATORS_ONLY=${COORDINATORS_ONLY:-.} GROUPS_HELD=${GROUPS_HELD:-1000} PRODUCER_IDS=${PRODUCER_IDS:-10000}
+CLIENTS_ONLY=${CLIENTS_ONLY:-.}
 # Beside Kafka's defaults, on both sides. Members of consumer groups are heard as often, and missed as soon, as those of
 # classic groups in bench/coordinators.py.
 SETTINGS="group.consumer.min.session.timeout.ms=6000 group.consumer.session.timeout.ms=6000
   group.consumer.min.heartbeat.interval.ms=500 group.consumer.heartbeat.interval.ms=500"
-mkdir -p "$OUT"; rm -f "$OUT"/*.jsonl
+mkdir -p "$OUT"; rm -f "$OUT"/*.jsonl; touch "$OUT/kafka.jsonl" "$OUT/barnabas.jsonl"
 NODE="$(pwd)/bench/node.sh $DATA" PEER_NODE="$PEER/kafka_peer.sh"
 CLUSTER="$(pwd)/.venv/bin/barnabas cluster"
 OURS="127.0.0.1:$PORT,127.0.0.1:$((PORT + 1)),127.0.0.1:$((PORT + 2))"
@@ -25,24 +28,30 @@ SET="--set group.initial.rebalance.delay.ms=0"; for pair in $SETTINGS; do SET+="
 UP="$CLUSTER up --data $DATA --base-port $PORT $SET" DOWN="$CLUSTER down --data $DATA"
 KAFKA_PEER_BROKER_EXTRA=$(printf '%s\\n' $SETTINGS)
 export REPEAT DURATION WARMUP QUIET_WAIT=${QUIET_WAIT:-5} KAFKA_PEER_BROKER_EXTRA
-GENERAL=${STEPS//coordinators/}
+GENERAL=${STEPS//coordinators/} GENERAL=${GENERAL//clients/}
 
-# LABEL BOOTSTRAP FILE WARMUP PIDS KILL RESTART
-coordinators() {
-  .venv/bin/python bench/coordinators.py --label "$1" --bootstrap "$2" --out "$3" --warmup "$4" --pids "$5" --kill "$6" \
-    --restart "$7" --only "$COORDINATORS_ONLY" --repeat "$REPEAT" --duration "$DURATION" --groups "$GROUPS_HELD" \
-    --producer-ids "$PRODUCER_IDS"
-}
 wanted() { [[ " $STEPS " == *" $1 "* ]]; }
+# LABEL BOOTSTRAP FILE WARMUP PIDS KILL RESTART: what is measured by programs beside this one
+ours() {
+  if wanted clients; then
+    .venv/bin/python bench/clients.py --label "$1" --bootstrap "$2" --out "$3" --warmup "$4" --pids "$5" \
+      --only "$CLIENTS_ONLY" --repeat "$REPEAT" --seconds "$DURATION"
+  fi
+  if wanted coordinators; then
+    .venv/bin/python bench/coordinators.py --label "$1" --bootstrap "$2" --out "$3" --warmup "$4" --pids "$5" \
+      --kill "$6" --restart "$7" --only "$COORDINATORS_ONLY" --repeat "$REPEAT" --duration "$DURATION" \
+      --groups "$GROUPS_HELD" --producer-ids "$PRODUCER_IDS"
+  fi
+}
 
 if [ -n "${GENERAL// /}" ]; then
   STEPS=$GENERAL BENCH_ARGS="--only $ONLY --warmup $WARMUP" "$PEER/run_all.sh" "$OUT/kafka.jsonl"
 fi
-if wanted coordinators; then
+if wanted clients || wanted coordinators; then
   trap '"$PEER_NODE" stop' EXIT
   "$PEER_NODE" stop; "$PEER_NODE" format > /dev/null; "$PEER_NODE" start
   "$PEER_NODE" wait > /dev/null
-  coordinators kafka-4.3.1 "$("$PEER_NODE" bootstrap)" "$OUT/kafka.jsonl" "$WARMUP" "$PEER_NODE pids" \
+  ours kafka-4.3.1 "$("$PEER_NODE" bootstrap)" "$OUT/kafka.jsonl" "$WARMUP" "$PEER_NODE pids" \
     "$PEER_NODE kill-broker {id}" "$PEER_NODE start-broker {id}"
   "$PEER_NODE" stop
 fi
@@ -52,10 +61,10 @@ if [ -n "${GENERAL// /}" ]; then
     KILLC="$NODE kill controller-{id}" STARTC="$NODE start controller-{id}" ACTIVE="$NODE active" \
     BENCH_ARGS="--only $ONLY --warmup 0" "$PEER/run_all.sh" "$OUT/barnabas.jsonl"
 fi
-if wanted coordinators; then
+if wanted clients || wanted coordinators; then
   trap '$DOWN' EXIT
   $DOWN || true; rm -rf "$DATA"; $UP > /dev/null
-  coordinators barnabas "$OURS" "$OUT/barnabas.jsonl" 5 "$NODE pids" "$NODE kill broker-{id}" "$NODE start broker-{id}"
+  ours barnabas "$OURS" "$OUT/barnabas.jsonl" 5 "$NODE pids" "$NODE kill broker-{id}" "$NODE start broker-{id}"
   $DOWN
 fi
 .venv/bin/python bench/report.py "$PEER/report.py" "$OUT/kafka.jsonl" "$OUT/barnabas.jsonl" > docs/benchmarks.md
