@@ -61,7 +61,7 @@ def walk_in_runs(
         chances = 0
     while (left := count - len(records)) > 0:
         if chances and left >= _MIN_RUN:
-            layout = _layout_at(data, position)
+            layout = _layout_at(data, position) if _is_followed_by_its_like(data, position) else None
             run = 0 if layout is None else _alike(data, position, layout, len(records), left)
             if layout is not None and run >= _MIN_RUN:
                 records += _cut(data, position, layout, run, base_offset + len(records), base_timestamp)
@@ -72,6 +72,16 @@ def walk_in_runs(
         more, position = walk(data, position, left, base_offset, base_timestamp)
         records += more
     return records, position
+
+
+def _is_followed_by_its_like(data: bytes, start: int) -> bool:
+    """Whether the next record is as long: a cheap look before the dear one. IndexError at the end of `data`."""
+    byte = data[start]
+    if byte < 0x80:
+        end = start + 1 + (byte >> 1)
+        return data[end : end + 1] == data[start : start + 1]
+    end = start + 2 + (data[start + 1] << 6) + (byte >> 1) - 0x40
+    return data[end : end + 2] == data[start : start + 2]
 
 
 def _layout_at(data: bytes, start: int) -> _Layout | None:
