@@ -124,6 +124,8 @@ class Calls:
         wanted = list(dict.fromkeys(keys))
         so_far = _Round[K, V]({}, {})
         pending = wanted
+        if not pending:
+            await trio.lowlevel.checkpoint()
         while pending:
             left_ms = max(1, deadline_ms - cluster.now_ms())
             with trio.move_on_after(left_ms / 1000):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -114,9 +114,9 @@ class AlterConfigOp:
     op_type: OpType = OpType.SET
 
 
-def operations_in(changes: Iterable[AlterConfigOp] | dict[str, str | None]) -> list[AlterConfigOp]:
+def operations_in(changes: Iterable[AlterConfigOp] | Mapping[str, str | None]) -> list[AlterConfigOp]:
     """A mapping sets its keys; None takes one back to the default."""
-    if isinstance(changes, dict):
+    if isinstance(changes, Mapping):
         return [
             AlterConfigOp(key, value, OpType.DELETE if value is None else OpType.SET) for key, value in changes.items()
         ]

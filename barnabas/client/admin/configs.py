@@ -63,12 +63,12 @@ class Configs(Part):
 
     async def incremental_alter_configs(
         self,
-        changes: Mapping[ConfigResource, Iterable[AlterConfigOp] | dict[str, str | None]],
+        changes: Mapping[ConfigResource, Iterable[AlterConfigOp] | Mapping[str, str | None]],
         *,
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> Results[ConfigResource, None]:
-        """Change single keys; a dict of keys sets them, None takes a key back to its default. All changes of a
+        """Change single keys; a mapping of keys sets them, None takes a key back to its default. All changes of a
         resource happen, or none. InvalidConfigurationException, PolicyViolationException.
 
         Asked again after a lost answer, APPEND and SUBTRACT find their own first try; that changes nothing more.

@@ -35,6 +35,8 @@ class ScriptedCluster:
 
     def __init__(self, universe: Universe) -> None:
         self.universe = universe
+        self.client = make_world("client", universe)
+        """Where an administrator lives."""
         self.topics: dict[str, list[int]] = {}
         """The leader of each partition."""
         self.coordinators: dict[str, int] = {}
@@ -131,9 +133,7 @@ def play(story: Story, **options: Any) -> None:
                 scripted.start(nursery, broker)
             await trio.sleep(0.1)
             settings: dict[str, Any] = {"request_timeout_ms": 2_000, "retry_backoff_ms": 20, **options}
-            async with Admin(
-                bootstrap_servers="b1:9092,b2:9092,b3:9092", world=make_world("client", universe), **settings
-            ) as admin:
+            async with Admin(bootstrap_servers="b1:9092,b2:9092,b3:9092", world=scripted.client, **settings) as admin:
                 await story(scripted, admin)
             nursery.cancel_scope.cancel()
 

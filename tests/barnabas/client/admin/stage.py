@@ -162,12 +162,11 @@ class Stage:
             answer = await self._ask(GROUP, group, request)
             assert answer.error_code == ErrorCode.NONE, answer
             member = Member(member.member_id, answer.member_epoch)
-            if answer.assignment is None or not answer.assignment.topic_partitions:
-                if owned:
-                    return member
-            else:
-                given = answer.assignment.topic_partitions
-                owned = [heartbeat.TopicPartitions(topic_id=it.topic_id, partitions=it.partitions) for it in given]
+            given = [] if answer.assignment is None else answer.assignment.topic_partitions
+            wanted = [heartbeat.TopicPartitions(topic_id=it.topic_id, partitions=it.partitions) for it in given]
+            if owned and wanted in ([], owned):
+                return member
+            owned = wanted or owned
             await trio.sleep(0.1)
 
     async def join_share(self, group: str, topic: str) -> Member:

@@ -256,12 +256,12 @@ def test_an_answer_that_leaves_an_item_out_is_an_error_and_not_a_wait() -> None:
     play(story)
 
 
-@pytest.mark.parametrize("topic", [NewTopic("t", num_partitions="three"), NewTopic("t", replication_factor=2**20)])
-def test_values_of_a_wrong_type_are_refused_at_once(topic: NewTopic) -> None:
+@pytest.mark.parametrize("number", ["three", None, 2**40])
+def test_values_of_a_wrong_type_are_refused_at_once(number: Any) -> None:
     async def story(scripted: ScriptedCluster, admin: Admin) -> None:
         began = trio.current_time()
         with pytest.raises(InvalidRequestException):
-            await admin.create_topics([topic])
+            await admin.create_topics([NewTopic("t", number)])
         assert trio.current_time() - began < 1
 
     play(story)

@@ -1,0 +1,63 @@
+"""The administrator on three brokers and three controllers, under virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from barnabas.client.admin import Admin
+from barnabas.client.errors import UnsupportedVersionException
+from barnabas.client.session import open_cluster
+from barnabas.client.settings import ClientSettings
+from barnabas.testing.simulated import SimulatedClusterForTests
+from tests.barnabas.client.admin import stories
+from tests.barnabas.client.admin.stage import Stage
+
+OF_THREE_BROKERS = 3
+ROWS = {
+    stories.topics: ("CL-04", "AD-01"),
+    stories.configs: ("CL-04", "AD-02"),
+    stories.records: ("CL-04", "AD-03"),
+    stories.brokers: ("CL-04", "MB-22"),
+    stories.leaders_and_replicas: ("CL-04",),
+    stories.classic_groups: ("CL-04", "AD-05"),
+    stories.modern_groups: ("CL-04", "AD-05"),
+    stories.group_offsets: ("CL-04", "AD-05"),
+    stories.transactions: ("CL-04",),
+    stories.a_hanging_transaction: ("CL-04",),
+    stories.access_control: ("CL-04",),
+}
+
+
+@pytest.mark.parametrize(
+    "story",
+    [pytest.param(story, id=story.__name__, marks=pytest.mark.feature(*rows)) for story, rows in ROWS.items()],
+)
+def test_an_administrator(story: Callable[[Stage], Awaitable[None]]) -> None:
+    play(story)
+
+
+def play(story: Callable[[Stage], Awaitable[None]]) -> None:
+    simulated = SimulatedClusterForTests()
+
+    async def test() -> None:
+        servers, world = simulated.bootstrap_servers, simulated.world
+        async with (
+            Admin(bootstrap_servers=servers, world=world) as admin,
+            open_cluster(ClientSettings.of({"bootstrap_servers": servers}), world) as cluster,
+        ):
+            await story(Stage(admin, cluster, OF_THREE_BROKERS))
+
+    simulated.run(test)
+
+
+@pytest.mark.feature("CL-04")
+def test_what_the_cluster_does_not_serve_is_said_at_once() -> None:
+    async def story(stage: Stage) -> None:
+        with pytest.raises(UnsupportedVersionException):
+            await stage.admin.describe_client_quotas()
+        with pytest.raises(UnsupportedVersionException):
+            (await stage.admin.describe_share_groups("g")).all()
+
+    play(story)
