@@ -18,7 +18,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import AbortedTransaction
 from protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, iterate_batches
 from protocol.records.control import read_end_txn
-from protocol.records.record import Headers, Record, decode_records
+from protocol.records.record import Fields, Headers, decode_fields
 
 Buffer = bytes | bytearray | memoryview
 
@@ -100,7 +100,7 @@ class Fetched:
         self._partition = partition
         self._buffer = buffer
         self._batches = deque(batches)
-        self._records: list[Record] = []
+        self._records: list[Fields] = []
         """Of the batch that is being given, those from the position on."""
         self._at = 0
         self._header: BatchHeader | None = None
@@ -162,11 +162,11 @@ class Fetched:
         if unpacking.check_crcs and not crc_is_valid(self._buffer, place, header):
             raise _corrupt(self._partition, f"the CRC of the batch at {header.base_offset} is wrong")
         try:
-            records = decode_records(self._buffer, place)
+            records = decode_fields(self._buffer, place)
         except CorruptBatch as error:
             raise _corrupt(self._partition, error.message) from None
-        if records and records[0].offset < self.position.offset:
-            records = [record for record in records if record.offset >= self.position.offset]
+        if records and records[0][0] < self.position.offset:
+            records = [record for record in records if record[0] >= self.position.offset]
         self._records, self._at, self._header = records, 0, header
         epoch = header.partition_leader_epoch
         self._source = _Source(*self._partition, _timestamp_type(header), epoch if epoch >= 0 else None)
@@ -223,7 +223,7 @@ class _AbortedNow:
 _new_record: Any = tuple.__new__  # skips the Python-level constructor of the named tuple
 
 
-def _as_they_are(source: _Source, records: Sequence[Record]) -> list[ConsumerRecord]:
+def _as_they_are(source: _Source, records: Sequence[Fields]) -> list[ConsumerRecord]:
     new, record_type = _new_record, ConsumerRecord
     topic, partition, timestamp_type, leader_epoch = source
     return [
@@ -232,7 +232,7 @@ def _as_they_are(source: _Source, records: Sequence[Record]) -> list[ConsumerRec
     ]
 
 
-def _deserialize(source: _Source, records: Sequence[Record], unpacking: Unpacking, given: list[ConsumerRecord]) -> None:
+def _deserialize(source: _Source, records: Sequence[Fields], unpacking: Unpacking, given: list[ConsumerRecord]) -> None:
     """Put them into `given`, one by one, up to the first that cannot be deserialized."""
     topic, partition, timestamp_type, leader_epoch = source
     make_key, make_value = unpacking.key_deserializer or _keep, unpacking.value_deserializer or _keep
