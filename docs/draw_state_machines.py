@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from barnabas.client import transactions as client_transactions
+from barnabas.client.producer import transaction_manager as client_transactions
 from broker.groups import classic_state, consumer_group, consumer_member
 from broker.groups.moves import Moves, State
 from broker.transactions import transaction
@@ -83,7 +83,7 @@ MACHINES = (
     ),
     Machine(
         "Transactions of a producer",
-        "The same from the client's side: `barnabas/client/transactions.py`.",
+        "The same from the client's side: `barnabas/client/producer/transaction_manager.py`.",
         client_transactions.TransactionState.UNINITIALIZED,
         arrows(client_transactions.TRANSITIONS),
     ),

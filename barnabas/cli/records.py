@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from barnabas.cli.options import DEFAULT_DATA, Bootstrap, Data
-from barnabas.cli.session import in_one_line, partitions_of, with_cluster
-from barnabas.cluster.errors import ClusterError, WrongArgument
+from barnabas.cli.options import DEFAULT_DATA, Bootstrap, Data, bootstrap_from
+from barnabas.cli.session import partitions_of, with_cluster
+from barnabas.cluster.errors import WrongArgument
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
     from barnabas.client.consumer import ConsumerRecord, PartitionReader
-    from barnabas.client.producer import Delivery
+    from barnabas.client.producer import FutureRecordMetadata
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this one.")]
@@ -37,31 +37,28 @@ def produce(
     if key_separator == "":
         raise WrongArgument("--key-separator: cannot be empty")
 
+    servers = [f"{host}:{port}" for host, port in bootstrap_from(bootstrap, data)]
+
     async def work(cluster: Cluster) -> int:
         from collections import deque
 
-        from barnabas.client.producer import open_producer
+        from barnabas.client.producer import Producer
 
         await _count(cluster, topic, partition)
         sent = 0
-        under_way: deque[Delivery] = deque()
-        async with open_producer(cluster) as producer:
+        under_way: deque[FutureRecordMetadata] = deque()
+        async with Producer(bootstrap_servers=servers) as producer:
             async for line in _lines():
                 key, value = _split(line, key_separator, sent + 1)
-                under_way.append(await producer.send(topic, value, key=key, partition=partition))
+                under_way.append(await producer.enqueue(topic, value, key=key, partition=partition))
                 sent += 1
                 while len(under_way) > DELIVERIES_AWAITED:
-                    await under_way.popleft().ack()
-            for delivery in under_way:
-                await delivery.ack()
+                    await under_way.popleft()
+            for future in under_way:
+                await future
         return sent
 
-    from barnabas.client.producer import DeliveryFailed
-
-    try:
-        sent = with_cluster(bootstrap, data, work)
-    except* DeliveryFailed as failures:
-        raise ClusterError(in_one_line(failures.exceptions[0])) from None
+    sent = with_cluster(bootstrap, data, work)
     typer.echo(f"{sent} record{'s' if sent != 1 else ''} sent to {topic}", err=True)
 
 

@@ -137,7 +137,8 @@ async def play(
 async def _perform(client: Cluster, scenario: Scenario, stage: Stage) -> None:
     stop = trio.Event()
     async with trio.open_nursery() as load:
-        await load.start(run_load, client, Load(TOPIC, RECORDS_PER_SECOND), stage.ledger, stop)
+        writing = Load(TOPIC, RECORDS_PER_SECOND, stage.cluster.bootstrap_servers)
+        await load.start(run_load, client, writing, stage.ledger, stop)
         stage.tell(f"{RECORDS_PER_SECOND} records/s are written with acks=all, and read")
         await stage.beats(0.5)  # what a first request costs is of no interest here
         stage.ledger.begin_window("before anything was done", stage.now_ms())

@@ -6,17 +6,21 @@ from dataclasses import dataclass
 
 import trio
 
-from barnabas.client.accumulator import Acked, Failed, ProducerSettings
 from barnabas.client.cluster import Cluster, ClusterSettings, TopicPartition
 from barnabas.client.consumer import LATEST, PartitionReader, open_reader
-from barnabas.client.producer import Delivery, Producer, open_producer
+from barnabas.client.producer import Acked, Failed, FutureRecordMetadata, Producer, ProducerOptions
 from barnabas.demo.ledger import Ledger
 
 REQUEST_TIMEOUT_MS = 2_000
 CLIENT = ClusterSettings(request_timeout_ms=REQUEST_TIMEOUT_MS, retry_backoff_ms=20, retry_backoff_max_ms=200)
 """Less patient than Kafka's defaults, so that gaps show how long the cluster takes, and not how long a client sleeps.
 A paused broker keeps its connections open and answers nothing: only this timeout tells."""
-PRODUCER = ProducerSettings(request_timeout_ms=REQUEST_TIMEOUT_MS, linger_ms=20)
+PRODUCER: ProducerOptions = {
+    "request_timeout_ms": REQUEST_TIMEOUT_MS,
+    "retry_backoff_ms": CLIENT.retry_backoff_ms,
+    "retry_backoff_max_ms": CLIENT.retry_backoff_max_ms,
+    "linger_ms": 20,
+}
 """Batches of a few records: the demo shares the machine with six nodes."""
 
 READ_TO_THE_END_SECONDS = 30.0
@@ -30,6 +34,7 @@ class Load:
 
     topic: str
     records_per_second: int
+    bootstrap_servers: str
 
 
 async def run_load(
@@ -49,13 +54,14 @@ async def run_load(
     async with open_reader(client) as consumer, trio.open_nursery() as nursery:
         consumer.assign(await consumer.offsets_at(dict.fromkeys(partitions, LATEST)))
         nursery.start_soon(_read, consumer, partitions, ledger, written)
-        async with open_producer(client, PRODUCER) as producer, trio.open_nursery() as outcomes:
+        options: ProducerOptions = {**PRODUCER, "bootstrap_servers": load.bootstrap_servers}
+        async with Producer(world=client.world, **options) as producer, trio.open_nursery() as outcomes:
             first_acks = [trio.Event() for _ in partitions]
             lines = []
             for index, first_ack in enumerate(first_acks):
-                line, deliveries = trio.open_memory_channel[tuple[int, Delivery]](2**31)
+                line, futures = trio.open_memory_channel[tuple[int, FutureRecordMetadata]](2**31)
                 lines.append(line)
-                outcomes.start_soon(_note_outcomes, client, ledger, index, deliveries, first_ack)
+                outcomes.start_soon(_note_outcomes, client, ledger, index, futures, first_ack)
             outcomes.start_soon(_write, producer, load, ledger, lines, stop)
             for first_ack in first_acks:
                 await first_ack.wait()
@@ -68,7 +74,7 @@ async def _write(
     producer: Producer,
     load: Load,
     ledger: Ledger,
-    lines: list[trio.MemorySendChannel[tuple[int, Delivery]]],
+    lines: list[trio.MemorySendChannel[tuple[int, FutureRecordMetadata]]],
     stop: trio.Event,
 ) -> None:
     """One record after another, at moments that were fixed before: a slow send is made up for."""
@@ -77,8 +83,8 @@ async def _write(
     while not stop.is_set():
         index = count % len(lines)
         number, value = ledger.send(index)
-        delivery = await producer.send(load.topic, value, partition=index)
-        lines[index].send_nowait((number, delivery))
+        future = await producer.enqueue(load.topic, value, partition=index)
+        lines[index].send_nowait((number, future))
         count += 1
         await trio.sleep_until(began + count / load.records_per_second)
     for line in lines:
@@ -89,12 +95,12 @@ async def _note_outcomes(
     client: Cluster,
     ledger: Ledger,
     index: int,
-    deliveries: trio.MemoryReceiveChannel[tuple[int, Delivery]],
+    futures: trio.MemoryReceiveChannel[tuple[int, FutureRecordMetadata]],
     first_ack: trio.Event,
 ) -> None:
     """Outcomes of a partition come in the order of its records, so one task sees each when it comes."""
-    async for number, delivery in deliveries:
-        outcome = await delivery.wait()
+    async for number, future in futures:
+        outcome = await future.outcome()
         if isinstance(outcome, Acked):
             ledger.acked(index, number, outcome.offset, client.now_ms())
             first_ack.set()

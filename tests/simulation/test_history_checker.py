@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.accumulator import Acked, Failed, Outcome, Unknown
+from barnabas.client.producer import Acked, Failed, Outcome, Unknown
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.invariants.partitions import PartitionKey
 from barnabas.cluster.simulation.workload import Sent, check_history

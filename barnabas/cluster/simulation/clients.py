@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import trio
 
 from barnabas.client.cluster import Cluster, ClusterSettings
+from barnabas.client.producer import ProducerOptions
 from barnabas.cluster.simulated import SimulatedCluster, current_node
 from barnabas.cluster.simulation.findings import Findings
 from runtime.simulated.chance import Stream
@@ -16,6 +17,18 @@ from runtime.world import World
 CLIENT_SETTINGS = ClusterSettings(
     request_timeout_ms=3_000, retry_backoff_ms=50, socket_connection_setup_timeout_ms=1_000
 )
+
+
+def producer_options(cluster: SimulatedCluster) -> ProducerOptions:
+    """What all producers of a run have in common."""
+    return {
+        "bootstrap_servers": [f"{host}:{port}" for host, port in cluster.bootstrap],
+        "linger_ms": 5,
+        "request_timeout_ms": CLIENT_SETTINGS.request_timeout_ms,
+        "retry_backoff_ms": CLIENT_SETTINGS.retry_backoff_ms,
+        "socket_connection_setup_timeout_ms": CLIENT_SETTINGS.socket_connection_setup_timeout_ms,
+    }
+
 
 ClientMain = Callable[[World, Cluster], Awaitable[None]]
 

@@ -12,18 +12,12 @@ from functools import partial
 
 import trio
 
-from barnabas.client.accumulator import ProducerSettings
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer import FROM_EARLIEST, ConsumerRecord, Isolation, ReadingSettings, open_reader
 from barnabas.client.groups.group_consumer import GroupConsumer, open_group_consumer
-from barnabas.client.transactional_producer import (
-    TransactionalProducer,
-    TransactionalSettings,
-    open_transactional_producer,
-)
-from barnabas.client.transactions import FatalError, TransactionState
-from barnabas.cluster.simulation.clients import CLIENT_SETTINGS, Mortals, as_client
+from barnabas.client.producer import Producer, TransactionState
+from barnabas.cluster.simulation.clients import Mortals, as_client, producer_options
 from barnabas.cluster.simulation.group_workload import POLL_MS, GroupPart, check_consumed
 from barnabas.cluster.simulation.invariants.partitions import PartitionKey
 from barnabas.cluster.simulation.invariants.transactions import (
@@ -112,29 +106,29 @@ class Transactions:
     async def _live(
         self,
         host: str,
-        work: Callable[[str, Cluster, TransactionalProducer], Awaitable[None]],
+        work: Callable[[str, Cluster, Producer], Awaitable[None]],
         world: World,
         cluster: Cluster,
     ) -> None:
-        producing = ProducerSettings(
-            linger_ms=5,
-            delivery_timeout_ms=self.plan.max_block_ms,
-            request_timeout_ms=CLIENT_SETTINGS.request_timeout_ms,
-            max_block_ms=self.plan.max_block_ms,
-        )
-        settings = TransactionalSettings(host, self.plan.timeout_ms, producing)
+        options = producer_options(self.part.cluster)
+        options |= {
+            "transactional_id": host,
+            "transaction_timeout_ms": self.plan.timeout_ms,
+            "delivery_timeout_ms": self.plan.max_block_ms,
+            "max_block_ms": self.plan.max_block_ms,
+        }
+        producer = Producer(world=world, **options)
         try:
-            async with open_transactional_producer(cluster, settings) as producer:
+            async with producer:
                 await work(host, cluster, producer)
-        except FatalError as error:
-            self.part.findings.count(f"ended producer: {error.code.name}")
         except KafkaError as error:
-            self.part.findings.count(f"life of a producer: {error.code.name}")
+            ended = producer.transaction_state is TransactionState.FATAL_ERROR
+            self.part.findings.count(f"{'ended producer' if ended else 'life of a producer'}: {error.code.name}")
 
     async def _in_transaction(
         self,
         host: str,
-        producer: TransactionalProducer,
+        producer: Producer,
         write: Callable[[Transaction], Awaitable[None]],
         *,
         commits: bool = True,
@@ -144,41 +138,43 @@ class Transactions:
         transaction = self.promises.begins(f"{host}/{number}")
         findings, trace = self.part.findings, self.part.cluster.universe.trace
         try:
-            await producer.begin()
+            if producer.transaction_state is TransactionState.INITIALIZING:
+                await producer.abort_transaction()
+            producer.begin_transaction()
             await write(transaction)
             if commits:
                 transaction.fate = Fate.COMMITTING
-                await self._until_known(producer, producer.commit, TransactionState.COMMITTING)
+                await self._until_known(producer, producer.commit_transaction, TransactionState.COMMITTING)
                 transaction.fate = Fate.COMMITTED
                 trace(f"{transaction.name} is committed")
                 findings.count("transactions committed")
                 return True
-        except FatalError:
-            raise
         except KafkaError as error:
+            if producer.transaction_state is TransactionState.FATAL_ERROR:
+                raise
             findings.count(f"transaction: {error.code.name}")
-        await self._until_known(producer, producer.abort, TransactionState.ABORTING)
+        await self._until_known(producer, producer.abort_transaction, TransactionState.ABORTING)
         transaction.fate = Fate.ABORTED
         trace(f"{transaction.name} is aborted")
         findings.count("transactions aborted")
         return False
 
     async def _until_known(
-        self, producer: TransactionalProducer, end: Callable[[], Awaitable[None]], ending: TransactionState
+        self, producer: Producer, end: Callable[[], Awaitable[None]], ending: TransactionState
     ) -> None:
         while True:
             try:
                 await end()
                 return
             except KafkaError:
-                if producer.state is TransactionState.INITIALIZING:
+                if producer.transaction_state is TransactionState.INITIALIZING:
                     return  # it has ended; only the next epoch is missing
-                if producer.state is not ending:
+                if producer.transaction_state is not ending:
                     raise
 
     # ---- writers over several partitions
 
-    async def _write(self, host: str, cluster: Cluster, producer: TransactionalProducer) -> None:
+    async def _write(self, host: str, cluster: Cluster, producer: Producer) -> None:
         chance = self.part.cluster.universe.stream(f"workload/{host}")
         keys = [key for key in self.keys if key.topic == self.plan.pairs]
 
@@ -187,7 +183,7 @@ class Transactions:
                 key = chance.choice(keys)
                 value = f"{transaction.name}/{place}".encode()
                 self.promises.writes(transaction, key, value)
-                await producer.send(key.topic, value, partition=key.partition)
+                await producer.enqueue(key.topic, value, partition=key.partition)
                 if chance.random() < 0.3:
                     await trio.sleep(chance.uniform(0.0, 0.3))
 
@@ -199,7 +195,7 @@ class Transactions:
 
     # ---- read, write on, commit: exactly once
 
-    async def _transform(self, host: str, cluster: Cluster, producer: TransactionalProducer) -> None:
+    async def _transform(self, host: str, cluster: Cluster, producer: Producer) -> None:
         part, stop, calm = self.part, self.mortals.stop, self.mortals.calm
         chance = part.cluster.universe.stream(f"workload/{host}")
         leaves_at = trio.current_time() + chance.expovariate(1.0 / part.plan.mean_stay_seconds)
@@ -224,7 +220,7 @@ class Transactions:
         self,
         host: str,
         consumer: GroupConsumer,
-        producer: TransactionalProducer,
+        producer: Producer,
         records: list[ConsumerRecord],
         chance: Stream,
     ) -> None:
@@ -245,12 +241,12 @@ class Transactions:
                 # The name of the transaction tells two attempts apart.
                 value = f"{source}@{record.offset}#{transaction.name}".encode()
                 self.promises.writes(transaction, key, value)
-                await producer.send(key.topic, value, partition=key.partition)
+                await producer.enqueue(key.topic, value, partition=key.partition)
             if chance.random() < 0.3:
                 await trio.sleep(chance.uniform(0.0, 2.0))
             for place, offset in ends.items():
                 part.promises.commits(part.place(place), host, offset)
-            await producer.send_offsets(ends, stamp)
+            await producer.send_offsets_to_transaction(ends, stamp)
 
         if await self._in_transaction(host, producer, write):
             for place, offset in ends.items():

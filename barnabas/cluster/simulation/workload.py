@@ -12,13 +12,12 @@ from functools import partial
 
 import trio
 
-from barnabas.client.accumulator import Acked, Outcome, ProducerSettings, Unknown
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer import EARLIEST, ReadingSettings, open_reader
-from barnabas.client.producer import Producer, open_producer
+from barnabas.client.producer import Acked, Outcome, Producer, Unknown
 from barnabas.cluster.simulated import SimulatedCluster
-from barnabas.cluster.simulation.clients import CLIENT_SETTINGS, ClientMain, as_client
+from barnabas.cluster.simulation.clients import ClientMain, as_client, producer_options
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.invariants.partitions import PartitionKey, PartitionPromises
 from barnabas.cluster.simulation.swarm import Plan, TopicPlan
@@ -133,14 +132,10 @@ class Workload:
         plan = self.plan
         name = f"producer-{index}"
         chance = self.cluster.universe.stream(f"workload/{name}")
-        settings = ProducerSettings(
-            linger_ms=5,
-            batch_size=2_000,
-            delivery_timeout_ms=plan.delivery_timeout_ms,
-            request_timeout_ms=CLIENT_SETTINGS.request_timeout_ms,
-        )
+        options = producer_options(self.cluster)
+        options |= {"batch_size": 2_000, "delivery_timeout_ms": plan.delivery_timeout_ms}
         sequences: dict[PartitionKey, int] = {}
-        async with open_producer(cluster, settings) as producer, trio.open_nursery() as nursery:
+        async with Producer(world=world, **options) as producer, trio.open_nursery() as nursery:
             while not self.stop.is_set():
                 with trio.move_on_after(chance.expovariate(1.0 / plan.send_pause_seconds)):
                     await self.stop.wait()
@@ -154,7 +149,7 @@ class Workload:
     async def _send(self, nursery: trio.Nursery, producer: Producer, key: PartitionKey, record: Sent) -> None:
         self.history.add(key, record)
         try:
-            delivery = await producer.send(key.topic, record.value, partition=key.partition)
+            future = await producer.enqueue(key.topic, record.value, partition=key.partition)
         except KafkaError as error:
             # Not taken on at all.
             self.findings.count(f"refused by the producer: {error.code.name}")
@@ -162,7 +157,7 @@ class Workload:
             return
 
         async def settle() -> None:
-            record.outcome = outcome = await delivery.wait()
+            record.outcome = outcome = await future.outcome()
             if isinstance(outcome, Acked):
                 self.history.acked += 1
                 self.cluster.universe.trace(f"acked {key} {outcome.offset}")
@@ -178,8 +173,9 @@ class Workload:
         await self._as_client("admin", self._prove_alive)
 
     async def _prove_alive(self, world: World, cluster: Cluster) -> None:
-        settings = ProducerSettings(delivery_timeout_ms=30_000, request_timeout_ms=3_000)
-        async with open_producer(cluster, settings) as producer, trio.open_nursery() as nursery:
+        options = producer_options(self.cluster)
+        options["delivery_timeout_ms"] = 30_000
+        async with Producer(world=world, **options) as producer, trio.open_nursery() as nursery:
             for key in self.keys:
                 record = Sent("prover", 0, b"still alive/%s" % str(key).encode())
                 await self._send(nursery, producer, key, record)

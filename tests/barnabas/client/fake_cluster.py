@@ -81,11 +81,21 @@ class FakePartition:
     start_offset: int = 0
     aborted: list[AbortedTransaction] = field(default_factory=list)
     producers: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    producer_epochs: dict[int, int] = field(default_factory=dict)
 
     def append(self, data: bytes) -> int | ErrorCode:
-        """As a leader does: sequences checked, offsets given."""
+        """As a leader does: epochs and sequences checked, offsets given."""
         batch = bytearray(data)
         header = read_header(batch)
+        if header.has_producer_id:
+            epoch = self.producer_epochs.get(header.producer_id, header.producer_epoch)
+            if header.producer_epoch < epoch:
+                return ErrorCode.INVALID_PRODUCER_EPOCH
+            if header.producer_epoch > epoch:
+                if header.base_sequence != 0:
+                    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                self.producers.pop(header.producer_id, None)
+            self.producer_epochs[header.producer_id] = header.producer_epoch
         known = self.producers.setdefault(header.producer_id, [])
         if header.has_producer_id and header.base_sequence >= 0 and known:
             for first, last, offset in known[-5:]:
@@ -121,6 +131,10 @@ class FakeCluster:
         """Whether answers tell who leads (KIP-951)."""
         self.produced: list[tuple[int, int]] = []
         """(broker, api version) of every produce request."""
+        self.produced_partitions: list[int] = []
+        """How many batches each of them had."""
+        self.throttle_ms = 0
+        self.max_message_bytes = 2**31
         self.seen: list[ApiKey] = []
         self.max_versions: dict[ApiKey, int] = {}
         self.configs: dict[str, str | None] = {}
@@ -210,30 +224,48 @@ class FakeCluster:
 
     def _produce(self, broker: int, message: ProduceRequest, request: Request, slot: ResponseSlot) -> Message | None:
         self.produced.append((broker, request.api_version))
-        [data] = message.topic_data
-        [part] = data.partition_data
-        _, topic = self._topic(data.name, data.topic_id)
-        partition = topic.partitions[part.index]
-        answer = PartitionProduceResponse(index=part.index, base_offset=-1)
+        self.produced_partitions.append(sum(len(data.partition_data) for data in message.topic_data))
+        responses = []
+        broken = False
+        for data in message.topic_data:
+            _, topic = self._topic(data.name, data.topic_id)
+            answers = []
+            for part in data.partition_data:
+                answer, breaks = self._produce_one(broker, part.index, bytes(part.records or b""), topic)
+                answers.append(answer)
+                broken = broken or breaks
+            responses.append(TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers))
+        if broken:
+            slot.abort("scripted")
+            return None
+        if message.acks == 0:
+            slot.drop()
+            return None
+        return ProduceResponse(responses=responses, throttle_time_ms=self.throttle_ms)
+
+    def _produce_one(
+        self, broker: int, index: int, records: bytes, topic: FakeTopic
+    ) -> tuple[PartitionProduceResponse, bool]:
+        """(the answer, whether the connection breaks instead)"""
+        partition = topic.partitions[index]
+        answer = PartitionProduceResponse(index=index, base_offset=-1)
         fate = self.script(broker, partition)
         if partition.leader != broker:
             answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             if self.hints:
                 answer.current_leader = LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.epoch)
+        elif len(records) > self.max_message_bytes:
+            answer.error_code = ErrorCode.MESSAGE_TOO_LARGE
         elif fate is not None and not fate.append:
             answer.error_code = fate.error
         else:
-            result = partition.append(bytes(part.records))
+            result = partition.append(records)
             if isinstance(result, ErrorCode):
                 answer.error_code = result
             else:
                 answer.base_offset = result
                 answer.error_code = fate.error if fate is not None else ErrorCode.NONE
-        if fate is not None and fate.error is ErrorCode.NONE:
-            slot.abort("scripted")
-            return None
-        topic_answer = TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=[answer])
-        return ProduceResponse(responses=[topic_answer])
+        return answer, fate is not None and fate.error is ErrorCode.NONE
 
     def _fetch(self, broker: int, message: FetchRequest, request: Request, *_: object) -> Message:
         topics = []

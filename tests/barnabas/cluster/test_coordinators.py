@@ -15,10 +15,10 @@ from barnabas.client.consumer import FROM_EARLIEST, Isolation, ReadingSettings
 from barnabas.client.groups.coordinators import CoordinatorLink, CoordinatorType
 from barnabas.client.groups.group_consumer import open_group_consumer
 from barnabas.client.groups.membership import GroupSettings
-from barnabas.client.transactional_producer import TransactionalSettings, open_transactional_producer
-from barnabas.client.transactions import AbortableError
+from barnabas.client.producer import Producer, TransactionState
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.ports import free_base_port
+from protocol.errors import KafkaError
 from runtime.real import real_world
 
 OVERRIDES = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
@@ -52,10 +52,9 @@ async def test_exactly_once_past_the_death_of_the_coordinators(nodes: LocalClust
     copied: list[bytes] = []
 
     async def copy(client: Cluster, index: int) -> None:
-        transactional = TransactionalSettings(f"copier-{index}")
         async with (
             open_group_consumer(client, settings, ["source"], COMMITTED_ONLY) as consumer,
-            open_transactional_producer(client, transactional) as producer,
+            Producer(bootstrap_servers=nodes.bootstrap_servers, transactional_id=f"copier-{index}") as producer,
         ):
             while len(copied) < total:
                 records = await consumer.poll(500)
@@ -65,9 +64,10 @@ async def test_exactly_once_past_the_death_of_the_coordinators(nodes: LocalClust
                 try:
                     async with producer.transaction():
                         for record in records:
-                            await producer.send("target", record.value, partition=record.partition)
-                        await producer.send_offsets(consumer.positions(), stamp)
-                except AbortableError:
+                            await producer.enqueue("target", record.value, partition=record.partition)
+                        await producer.send_offsets_to_transaction(consumer.positions(), stamp)
+                except KafkaError:
+                    assert producer.transaction_state is TransactionState.READY
                     for partition, offset in (await consumer.committed(consumer.assignment)).items():
                         consumer.seek(partition, max(offset, 0))
 
@@ -86,13 +86,13 @@ async def test_exactly_once_past_the_death_of_the_coordinators(nodes: LocalClust
             work.start_soon(audit, client)
             for index in range(2):
                 work.start_soon(copy, client, index)
-            async with open_transactional_producer(client, TransactionalSettings("source")) as producer:
+            async with Producer(bootstrap_servers=nodes.bootstrap_servers, transactional_id="source") as producer:
                 for number in range(total):
                     async with producer.transaction():
-                        await producer.send("source", b"%d" % number)
-                    await producer.begin()
-                    await producer.send("source", b"-1")
-                    await producer.abort()
+                        await producer.enqueue("source", b"%d" % number)
+                    producer.begin_transaction()
+                    await producer.enqueue("source", b"-1")
+                    await producer.abort_transaction()
                     if number == 20:
                         killed = await kill_coordinator(nodes, client, CoordinatorType.GROUP, "copiers")
                     if number == 40:

@@ -15,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from barnabas.client.accumulator import ProducerId
 from barnabas.client.cluster import TopicPartition, by_topic
+from barnabas.client.errors import IllegalStateException
 from barnabas.client.groups.membership import GroupStamp
+from barnabas.client.offsets import OffsetAndMetadata
+from barnabas.client.producer.memory_records_builder import ProducerId
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from protocol.messages.add_partitions_to_txn import (
@@ -58,22 +60,6 @@ TRANSITIONS: Mapping[TransactionState, tuple[TransactionState, ...]] = {
     _S.FATAL_ERROR: (),
 }
 """All that may happen."""
-
-
-class TransactionError(KafkaError):
-    """A transaction did not go as asked."""
-
-
-class AbortableError(TransactionError):
-    """It cannot commit any more. Abort it, and go on with the next."""
-
-
-class FatalError(TransactionError):
-    """This producer can do nothing more; close it."""
-
-
-class ProducerFenced(FatalError):
-    """Another producer has begun under the same transactional id, or the coordinator ended an overdue transaction."""
 
 
 class Verdict(Enum):
@@ -117,7 +103,7 @@ class TransactionManager:
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
         self.state = TransactionState.UNINITIALIZED
-        self.error: TransactionError | None = None
+        self.error: KafkaError | None = None
         """Why it is in an error state."""
         self.producer: ProducerId | None = None
         self.version = 0
@@ -141,34 +127,31 @@ class TransactionManager:
 
     def _go(self, state: TransactionState) -> None:
         if state not in TRANSITIONS[self.state]:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{self!r} cannot become {state.value}")
+            raise IllegalStateException(f"{self!r} cannot become {state.value}")
         self.state = state
 
     def check(self) -> None:
         """Raises the error it is in."""
         if self.error is not None:
-            raise self.error
+            raise KafkaError(self.error.code, self.error.message) from self.error
 
     def check_open(self) -> None:
-        """May something be written? Raises KafkaError."""
+        """May something be written? Raises the error it is in, or IllegalStateException."""
         self.check()
         if self.state is not TransactionState.IN_TRANSACTION:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{self!r}: no transaction is open")
+            raise IllegalStateException(f"{self!r}: no transaction is open")
 
     def fail(self, code: ErrorCode, message: str | None, *, fatal: bool = False) -> None:
         """The open transaction, or the producer, is at its end."""
-        kind = FatalError if fatal else AbortableError
-        if fatal and code in FENCED:
-            kind = ProducerFenced
         if self.state is TransactionState.FATAL_ERROR:
             return
         if fatal or TransactionState.ABORTABLE_ERROR not in TRANSITIONS[self.state]:
-            kind = kind if fatal else FatalError
             self._go(TransactionState.FATAL_ERROR)
         else:
             self._go(TransactionState.ABORTABLE_ERROR)
-        if self.error is None or isinstance(self.error, AbortableError):
-            self.error = kind(code, f"{self.transactional_id}: {message or code.name}")
+        if fatal and code in FENCED:
+            code = ErrorCode.PRODUCER_FENCED
+        self.error = KafkaError(code, f"{self.transactional_id}: {message or code.name}")
 
     # ---- a producer id
 
@@ -256,7 +239,7 @@ class TransactionManager:
         return verdict
 
     def commit_offsets_request(
-        self, offsets: Mapping[TopicPartition, int], stamp: GroupStamp
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], stamp: GroupStamp
     ) -> TxnOffsetCommitRequest:
         producer = self._of_producer()
         self._started = self._started or self.brokers_add
@@ -271,12 +254,7 @@ class TransactionManager:
             topics=[
                 TxnOffsetCommitRequestTopic(
                     name=topic,
-                    partitions=[
-                        TxnOffsetCommitRequestPartition(
-                            partition_index=index, committed_offset=offsets[TopicPartition(topic, index)]
-                        )
-                        for index in indexes
-                    ],
+                    partitions=[_committed(index, offsets[TopicPartition(topic, index)]) for index in indexes],
                 )
                 for topic, indexes in by_topic(offsets).items()
             ],
@@ -301,9 +279,9 @@ class TransactionManager:
             self._go(TransactionState.COMMITTING)
 
     def abort(self) -> None:
-        """Raises FatalError if it is in that state."""
-        if isinstance(self.error, FatalError):
-            raise self.error
+        """Raises the error if that is fatal."""
+        if self.state is TransactionState.FATAL_ERROR:
+            self.check()
         if self.state is not TransactionState.ABORTING:
             self._go(TransactionState.ABORTING)
         self.error = None
@@ -350,6 +328,15 @@ class TransactionManager:
             return Verdict.AGAIN
         self.fail(code, None, fatal=code not in ABORTABLE)
         return Verdict.FAILED
+
+
+def _committed(index: int, committed: OffsetAndMetadata) -> TxnOffsetCommitRequestPartition:
+    return TxnOffsetCommitRequestPartition(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=-1 if committed.leader_epoch is None else committed.leader_epoch,
+        committed_metadata=committed.metadata,
+    )
 
 
 def transaction_version(features: Iterable[tuple[str, int]]) -> int:

@@ -1,25 +1,26 @@
-"""The transactional producer: what it sends to many partitions, and the offsets of what it read, take effect together.
+"""A producer's transactions: what it sends to many partitions, and the offsets of what it read, take effect together.
 
-It carries out what its `TransactionManager` decides: each answer is a verdict, and what is to be asked again is asked
+Carries out what the `TransactionManager` decides: each answer is a verdict, and what is to be asked again is asked
 again until max.block.ms is over. Then how a transaction ended may be unknown; `commit` or `abort` may be called again.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
-from barnabas.client.accumulator import Acked, Outcome, PartitionQueue, ProducerSettings
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.groups.coordinators import CoordinatorLink, CoordinatorType
 from barnabas.client.groups.membership import GroupStamp
-from barnabas.client.producer import Delivery, Producer
-from barnabas.client.transactions import (
+from barnabas.client.offsets import OffsetAndMetadata
+from barnabas.client.producer.partition_queue import PartitionQueue
+from barnabas.client.producer.producer_batch import ProducerBatch
+from barnabas.client.producer.record_accumulator import RecordAccumulator
+from barnabas.client.producer.settings import ProducerSettings
+from barnabas.client.producer.transaction_manager import (
+    ABORTABLE,
     LAST_ADD_OF_CLIENTS,
-    TransactionError,
     TransactionManager,
     TransactionState,
     Verdict,
@@ -27,62 +28,26 @@ from barnabas.client.transactions import (
 )
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.records.record import Headers
 from protocol.schema import Message
 from runtime.channel import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION, ChannelError
 
-CONCURRENT_BACKOFF_MS = 20
-"""The previous transaction is still being ended: that takes a few round trips, no more."""
+Wait = Callable[[], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionalSettings:
-    """Names and defaults are Kafka's."""
+class Transactions:
+    """Of one transactional id: an `Admission` of records. One call at a time."""
 
-    transactional_id: str
-    transaction_timeout_ms: int = 60_000
-    producing: ProducerSettings = field(default_factory=ProducerSettings)
-
-    def __post_init__(self) -> None:
-        if not self.transactional_id:
-            raise ValueError("transactional_id is empty")
-
-
-@asynccontextmanager
-async def open_transactional_producer(
-    cluster: Cluster, settings: TransactionalSettings
-) -> AsyncIterator[TransactionalProducer]:
-    """A producer that is initialized, for the length of the block: whoever had this transactional id before is fenced.
-    A transaction that is open at the end is left to the next one, or to its timeout.
-    """
-    nursery = await cluster.open_nursery()
-    producer = TransactionalProducer(cluster, nursery, settings)
-    try:
-        await producer.initialize()
-        yield producer
-    finally:
-        producer.abandon()
-        nursery.cancel_scope.cancel()
-
-
-class TransactionalProducer:
-    """`send` may be used by many tasks at once, everything else by one."""
-
-    def __init__(self, cluster: Cluster, nursery: trio.Nursery, settings: TransactionalSettings) -> None:
-        """`nursery` runs the sending. See `open_transactional_producer`."""
+    def __init__(self, cluster: Cluster, settings: ProducerSettings, accumulator: RecordAccumulator) -> None:
+        assert settings.transactional_id is not None
         self.manager = TransactionManager(settings.transactional_id, settings.transaction_timeout_ms)
         self._cluster = cluster
-        self._settings = settings
+        self._max_block_ms = settings.max_block_ms
+        self._accumulator = accumulator
         self._coordinator = CoordinatorLink(cluster, CoordinatorType.TRANSACTION, settings.transactional_id)
         self._groups: dict[str, CoordinatorLink] = {}
-        self._producer = Producer(cluster, nursery, settings.producing, self)
         self._adding = trio.Lock()
         self._admitted: dict[TopicPartition, None] = {}
         """Partitions that were let go in the open transaction."""
-
-    @property
-    def state(self) -> TransactionState:
-        return self.manager.state
 
     # ---- what an application does
 
@@ -93,93 +58,64 @@ class TransactionalProducer:
         manager = self.manager
         if manager.state is not TransactionState.INITIALIZING:
             manager.initialize(await self._learn_version())
-        await self._initialize()
+        await self._ask(manager.init_request, manager.initialized)
+        self._accumulator.withdraw()
 
-    async def begin(self) -> None:
+    def begin(self) -> None:
         """Begin a transaction; nothing is sent for it."""
-        if self.manager.state is TransactionState.INITIALIZING:
-            await self._initialize()
         self.manager.begin()
         self._admitted = {}
         if not self.manager.brokers_add:
-            self._producer.readmit()
+            self._accumulator.readmit()
 
-    async def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Headers = (),
-        partition: int | None = None,
-        timestamp: int | None = None,
-    ) -> Delivery:
-        """As `Producer.send`, in the open transaction. TransactionError if that has failed already."""
-        self.manager.check_open()
-        return await self._producer.send(
-            topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
-        )
-
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], stamp: GroupStamp) -> None:
-        """The group will have come so far, if the transaction commits. `stamp` fences: a member that is not of the
-        group any more gets an AbortableError.
-        """
+    async def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupStamp) -> None:
+        """The group will have come so far, if the transaction commits."""
         manager = self.manager
         manager.check_open()
         if not offsets:
             return
         if not manager.brokers_add:
-            await self._ask(lambda: manager.add_offsets_request(stamp.group_id), manager.offsets_added)
-        group = self._groups.get(stamp.group_id)
-        if group is None:
-            group = CoordinatorLink(self._cluster, CoordinatorType.GROUP, stamp.group_id)
-            self._groups[stamp.group_id] = group
+            await self._ask(lambda: manager.add_offsets_request(group.group_id), manager.offsets_added)
+        link = self._groups.get(group.group_id)
+        if link is None:
+            link = self._groups[group.group_id] = CoordinatorLink(self._cluster, CoordinatorType.GROUP, group.group_id)
         await self._ask(
-            lambda: manager.commit_offsets_request(offsets, stamp),
+            lambda: manager.commit_offsets_request(offsets, group),
             manager.offsets_committed,
-            link=group,
+            link=link,
             at_most=manager.at_most("txn_offset_commit"),
         )
 
-    async def commit(self) -> None:
-        """All of it takes effect. AbortableError if it cannot: then call `abort`. KafkaError with REQUEST_TIMED_OUT if
-        it is not known whether it did: then call `commit` again.
-        """
+    async def commit(self, flush: Wait) -> None:
+        """All of it takes effect, once `flush` has waited for every record."""
         manager = self.manager
         if manager.state is not TransactionState.COMMITTING:
             manager.check_open()
-            await self._producer.flush()
+            self._accumulator.completing = True
+            try:
+                await flush()
+            finally:
+                self._accumulator.completing = False
         manager.commit()
         await self._end()
 
-    async def abort(self) -> None:
-        """None of it takes effect. What was not sent yet never is."""
+    async def abort(self, answered: Wait) -> None:
+        """None of it takes effect. What was not sent yet never is; `answered` waits for what is under way."""
         manager = self.manager
+        if manager.state is TransactionState.INITIALIZING:
+            await self.initialize()  # it has ended before; only the next epoch was missing
+            return
+        cause = manager.error
         manager.abort()
-        self._producer.abandon()
+        reason = "the transaction is aborted" if cause is None else f"the transaction is aborted: {cause}"
+        self._accumulator.abort_incomplete(KafkaError(ErrorCode.TRANSACTION_ABORTABLE, reason))
         if not manager.brokers_add:
             # Nothing may arrive behind the marker: in one epoch nobody could tell it from the next transaction.
-            await self._producer.answered()
+            await answered()
             # Nor may a partition be added behind it, to whatever transaction is open by then.
             async with self._adding:
                 pass
         await self._end()
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
-        """Commits at the end of the block; aborts if the block raises, and raises that."""
-        await self.begin()
-        try:
-            yield
-            await self.commit()
-        except (Exception, TransactionError):
-            if self.manager.state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR):
-                await self.abort()
-            raise
-
-    def abandon(self) -> None:
-        """Nothing more is sent."""
-        self._producer.abandon()
 
     # ---- Admission
 
@@ -191,24 +127,23 @@ class TransactionalProducer:
     def produce_at_most(self) -> int | None:
         return self.manager.at_most("produce")
 
-    async def admit(self, partition: TopicPartition, queue: PartitionQueue) -> None:
-        manager = self.manager
+    async def admit(self, queue: PartitionQueue) -> None:
+        manager, partition = self.manager, queue.partition
         if manager.state is TransactionState.IN_TRANSACTION and partition in self._admitted:
             # It was admitted before, so its sequence broke: what is left of it would come in another epoch.
             manager.written(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"the sequence of {partition} is broken")
         if manager.state is TransactionState.IN_TRANSACTION and not manager.writes_to(partition):
             await self._add(partition)
-        if manager.state is TransactionState.IN_TRANSACTION and manager.is_member(partition):
+        if manager.state is not TransactionState.IN_TRANSACTION or not manager.is_member(partition):
+            queue.abort(manager.error or KafkaError(ErrorCode.INVALID_TXN_STATE, repr(manager)))
+        elif manager.producer is not None:
             self._admitted[partition] = None
-            queue.producer = manager.producer
-        else:
-            queue.abandon(manager.error or KafkaError(ErrorCode.INVALID_TXN_STATE, repr(manager)))
+            queue.assign(manager.producer)
 
-    def decided(self, outcome: Outcome) -> None:
-        if not isinstance(outcome, Acked):
-            error = outcome.error
-            code = error.code if isinstance(error, KafkaError) else ErrorCode.NETWORK_EXCEPTION
-            self.manager.written(code, str(error))
+    def failed(self, batch: ProducerBatch) -> None:
+        error = batch.result.error
+        code = error.code if isinstance(error, KafkaError) else ErrorCode.NETWORK_EXCEPTION
+        self.manager.written(code, error.message if isinstance(error, KafkaError) else str(error))
 
     async def _add(self, partition: TopicPartition) -> None:
         async with self._adding:
@@ -235,11 +170,6 @@ class TransactionalProducer:
         await self._ask(lambda: ask, absorb)
         return learnt[0]
 
-    async def _initialize(self) -> None:
-        manager = self.manager
-        await self._ask(manager.init_request, manager.initialized)
-        self._producer.renumber()
-
     async def _end(self) -> None:
         manager = self.manager
         before = manager.producer
@@ -248,10 +178,10 @@ class TransactionalProducer:
         else:
             await self._ask(_needed(manager.end_request), manager.ended, at_most=manager.at_most("end_txn"))
         if manager.state is TransactionState.INITIALIZING:
-            await self._initialize()
+            await self.initialize()
         elif manager.producer != before:
             # Never in the same epoch: a broker would take what begins at 0 again for a repetition.
-            self._producer.renumber()
+            self._accumulator.withdraw()
 
     async def _ask(
         self,
@@ -264,14 +194,20 @@ class TransactionalProducer:
         """Ask until there is a verdict. Raises what the manager failed with, or REQUEST_TIMED_OUT."""
         link = link or self._coordinator
         backoff = self._cluster.backoff()
-        with trio.move_on_after(self._settings.producing.max_block_ms / 1000):
+        asked = ""
+        with trio.move_on_after(self._max_block_ms / 1000):
             while True:
-                asked = request()
+                message = request()
+                asked = type(message).__name__
                 try:
-                    response = await link.call(asked, at_most=at_most)
+                    response = await link.call(message, at_most=at_most)
                 except ChannelError:
                     await trio.sleep(backoff.next_ms() / 1000)
                     continue
+                except KafkaError as error:
+                    # Nobody will ever coordinate this id, or this group.
+                    self.manager.fail(error.code, error.message, fatal=error.code not in ABORTABLE)
+                    raise
                 verdict = absorb(response)
                 if verdict is Verdict.DONE:
                     return
@@ -280,7 +216,9 @@ class TransactionalProducer:
                 if verdict is Verdict.ELSEWHERE:
                     link.forget()
                 await trio.sleep(backoff.next_ms() / 1000)
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self.manager!r}: no answer to {type(asked).__name__}")
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT, f"{self.manager!r}: no answer to {asked} in {self._max_block_ms} ms"
+        )
 
 
 def _needed(request: Callable[[], Message | None]) -> Callable[[], Message]:

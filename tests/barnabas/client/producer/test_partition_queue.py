@@ -6,26 +6,24 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.client.accumulator import (
-    Acked,
-    Batch,
-    Failed,
-    Outcome,
-    PartitionQueue,
-    ProducerId,
-    ProducerSettings,
-    Unknown,
-)
+from barnabas.client.cluster import TopicPartition
+from barnabas.client.producer.buffer_pool import BufferPool
+from barnabas.client.producer.memory_records_builder import BatchFormat, ProducerId
+from barnabas.client.producer.partition_queue import PartitionQueue, QueueSettings
+from barnabas.client.producer.producer_batch import ProducerBatch
+from barnabas.client.producer.record_accumulator import RecordAccumulator
+from barnabas.client.producer.record_metadata import Acked, Failed, Outcome, RecordMetadata, Unknown
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, read_header
-from protocol.records.builder import record_size_bytes
 from protocol.records.record import Record, decode_records
 
-SETTINGS = ProducerSettings(linger_ms=5, batch_size=200, delivery_timeout_ms=1000)
-LOST = ConnectionError("lost")
+SETTINGS = QueueSettings(linger_ms=5, delivery_timeout_ms=1000)
+PLACE = TopicPartition("t", 0)
+LOST = KafkaError(ErrorCode.NETWORK_EXCEPTION, "lost")
 
 
 @dataclass
@@ -34,10 +32,21 @@ class BrokerModel:
 
     values: list[bytes] = field(default_factory=list)
     producers: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    epochs: dict[int, int] = field(default_factory=dict)
+    limit_bytes: int = 2**31
 
     def produce(self, encoded: bytes) -> int | ErrorCode:
         """The base offset, or why not."""
         header = read_header(encoded)
+        if len(encoded) > self.limit_bytes:
+            return ErrorCode.MESSAGE_TOO_LARGE
+        epoch = self.epochs.get(header.producer_id, header.producer_epoch)
+        if header.producer_epoch < epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if header.producer_epoch > epoch:
+            if header.base_sequence != 0:
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            del self.producers[header.producer_id]
         known = self.producers.get(header.producer_id)
         if known is not None:
             for first, last, offset in known[-5:]:
@@ -50,6 +59,7 @@ class BrokerModel:
     def _append(self, encoded: bytes, header: BatchHeader) -> int:
         offset = len(self.values)
         self.values += [record.value or b"" for record in decode_records(encoded)]
+        self.epochs[header.producer_id] = header.producer_epoch
         entry = (header.base_sequence, header.last_sequence, offset)
         self.producers.setdefault(header.producer_id, []).append(entry)
         return offset
@@ -58,39 +68,66 @@ class BrokerModel:
 class Client:
     """Feeds a queue and keeps what it says."""
 
-    def __init__(self, options: ProducerSettings = SETTINGS) -> None:
-        self.queue = PartitionQueue(0, options)
+    def __init__(self, options: QueueSettings = SETTINGS, batch_size: int = 200) -> None:
+        self.accumulator = RecordAccumulator(BatchFormat(batch_size), options, BufferPool(2**30), trio.Event, self)
+        self.queue: PartitionQueue = self.accumulator.queue(PLACE)
         self.outcomes: dict[int, Outcome] = {}
         self.appended = 0
         self.ids = 0
         self.now_ms = 0
+        self.splits = 0
+
+    def decided(self, batch: ProducerBatch) -> None:
+        assert batch.is_done
+
+    def split(self, batch: ProducerBatch) -> None:
+        self.splits += 1
 
     def append(self, size: int = 10) -> int:
         number = self.appended
         self.appended += 1
-
-        def tell(outcome: Outcome) -> None:
-            assert number not in self.outcomes, "a record ends once"
-            self.outcomes[number] = outcome
-
         value = b"%06d" % number + b"." * size
-        self.queue.append(Record(0, 5, None, value), record_size_bytes(None, value), tell, self.now_ms)
+        record = Record(0, 5, None, value)
+        result = self.accumulator.append(PLACE, record, self.now_ms)
+        if result is None:
+            allocated_bytes = self.accumulator.new_batch_bytes(record)
+            assert self.accumulator.pool.try_allocate(allocated_bytes)
+            result = self.accumulator.append(PLACE, record, self.now_ms, allocated_bytes)
+        assert result is not None
+        future = result.future
+
+        def tell(metadata: RecordMetadata, error: Exception | None) -> None:
+            assert number not in self.outcomes, "a record ends once"
+            if error is None:
+                self.outcomes[number] = Acked(metadata.partition, metadata.offset, metadata.timestamp_ms)
+            else:
+                self.outcomes[number] = (Unknown if future.maybe_written else Failed)(error)
+
+        future.callback = tell
         return number
 
-    def next(self) -> Batch | None:
-        self.queue.expire(self.now_ms)
-        if self.queue.producer is None:
-            self.ids += 1
-            self.queue.producer = ProducerId(self.ids, 0)
-        return self.queue.next_to_send(self.now_ms)
+    def next(self) -> ProducerBatch | None:
+        queue = self.queue
+        queue.expire(self.now_ms)
+        if queue.producer is None:
+            last = queue.last_producer
+            if last is None or queue.id_lost:
+                self.ids += 1
+                queue.assign(ProducerId(self.ids, 0))
+            else:
+                queue.assign(ProducerId(last.producer_id, last.epoch + 1))
+        batch = queue.next_to_send(self.now_ms)
+        if batch is not None:
+            queue.take(batch, self.now_ms)
+        return batch
 
-    def send(self) -> Batch:
+    def send(self) -> ProducerBatch:
         batch = self.next()
         assert batch is not None
         return batch
 
-    def refuse(self, batch: Batch, code: ErrorCode) -> None:
-        self.queue.refused(batch, KafkaError(code), self.now_ms, 10)
+    def refuse(self, batch: ProducerBatch, code: ErrorCode) -> None:
+        self.queue.refused(batch, KafkaError(code), self.now_ms + 10)
 
 
 def full_batches(client: Client, count: int) -> None:
@@ -166,7 +203,7 @@ def test_after_a_failure_all_that_followed_lands_before_anything_goes_again() ->
     ("code", "kind"),
     [(ErrorCode.MESSAGE_TOO_LARGE, Failed), (ErrorCode.UNKNOWN_SERVER_ERROR, Unknown)],
 )
-def test_a_final_error_fails_its_batch_and_the_others_go_on_with_a_fresh_id(
+def test_a_final_error_fails_its_batch_and_the_others_go_on_in_a_new_epoch(
     code: ErrorCode, kind: type[Outcome]
 ) -> None:
     client = proven()
@@ -179,7 +216,7 @@ def test_a_final_error_fails_its_batch_and_the_others_go_on_with_a_fresh_id(
     client.now_ms += 10
     again = client.send()
     header = read_header(again.encoded)
-    assert (header.producer_id, header.base_sequence) == (2, 0)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1, 1, 0)
     client.queue.acked(again, 1, -1)
     assert client.outcomes[2] == Acked(0, 1, 5)
 
@@ -191,7 +228,9 @@ def test_an_answer_that_was_lost_and_never_made_up_for_is_unknown() -> None:
     client.queue.lost(batch, LOST, 10, sent=True)
     client.now_ms = 1000
     client.queue.expire(client.now_ms)
-    assert client.outcomes == {0: Unknown(LOST)}
+    outcome = client.outcomes[0]
+    assert isinstance(outcome, Unknown)
+    assert "NETWORK_EXCEPTION: lost" in str(outcome.error)
 
 
 def test_a_request_that_never_left_is_a_failure() -> None:
@@ -201,7 +240,7 @@ def test_a_request_that_never_left_is_a_failure() -> None:
     client.append()
     client.now_ms = 1000
     client.queue.expire(client.now_ms)
-    assert client.outcomes[0] == Failed(LOST)
+    assert isinstance(client.outcomes[0], Failed)
     assert isinstance(client.outcomes[1], Failed)
 
 
@@ -209,7 +248,7 @@ def test_an_ack_after_the_end_changes_nothing() -> None:
     client = Client()
     client.append(150)
     batch = client.send()
-    client.queue.abandon(LOST)
+    client.queue.abort(LOST)
     client.queue.acked(batch, 7, -1)
     assert client.outcomes == {0: Unknown(LOST)}
 
@@ -221,8 +260,8 @@ class Chaos:
         self.chance = chance
         self.client = Client()
         self.broker = BrokerModel()
-        self.wire: list[Batch] = []
-        self.answers: list[tuple[Batch, int | ErrorCode]] = []
+        self.wire: list[ProducerBatch] = []
+        self.answers: list[tuple[ProducerBatch, int | ErrorCode]] = []
         self.ghosts: list[bytes] = []
         """Requests of broken connections which are still somewhere on their way."""
 
@@ -321,3 +360,158 @@ def test_whatever_the_network_does_the_outcomes_tell_the_truth(seed: int, steps:
         elif isinstance(outcome, Failed):
             assert number not in log
     assert offsets == sorted(offsets), "acked records keep their order"
+
+
+# ---- too large
+
+
+@pytest.mark.feature("PR-04")
+def test_a_batch_that_is_too_large_is_split_until_its_parts_are_taken() -> None:
+    client, broker = Client(batch_size=2000), BrokerModel(limit_bytes=300)
+    for _ in range(60):
+        client.append()
+    for _ in range(200):
+        while (batch := client.next()) is not None:
+            result = broker.produce(batch.encoded)
+            if isinstance(result, ErrorCode):
+                client.refuse(batch, result)
+            else:
+                client.queue.acked(batch, result, -1)
+        client.now_ms += 10
+        if client.queue.idle:
+            break
+    assert client.splits >= 3
+    assert [int(value[:6]) for value in broker.values] == list(range(60))
+    assert client.outcomes == {number: Acked(0, number, 5) for number in range(60)}
+    assert client.ids == 1
+    pool = client.accumulator.pool
+    assert pool.available_bytes == pool.total_bytes
+    assert client.accumulator.incomplete == []
+
+
+@pytest.mark.feature("PR-04")
+def test_a_single_record_that_is_too_large_fails() -> None:
+    client = Client()
+    client.append(150)
+    client.refuse(client.send(), ErrorCode.MESSAGE_TOO_LARGE)
+    assert isinstance(client.outcomes[0], Failed)
+
+
+def test_what_may_be_written_is_not_split() -> None:
+    client = Client()
+    client.append()
+    client.append()
+    client.now_ms = 5
+    batch = client.send()
+    client.queue.lost(batch, LOST, 10, sent=True)
+    client.now_ms = 10
+    client.refuse(client.send(), ErrorCode.RECORD_LIST_TOO_LARGE)
+    assert client.splits == 0
+    assert [type(outcome) for outcome in client.outcomes.values()] == [Unknown, Unknown]
+
+
+@pytest.mark.feature("PR-04", "PR-11")
+def test_what_was_sent_behind_a_batch_that_is_split_keeps_its_sequence() -> None:
+    client, broker = Client(batch_size=400), BrokerModel(limit_bytes=300)
+    client.append(10)
+    client.now_ms = 5
+    first = client.send()
+    client.queue.acked(first, broker.produce(first.encoded), -1)  # type: ignore[arg-type]
+    for _ in range(36):
+        client.append(10)
+    large, behind = client.send(), client.send()
+    refusals = [broker.produce(batch.encoded) for batch in (large, behind)]
+    assert refusals == [ErrorCode.MESSAGE_TOO_LARGE] * 2
+    client.refuse(large, ErrorCode.MESSAGE_TOO_LARGE)
+    assert client.next() is None, "the one behind has to land first"
+    client.refuse(behind, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    for _ in range(100):
+        client.now_ms += 10
+        while (batch := client.next()) is not None:
+            result = broker.produce(batch.encoded)
+            if isinstance(result, ErrorCode):
+                client.refuse(batch, result)
+            else:
+                client.queue.acked(batch, result, -1)
+    assert [int(value[:6]) for value in broker.values] == list(range(37))
+
+
+# ---- epochs
+
+
+@pytest.mark.feature("PR-13")
+def test_after_a_batch_was_given_up_a_new_epoch_begins_at_0() -> None:
+    client = proven()
+    full_batches(client, 1)
+    client.queue.lost(client.send(), LOST, client.now_ms, sent=True)
+    client.now_ms += 1000
+    client.queue.expire(client.now_ms)
+    assert isinstance(client.outcomes[1], Unknown)
+    full_batches(client, 1)
+    header = read_header(client.send().encoded)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1, 1, 0)
+
+
+@pytest.mark.feature("PR-13")
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER])
+def test_a_sequence_that_the_broker_does_not_take_begins_anew(code: ErrorCode) -> None:
+    client = proven()
+    full_batches(client, 1)
+    client.refuse(client.send(), code)
+    client.now_ms += 10
+    header = read_header(client.send().encoded)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1, 1, 0)
+
+
+@pytest.mark.feature("PR-13")
+def test_an_epoch_that_the_broker_does_not_take_needs_another_id() -> None:
+    client = proven()
+    full_batches(client, 1)
+    client.refuse(client.send(), ErrorCode.INVALID_PRODUCER_EPOCH)
+    client.now_ms += 10
+    header = read_header(client.send().encoded)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (2, 0, 0)
+
+
+# ---- without idempotence
+
+
+def plain(**settings: int) -> Client:
+    return Client(QueueSettings(delivery_timeout_ms=1000, idempotent=False, **settings))
+
+
+@pytest.mark.feature("PR-10")
+def test_without_idempotence_nothing_is_numbered_and_all_go_at_once() -> None:
+    client = plain(max_in_flight=7)
+    full_batches(client, 9)
+    batches = [client.send() for _ in range(7)]
+    assert client.next() is None
+    headers = [read_header(batch.encoded) for batch in batches]
+    assert {(header.producer_id, header.producer_epoch, header.base_sequence) for header in headers} == {(-1, -1, -1)}
+
+
+@pytest.mark.feature("PR-09")
+def test_with_one_in_flight_the_partition_is_muted_until_the_answer() -> None:
+    client = plain(max_in_flight=1)
+    full_batches(client, 2)
+    first = client.send()
+    assert client.queue.muted
+    client.refuse(first, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert not client.queue.muted
+    assert client.next() is None, "it backs off, and nothing may overtake it"
+    client.now_ms += 10
+    assert client.send() is first
+
+
+@pytest.mark.feature("PR-10")
+def test_retries_are_counted_but_for_requests_that_never_left() -> None:
+    client = plain(retries=2, max_in_flight=1)
+    full_batches(client, 1)
+    for _ in range(5):
+        client.queue.lost(client.send(), LOST, client.now_ms, sent=False)
+    for _ in range(2):
+        client.refuse(client.send(), ErrorCode.NOT_ENOUGH_REPLICAS)
+        client.now_ms += 10
+        assert client.outcomes == {}
+    client.refuse(client.send(), ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert isinstance(client.outcomes[0], Failed)

@@ -1,0 +1,364 @@
+"""The way of a record from the user into a batch: interceptors, serializers, a partition, memory.
+
+It waits where it has to, for the topic's metadata and for memory, and never for a broker to take a record. Between two
+waits nothing is half done, so that it may be cancelled in any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial as bind
+from typing import Any, NamedTuple
+
+import trio
+
+from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.errors import BufferExhaustedException, IllegalStateException
+from barnabas.client.interceptors import ProducerInterceptors, ProducerRecord
+from barnabas.client.producer.future import FutureRecordMetadata
+from barnabas.client.producer.metrics import ProducerMetrics
+from barnabas.client.producer.partitioner import StickyPartitioner, partition_for_key
+from barnabas.client.producer.record_accumulator import RecordAccumulator, RecordAppendResult, record_bytes_bound
+from barnabas.client.producer.record_metadata import RecordMetadata
+from barnabas.client.producer.sender import Sender
+from barnabas.client.producer.settings import ProducerSettings
+from barnabas.client.producer.unplaced_records import UnplacedRecord, UnplacedRecords
+from barnabas.client.serialization import serializer_of
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.record import Record
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Outgoing(NamedTuple):
+    """A record as it will be written."""
+
+    topic: str
+    partition: int | None
+    """None: the one that keyless records stick to."""
+    record: Record
+
+
+class Intake:
+    """Of one producer. Any number of tasks may come at once."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        accumulator: RecordAccumulator,
+        metrics: ProducerMetrics,
+        check_open: Callable[[], None],
+    ) -> None:
+        """`check_open` raises if nothing may be sent now. ConfigException for serializers that are none."""
+        self._settings = settings
+        self._accumulator = accumulator
+        self._pool = accumulator.pool
+        self._metrics = metrics
+        self._check_open = check_open
+        self._serialize_key = serializer_of(settings.key_serializer, "key_serializer")
+        self._serialize_value = serializer_of(settings.value_serializer, "value_serializer")
+        self._interceptors = ProducerInterceptors(settings.interceptors)
+        self._partitioner = settings.partitioner_class
+        self._largest_bytes = min(settings.max_request_size, settings.buffer_memory)
+        self._unplaced = UnplacedRecords(trio.Event)
+        self._sticky: dict[str, StickyPartitioner] = {}
+        self._cluster: Cluster
+        self._nursery: trio.Nursery
+        self._sender: Sender
+
+    def open(self, cluster: Cluster, nursery: trio.Nursery, sender: Sender) -> None:
+        """From now on records may come."""
+        self._cluster = cluster
+        self._nursery = nursery
+        self._sender = sender
+
+    def close(self, error: Exception) -> None:
+        """Nothing that waits is wanted any more."""
+        self.abort_unplaced(error)
+        self._interceptors.close()
+        self._interceptors = ProducerInterceptors()
+
+    @property
+    def unplaced(self) -> list[UnplacedRecord]:
+        """Taken on, and in no batch yet."""
+        return self._unplaced.all
+
+    def abort_unplaced(self, error: Exception) -> None:
+        for unplaced in self._unplaced.abort(error):
+            self._release(unplaced)
+
+    # ---- the two ways in
+
+    def prepare(
+        self, topic: str, value: Any, key: Any, headers: Headers, partition: int | None, timestamp_ms: int | None
+    ) -> Outgoing:
+        """Through interceptors and serializers. Raises what is wrong with the record, or with the producer."""
+        self._check_open()
+        if not self._interceptors:
+            return self._serialized(topic, value, key, headers, partition, timestamp_ms)
+        seen = self._interceptors.on_send(ProducerRecord(topic, value, key, tuple(headers), partition, timestamp_ms))
+        try:
+            return self._serialized(seen.topic, seen.value, seen.key, seen.headers, seen.partition, seen.timestamp_ms)
+        except Exception as error:
+            self._tell_refused(seen.topic, seen.partition, error)
+            raise
+
+    async def enqueue(self, outgoing: Outgoing) -> FutureRecordMetadata:
+        """Into a batch; waits for max.block.ms at most."""
+        try:
+            return await self._enqueue(outgoing)
+        except Exception as error:
+            self._tell_refused(outgoing.topic, outgoing.partition, error)
+            raise
+
+    def enqueue_now(self, outgoing: Outgoing) -> FutureRecordMetadata:
+        """Into a batch, or into the line of those whose topic is not known yet."""
+        try:
+            return self._enqueue_now(outgoing)
+        except Exception as error:
+            self._tell_refused(outgoing.topic, outgoing.partition, error)
+            raise
+
+    async def _enqueue(self, outgoing: Outgoing) -> FutureRecordMetadata:
+        topic = outgoing.topic
+        deadline_ms = self._cluster.now_ms() + self._settings.max_block_ms
+        if self._unplaced.has_line(topic):
+            return await self._stand_in_line(outgoing, deadline_ms)
+        if not self._is_known(outgoing):
+            await self._learn_place(outgoing, deadline_ms)
+            self._check_open()
+            if self._unplaced.has_line(topic):
+                return await self._stand_in_line(outgoing, deadline_ms)
+        result = await self._append(self._placed(outgoing), deadline_ms, self._check_open)
+        self._watch(result.future)
+        if result.wakes_sender:
+            self._sender.wake()
+            await trio.lowlevel.cancel_shielded_checkpoint()  # who sends without end must let the sender run
+        return result.future
+
+    def _enqueue_now(self, outgoing: Outgoing) -> FutureRecordMetadata:
+        if self._unplaced.has_line(outgoing.topic) or not self._is_known(outgoing):
+            bound = record_bytes_bound(outgoing.record)
+            if not self._pool.try_allocate(bound):
+                raise self._exhausted(bound)
+            unplaced = self._line_up(outgoing, self._cluster.now_ms() + self._settings.max_block_ms)
+            self._watch(unplaced.future)
+            return unplaced.future
+        outgoing = self._placed(outgoing)
+        result = self._append_now(outgoing)
+        if result is None:
+            raise self._exhausted(self._accumulator.new_batch_bytes(outgoing.record))
+        self._watch(result.future)
+        if result.wakes_sender:
+            self._sender.wake()
+        return result.future
+
+    # ---- interceptors and serializers
+
+    def _serialized(
+        self, topic: str, value: Any, key: Any, headers: Headers, partition: int | None, timestamp_ms: int | None
+    ) -> Outgoing:
+        if timestamp_ms is None:
+            timestamp_ms = self._cluster.world.wall_clock.now_ms()
+        elif not 0 <= timestamp_ms < 2**63:
+            raise ValueError(f"timestamp_ms {timestamp_ms}: milliseconds since 1970")
+        if partition is not None and partition < 0:
+            raise ValueError(f"partition {partition}: not negative")
+        key_bytes = self._serialize_key(topic, headers, key)
+        value_bytes = self._serialize_value(topic, headers, value)
+        record = Record(0, timestamp_ms, key_bytes, value_bytes, _checked(headers) if headers else ())
+        bound = record_bytes_bound(record)
+        if bound > self._largest_bytes:
+            limit = "max_request_size" if bound > self._settings.max_request_size else "buffer_memory"
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a record of {bound} bytes; {limit} is less")
+        return Outgoing(topic, partition, record)
+
+    def _watch(self, future: FutureRecordMetadata) -> None:
+        if self._interceptors:
+            future.callback = self._interceptors.on_acknowledgement
+
+    def _tell_refused(self, topic: str, partition: int | None, error: Exception) -> None:
+        """Interceptors hear of the end of every record."""
+        if self._interceptors:
+            place = -1 if partition is None else partition
+            self._interceptors.on_acknowledgement(RecordMetadata(topic, place, -1, -1), error)
+
+    # ---- a partition
+
+    def _is_known(self, outgoing: Outgoing) -> bool:
+        """Whether the topic has partitions, and the one that was asked for."""
+        view = self._cluster.topics.get(outgoing.topic)
+        if view is None or not view.leaders:
+            return False
+        return outgoing.partition is None or outgoing.partition in view.leaders
+
+    async def _learn_place(self, outgoing: Outgoing, deadline_ms: int) -> None:
+        """Wait for the topic's metadata. The partition may have been added since it was last looked at."""
+        cluster, topic, partition = self._cluster, outgoing.topic, outgoing.partition
+        count = await cluster.partitions_count(topic, max(0, deadline_ms - cluster.now_ms()))
+        if partition is not None and partition not in cluster.topics[topic].leaders:
+            with trio.move_on_after(max(1, deadline_ms - cluster.now_ms()) / 1000):
+                await cluster.refresh([topic])
+            if partition not in cluster.topics[topic].leaders:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                raise KafkaError(code, f"{topic} has {count} partitions, and no partition {partition}")
+
+    def _placed(self, outgoing: Outgoing) -> Outgoing:
+        """With its partition; without one still if that is the one which sticks."""
+        topic, partition, record = outgoing
+        if partition is not None:
+            return outgoing
+        if self._partitioner is not None:
+            return Outgoing(topic, self._ask_partitioner(topic, record), record)
+        if record.key is not None and not self._settings.partitioner_ignore_keys:
+            return Outgoing(topic, partition_for_key(record.key, len(self._cluster.topics[topic].leaders)), record)
+        return outgoing
+
+    def _ask_partitioner(self, topic: str, record: Record) -> int:
+        partitions = sorted(self._cluster.topics[topic].leaders)
+        available = [each for each in partitions if self._leader_of(TopicPartition(topic, each)) is not None]
+        chosen = self._partitioner(topic, record.key, record.value, partitions, available)
+        if chosen not in self._cluster.topics[topic].leaders:
+            raise ValueError(f"the partitioner chose {chosen!r} of {topic}, which has {len(partitions)} partitions")
+        partition: int = chosen
+        return partition
+
+    def _sticky_of(self, topic: str) -> StickyPartitioner:
+        sticky = self._sticky.get(topic)
+        if sticky is None:
+            sticky = self._sticky[topic] = StickyPartitioner(self._settings.batch_size, self._cluster.world.chance)
+        return sticky
+
+    def _choices(self, topic: str) -> list[tuple[int, int]]:
+        """Partitions with a leader that takes records, and how many batches wait for each; all, if there is none."""
+        adaptive = self._settings.partitioner_adaptive_partitioning_enable
+        led, taking = [], []
+        partitions = list(self._cluster.topics[topic].leaders)
+        for index in partitions:
+            place = TopicPartition(topic, index)
+            leader = self._leader_of(place)
+            if leader is not None:
+                choice = (index, self._accumulator.queue_size(place) if adaptive else 0)
+                led.append(choice)
+                if not adaptive or self._sender.is_available(leader):
+                    taking.append(choice)
+        return taking or led or [(index, 0) for index in partitions]
+
+    def _leader_of(self, partition: TopicPartition) -> int | None:
+        leadership = self._cluster.leadership(partition)
+        return None if leadership is None else leadership.node_id
+
+    # ---- memory
+
+    async def _append(self, outgoing: Outgoing, deadline_ms: int, check: Callable[[], None]) -> RecordAppendResult:
+        """Into a batch, once there is memory for it; `check` then raises if it is not wanted any more."""
+        result = self._append_now(outgoing)
+        while result is None:
+            # Somebody else may begin a batch while this one waits for memory: then the record goes there.
+            allocated_bytes = self._accumulator.new_batch_bytes(outgoing.record)
+            await self._wait_for_memory(allocated_bytes, deadline_ms)
+            try:
+                check()
+            except BaseException:
+                self._pool.deallocate(allocated_bytes)
+                raise
+            result = self._append_now(outgoing, allocated_bytes)
+        return result
+
+    def _append_now(self, outgoing: Outgoing, allocated_bytes: int = 0) -> RecordAppendResult | None:
+        """None if there is no memory."""
+        accumulator = self._accumulator
+        topic, partition, record = outgoing
+        sticky: StickyPartitioner | None = None
+        if partition is None:
+            sticky = self._sticky_of(topic)
+            partition = sticky.current(bind(self._choices, topic))
+        place = TopicPartition(topic, partition)
+        now_ms = self._cluster.now_ms()
+        result = accumulator.append(place, record, now_ms, allocated_bytes)
+        if result is None:
+            allocated_bytes = accumulator.new_batch_bytes(record)
+            if not self._pool.try_allocate(allocated_bytes):
+                return None
+            result = accumulator.append(place, record, now_ms, allocated_bytes)
+            assert result is not None, "with memory there is room"
+        if sticky is not None:
+            full = accumulator.all_batches_full(place)
+            sticky.appended(partition, result.appended_bytes, bind(self._choices, topic), batch_is_full=full)
+        return result
+
+    async def _wait_for_memory(self, size_bytes: int, deadline_ms: int) -> None:
+        """After it `size_bytes` of the pool are the caller's; BufferExhaustedException if not by `deadline_ms`."""
+        granted = trio.Event()
+        began_ms = self._cluster.now_ms()
+        waiter = self._pool.wait(size_bytes, granted.set)
+        try:
+            self._sender.wake()  # it need not linger any more
+            with trio.move_on_after(max(0, deadline_ms - began_ms) / 1000):
+                await granted.wait()
+                self._metrics.measure("bufferpool-wait-time", self._cluster.now_ms() - began_ms, began_ms)
+                return
+        except BaseException:
+            self._pool.cancel(waiter)
+            raise
+        self._pool.cancel(waiter)
+        raise self._exhausted(size_bytes)
+
+    def _exhausted(self, size_bytes: int) -> BufferExhaustedException:
+        self._metrics.count("buffer-exhausted-total")
+        return BufferExhaustedException(f"no room for {size_bytes} bytes")
+
+    # ---- topics of which nothing is known
+
+    def _line_up(self, outgoing: Outgoing, deadline_ms: int) -> UnplacedRecord:
+        unplaced, line = self._unplaced.add(outgoing.topic, outgoing.partition, outgoing.record, deadline_ms)
+        if line is not None:
+            self._nursery.start_soon(self._unplaced.serve, outgoing.topic, line, self._place)
+        return unplaced
+
+    async def _stand_in_line(self, outgoing: Outgoing, deadline_ms: int) -> FutureRecordMetadata:
+        """Behind those who came before; back when it is in a batch."""
+        await self._wait_for_memory(record_bytes_bound(outgoing.record), deadline_ms)
+        unplaced = self._line_up(outgoing, deadline_ms)
+        try:
+            await unplaced.result.wait()
+        except BaseException:
+            unplaced.fail(IllegalStateException("nobody wants it any more"))
+            self._release(unplaced)
+            raise
+        if unplaced.result.error is not None:
+            raise unplaced.result.error
+        self._watch(unplaced.future)
+        return unplaced.future
+
+    async def _place(self, unplaced: UnplacedRecord) -> None:
+        def check() -> None:
+            if unplaced.result.done:
+                raise IllegalStateException("nobody wants it any more")
+
+        outgoing = Outgoing(unplaced.topic, unplaced.partition, unplaced.record)
+        try:
+            check()
+            await self._learn_place(outgoing, unplaced.deadline_ms)
+            check()
+        finally:
+            self._release(unplaced)
+        result = await self._append(self._placed(outgoing), unplaced.deadline_ms, check)
+        unplaced.placed(result.future)
+        self._sender.wake()
+
+    def _release(self, unplaced: UnplacedRecord) -> None:
+        reserved_bytes, unplaced.reserved_bytes = unplaced.reserved_bytes, 0
+        if reserved_bytes:
+            self._pool.deallocate(reserved_bytes)
+
+
+def _checked(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
+    """As they can be written. TypeError or UnicodeEncodeError if they cannot."""
+    checked = []
+    for name, content in headers:
+        if not isinstance(name, str) or not isinstance(content, bytes | bytearray | memoryview | None):
+            raise TypeError(f"a header is (str, bytes or None), not ({name!r}, {content!r})")
+        name.encode("utf-8", "surrogateescape")
+        checked.append((name, bytes(content) if isinstance(content, bytearray | memoryview) else content))
+    return tuple(checked)

@@ -1,0 +1,124 @@
+"""Which partition a record goes to: by its key as every Kafka client does it, or sticky and by load (KIP-794). A core.
+
+Records without a key stay with one partition until about a batch has been written there, so that batches get full.
+The next partition is drawn; where batches queue up, because a broker is slow, it is drawn less often.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+_SEED = 0x9747B28C
+_MIX = 0x5BD1E995
+_MASK32 = 0xFFFF_FFFF
+
+QueueSizes = Sequence[tuple[int, int]]
+"""(partition, batches that wait there) of the partitions that may be chosen."""
+
+
+class Partitioner(Protocol):
+    """A user's own way."""
+
+    def __call__(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partitions: Sequence[int],
+        available: Sequence[int],
+    ) -> int:
+        """One of `partitions`; `available` are those that have a leader. Key and value are serialized."""
+
+
+class RoundRobinPartitioner:
+    """One partition after the other, whatever the keys are."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def __call__(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partitions: Sequence[int],
+        available: Sequence[int],
+    ) -> int:
+        count = self._counts.get(topic, 0)
+        self._counts[topic] = count + 1
+        among = available or partitions
+        return among[count % len(among)]
+
+
+class Chance(Protocol):
+    def randrange(self, start: int, stop: int) -> int: ...
+
+
+@dataclass(slots=True)
+class _Sticky:
+    partition: int
+    produced_bytes: int = 0
+
+
+class StickyPartitioner:
+    """Where the keyless records of one topic go."""
+
+    def __init__(self, sticky_bytes: int, chance: Chance) -> None:
+        """`sticky_bytes` is batch.size; at least 1."""
+        self._sticky_bytes = max(1, sticky_bytes)
+        self._chance = chance
+        self._sticky: _Sticky | None = None
+
+    def current(self, choices: Callable[[], QueueSizes]) -> int:
+        """The partition of the moment; `choices` is asked when there is none yet."""
+        if self._sticky is None:
+            self._sticky = _Sticky(self._draw(choices()))
+        return self._sticky.partition
+
+    def appended(
+        self, partition: int, size_bytes: int, choices: Callable[[], QueueSizes], *, batch_is_full: bool
+    ) -> None:
+        """So many bytes went to `partition`. It is left when a batch is full, or twice a batch was written: a switch
+        in the midst of a batch would leave a small one behind.
+        """
+        sticky = self._sticky
+        if sticky is None or sticky.partition != partition:
+            return
+        sticky.produced_bytes += size_bytes
+        enough = sticky.produced_bytes >= self._sticky_bytes
+        if (enough and batch_is_full) or sticky.produced_bytes >= 2 * self._sticky_bytes:
+            self._sticky = _Sticky(self._draw(choices()))
+
+    def left_behind(self, partition: int) -> bool:
+        """Somebody else made it go on while a record waited for memory."""
+        return self._sticky is not None and self._sticky.partition != partition
+
+    def _draw(self, choices: QueueSizes) -> int:
+        """The longer a queue, the smaller its share: longest + 1 - its own length."""
+        longest = max(size for _, size in choices) + 1
+        sums = list(accumulate(longest - size for _, size in choices))
+        return choices[bisect_right(sums, self._chance.randrange(0, sums[-1]))][0]
+
+
+def murmur2(data: bytes) -> int:
+    """The hash by which Kafka's clients spread keys: 32 bits with Kafka's seed, as an unsigned number."""
+    length = len(data)
+    total = _SEED ^ length
+    for position in range(0, length & ~3, 4):
+        word = int.from_bytes(data[position : position + 4], "little") * _MIX & _MASK32
+        word = (word ^ word >> 24) * _MIX & _MASK32
+        total = total * _MIX & _MASK32 ^ word
+    tail = data[length & ~3 :]
+    if tail:
+        total = (total ^ int.from_bytes(tail, "little")) * _MIX & _MASK32
+    total = (total ^ total >> 13) * _MIX & _MASK32
+    return total ^ total >> 15
+
+
+def partition_for_key(key: bytes, partitions_count: int) -> int:
+    """The partition that every Kafka client chooses for `key`."""
+    return (murmur2(key) & 0x7FFF_FFFF) % partitions_count

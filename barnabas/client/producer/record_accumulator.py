@@ -1,0 +1,273 @@
+"""Records between those who send them and the brokers: gathered in batches, by partition; given out by node.
+
+A core. Memory is asked for between two steps: `append` says that it needs a new batch, the caller gets the memory,
+perhaps after waiting, and calls again; the record may then fit into a batch that somebody else began meanwhile. Nothing
+here waits, and nothing here knows how records travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from barnabas.client.cluster import TopicPartition
+from barnabas.client.producer.buffer_pool import BufferPool
+from barnabas.client.producer.future import FutureRecordMetadata, NewLatch
+from barnabas.client.producer.memory_records_builder import (
+    BatchFormat,
+    CompressionRatioEstimator,
+    MemoryRecordsBuilder,
+    ProducerId,
+)
+from barnabas.client.producer.partition_queue import PartitionQueue, QueueSettings
+from barnabas.client.producer.producer_batch import ProducerBatch
+from protocol.records.batch import BATCH_HEADER_BYTES
+from protocol.records.compression import Compression
+from protocol.records.record import Record
+
+LeaderOf = Callable[[TopicPartition], int | None]
+"""The node that leads a partition; None while nobody is known to."""
+
+
+class RecordAppendResult(NamedTuple):
+    """What became of `append`."""
+
+    future: FutureRecordMetadata
+    batch_is_full: bool
+    new_batch_created: bool
+    appended_bytes: int
+
+    @property
+    def wakes_sender(self) -> bool:
+        return self.batch_is_full or self.new_batch_created
+
+
+@dataclass(slots=True)
+class ReadyCheckResult:
+    """What may be done now."""
+
+    ready: dict[int, list[PartitionQueue]] = field(default_factory=dict)
+    """By node: the partitions of which a batch may go there."""
+    next_check_ms: int | None = None
+    """When to look again without news."""
+    unknown_leader_topics: dict[str, None] = field(default_factory=dict)
+    without_producer: list[PartitionQueue] = field(default_factory=list)
+    """They have records and no producer id."""
+
+
+class Ledger(Protocol):
+    """Who hears how batches end."""
+
+    def decided(self, batch: ProducerBatch) -> None: ...
+    def split(self, batch: ProducerBatch) -> None: ...
+
+
+class RecordAccumulator:
+    """Of one producer."""
+
+    def __init__(
+        self,
+        batch_format: BatchFormat,
+        queue_settings: QueueSettings,
+        pool: BufferPool,
+        new_latch: NewLatch,
+        ledger: Ledger,
+    ) -> None:
+        self.pool = pool
+        self.ratios = CompressionRatioEstimator()
+        self.closing = False
+        """What is there goes at once, and nothing more comes."""
+        self.completing = False
+        """A transaction ends: what is there goes at once."""
+        self._format = batch_format
+        self._queue_settings = queue_settings
+        self._new_latch = new_latch
+        self._ledger = ledger
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._busy: dict[TopicPartition, PartitionQueue] = {}
+        """Those with records: all others are never looked at."""
+        self._incomplete: dict[ProducerBatch, None] = {}
+        self._flushes = 0
+        self._turns = 0
+
+    # ---- filling
+
+    def append(
+        self, partition: TopicPartition, record: Record, now_ms: int, allocated_bytes: int = 0
+    ) -> RecordAppendResult | None:
+        """Put a record into the last batch of its partition. None if it needs a new one: then get
+        `new_batch_bytes(record)` from the pool and call again with them; what is not used goes back to the pool.
+        """
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self.queue(partition)
+        last = queue.last
+        if last is not None:
+            appended = last.try_append(record)
+            if appended is not None:
+                if allocated_bytes:
+                    self.pool.deallocate(allocated_bytes)
+                return RecordAppendResult(appended[0], last.is_full, False, appended[1])
+        if not allocated_bytes:
+            return None
+        ratio = self.ratios.estimation(partition.topic, self._format.codec)
+        batch = ProducerBatch(partition, MemoryRecordsBuilder(self._format, ratio), now_ms, self._new_latch)
+        appended = batch.try_append(record)
+        assert appended is not None, "the first record has room"
+        batch.allocated_bytes = allocated_bytes
+        queue.open(batch)
+        self._busy[partition] = queue
+        self._incomplete[batch] = None
+        return RecordAppendResult(appended[0], last is not None or batch.is_full, True, appended[1])
+
+    def new_batch_bytes(self, record: Record) -> int:
+        """What a batch that begins with `record` takes from the pool."""
+        return max(self._format.write_limit_bytes, record_bytes_bound(record))
+
+    def all_batches_full(self, partition: TopicPartition) -> bool:
+        """Whether the next record begins a batch anyway."""
+        queue = self._queues.get(partition)
+        return queue is None or queue.last is None or queue.last.is_full
+
+    def queue_size(self, partition: TopicPartition) -> int:
+        """Batches that wait for that partition."""
+        queue = self._busy.get(partition)
+        return 0 if queue is None else queue.size
+
+    def queue(self, partition: TopicPartition) -> PartitionQueue:
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = PartitionQueue(partition, self._queue_settings, self._split, self._decided)
+            self._queues[partition] = queue
+        return queue
+
+    # ---- sending
+
+    @property
+    def urgent(self) -> bool:
+        """Nobody lingers: memory is short, or somebody waits for all that is there."""
+        return self.pool.queued > 0 or self.closing or self.completing or self._flushes > 0
+
+    def ready(self, leader_of: LeaderOf, now_ms: int) -> ReadyCheckResult:
+        """Give up what is too old, and say which nodes can be sent something, and what is missing for others."""
+        result = ReadyCheckResult()
+        urgent, wake_at_ms = self.urgent, []
+        for queue in list(self._busy.values()):
+            queue.expire(now_ms)
+            if queue.idle:
+                del self._busy[queue.partition]
+                continue
+            at_ms = queue.wake_at_ms()
+            if self._queue_settings.idempotent and queue.producer is None:
+                # Until it has one no batch can go, and a delivery timeout is all that can come.
+                result.without_producer.append(queue)
+            elif queue.next_to_send(now_ms, urgent=urgent) is not None:
+                node_id = leader_of(queue.partition)
+                if node_id is None:
+                    result.unknown_leader_topics[queue.partition.topic] = None
+                else:
+                    result.ready.setdefault(node_id, []).append(queue)
+            if at_ms is not None and at_ms > now_ms:
+                wake_at_ms.append(at_ms)
+        result.next_check_ms = min(wake_at_ms, default=None)
+        return result
+
+    def drain(self, queues: Iterable[PartitionQueue], max_size_bytes: int, now_ms: int) -> list[ProducerBatch]:
+        """Batches for one request to the node that leads `queues`: one of each partition, whoever has waited longest
+        first, up to max.request.size; always one.
+        """
+        batches: list[ProducerBatch] = []
+        urgent, size_bytes = self.urgent, 0
+        for queue in sorted(queues, key=_turn):
+            batch = queue.next_to_send(now_ms, urgent=urgent)
+            if batch is None:
+                continue
+            if batches and size_bytes + batch.size_bytes > max_size_bytes:
+                break
+            first = not batch.encoded
+            queue.take(batch, now_ms)
+            if first and self._format.codec is not Compression.NONE:
+                self.ratios.update(batch.partition.topic, self._format.codec, batch.compression_ratio)
+            self._turns += 1
+            queue.turn = self._turns
+            size_bytes += batch.size_bytes
+            batches.append(batch)
+        return batches
+
+    # ---- the end of things
+
+    @property
+    def incomplete(self) -> list[ProducerBatch]:
+        """Batches whose fate is open, the oldest first."""
+        return list(self._incomplete)
+
+    def begin_flush(self) -> list[ProducerBatch]:
+        """Nobody lingers until `end_flush`; gives what has to be waited for."""
+        self._flushes += 1
+        return self.incomplete
+
+    def end_flush(self) -> None:
+        self._flushes -= 1
+
+    def abort_incomplete(self, error: Exception) -> None:
+        """Decide all that is undecided: nothing more will be sent."""
+        for queue in list(self._busy.values()):
+            queue.abort(error)
+        self._busy.clear()
+
+    def renumber(self, producer: ProducerId | None) -> None:
+        """Whatever comes now is sent with another producer id or epoch, from sequence 0 on; all is decided."""
+        for queue in self._queues.values():
+            queue.renumber(producer)
+
+    def readmit(self) -> None:
+        """A new transaction begins in the same epoch: partitions need to be admitted to it again."""
+        for queue in self._queues.values():
+            queue.producer = None
+
+    def withdraw(self) -> None:
+        """A new transaction begins in a new epoch: partitions need to be admitted to it, and count from 0."""
+        self.renumber(None)
+
+    # ---- inside
+
+    def _decided(self, batch: ProducerBatch) -> None:
+        self._incomplete.pop(batch, None)
+        if batch.allocated_bytes:
+            self.pool.deallocate(batch.allocated_bytes)
+            batch.allocated_bytes = 0
+        self._ledger.decided(batch)
+
+    def _split(self, batch: ProducerBatch) -> list[ProducerBatch]:
+        """In two at least, by what the batch takes: Kafka's own client splits by batch.size only, and sends a batch
+        that is not larger than that again and again.
+        """
+        codec = self._format.codec
+        if codec is not Compression.NONE:
+            self.ratios.set(batch.partition.topic, codec, max(1.0, batch.compression_ratio))
+        limit_bytes = min(self._format.write_limit_bytes, BATCH_HEADER_BYTES + batch.uncompressed_bytes // 2)
+        part_format = BatchFormat(limit_bytes, codec, self._format.level, self._format.transactional)
+        builders = [MemoryRecordsBuilder(part_format, 1.0)]
+        for record in batch.records:
+            if not builders[-1].try_append(record):
+                builders.append(MemoryRecordsBuilder(part_format, 1.0))
+                builders[-1].try_append(record)
+        parts = batch.split(builders)
+        parts[-1].allocated_bytes, batch.allocated_bytes = batch.allocated_bytes, 0
+        del self._incomplete[batch]
+        self._incomplete.update(dict.fromkeys(parts))
+        self._ledger.split(batch)
+        return parts
+
+
+def _turn(queue: PartitionQueue) -> int:
+    return queue.turn
+
+
+def record_bytes_bound(record: Record) -> int:
+    """What a batch with only this record takes at most, before compression."""
+    size = BATCH_HEADER_BYTES + 36 + len(record.key or b"") + len(record.value or b"")
+    for name, content in record.headers:
+        size += 10 + len(name.encode("utf-8", "surrogateescape")) + len(content or b"")
+    return size

@@ -1,0 +1,316 @@
+"""Carries batches to brokers: what goes to which node now, and what an answer means.
+
+One task looks at what is ready and makes requests of it, one for each node with all partitions that it leads; each
+request under way is a task of its own. Requests leave a node's line in the order in which they were made, whichever
+task runs first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import trio
+
+from barnabas.client.cluster import STALE_METADATA, Backoff, Cluster, TopicPartition
+from barnabas.client.producer.admission import Admission
+from barnabas.client.producer.metrics import ProducerMetrics
+from barnabas.client.producer.partition_queue import PartitionQueue
+from barnabas.client.producer.producer_batch import ProducerBatch
+from barnabas.client.producer.record_accumulator import RecordAccumulator
+from barnabas.client.producer.settings import ProducerSettings
+from protocol.errors import ErrorCode, KafkaError, error_code
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from runtime.channel import CallTimedOut, ChannelError, NotSent
+
+log = logging.getLogger(__name__)
+
+CALL_MARGIN_MS = 1_000
+"""How much longer than the broker may wait for its followers we wait for the broker."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """One broker as far as producing to it goes."""
+
+    node_id: int
+    line: deque[list[ProducerBatch]] = field(default_factory=deque)
+    """Requests that are made and not sent yet."""
+    in_flight: int = 0
+    """Requests that are made and not answered."""
+    connecting: bool = False
+    throttled_until_ms: int = 0
+    ready_ms: int = 0
+    """When there last was something for it."""
+    drained_ms: int = 0
+    """When something was last sent."""
+
+
+class Sender:
+    """Of one producer."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        nursery: trio.Nursery,
+        accumulator: RecordAccumulator,
+        settings: ProducerSettings,
+        admission: Admission | None,
+        metrics: ProducerMetrics,
+    ) -> None:
+        """`nursery` runs the requests. Without `admission` producing is not idempotent."""
+        self._cluster = cluster
+        self._nursery = nursery
+        self._accumulator = accumulator
+        self._settings = settings
+        self._admission = admission
+        self._metrics = metrics
+        self._nodes: dict[int, _Node] = {}
+        self._backoffs: dict[TopicPartition, Backoff] = {}
+        self._admitting: dict[TopicPartition, None] = {}
+        self._sought: dict[str, None] = {}
+        """Topics whose leaders have to be learnt."""
+        self._seeking = False
+        self._news = trio.Event()
+        self._quiet = trio.Event()
+
+    def wake(self) -> None:
+        """There is something new."""
+        self._news.set()
+
+    @property
+    def requests_in_flight(self) -> int:
+        return sum(node.in_flight for node in self._nodes.values())
+
+    async def answered(self) -> None:
+        """Wait until no request is under way."""
+        while self.requests_in_flight:
+            self._quiet = trio.Event()
+            await self._quiet.wait()
+
+    def is_available(self, node_id: int) -> bool:
+        """False of a node that has not taken anything for partitioner.availability.timeout.ms."""
+        patience_ms = self._settings.partitioner_availability_timeout_ms
+        node = self._nodes.get(node_id)
+        return not patience_ms or node is None or node.ready_ms - node.drained_ms <= patience_ms
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        cluster, accumulator = self._cluster, self._accumulator
+        while True:
+            self._news = trio.Event()
+            now_ms = cluster.now_ms()
+            result = accumulator.ready(self._leader_of, now_ms)
+            for queue in result.without_producer:
+                if queue.partition not in self._admitting:
+                    self._admitting[queue.partition] = None
+                    self._nursery.start_soon(self._admit, queue)
+            if result.unknown_leader_topics:
+                self._seek(result.unknown_leader_topics)
+            wake_at_ms = result.next_check_ms
+            for node_id, queues in result.ready.items():
+                throttled_until_ms = self._make_requests(self._node(node_id), queues, now_ms)
+                if throttled_until_ms is not None:
+                    wake_at_ms = throttled_until_ms if wake_at_ms is None else min(wake_at_ms, throttled_until_ms)
+            wait_ms = float("inf") if wake_at_ms is None else max(0, wake_at_ms - cluster.now_ms())
+            with trio.move_on_after(wait_ms / 1000):
+                await self._news.wait()
+
+    # ---- requests
+
+    def _make_requests(self, node: _Node, queues: list[PartitionQueue], now_ms: int) -> int | None:
+        """As many as may be under way; gives when to come again if the broker wants to be left alone."""
+        node.ready_ms = now_ms
+        if not self._cluster.is_connected(node.node_id):
+            # Nothing is taken for a node that cannot be reached: meanwhile another one may come to lead.
+            if not node.connecting:
+                node.connecting = True
+                self._nursery.start_soon(self._connect, node, queues)
+            return None
+        if now_ms < node.throttled_until_ms:
+            return node.throttled_until_ms
+        while node.in_flight < self._settings.max_in_flight_requests_per_connection:
+            batches = self._accumulator.drain(queues, self._settings.max_request_size, now_ms)
+            if not batches:
+                break
+            self._metrics.drained(batches, now_ms)
+            node.drained_ms = now_ms
+            node.in_flight += 1
+            node.line.append(batches)
+            self._nursery.start_soon(self._send, node)
+        return None
+
+    async def _connect(self, node: _Node, queues: list[PartitionQueue]) -> None:
+        try:
+            await self._cluster.connect(node.node_id, self._settings.request_timeout_ms)
+        except ChannelError as error:
+            log.debug("broker %d: %s", node.node_id, error)
+            self._seek(queue.partition.topic for queue in queues)
+        except KafkaError as error:
+            for queue in queues:
+                queue.abort(error)
+        finally:
+            node.connecting = False
+            self.wake()
+
+    async def _send(self, node: _Node) -> None:
+        batches = [batch for batch in node.line.popleft() if not batch.is_done]
+        began_ms = self._cluster.now_ms()
+        try:
+            if batches:
+                await self._produce(node, batches)
+                self._metrics.measure("request-latency", self._cluster.now_ms() - began_ms, self._cluster.now_ms())
+        finally:
+            node.in_flight -= 1
+            if not self.requests_in_flight:
+                self._quiet.set()
+            self.wake()
+
+    async def _produce(self, node: _Node, batches: list[ProducerBatch]) -> None:
+        cluster, settings = self._cluster, self._settings
+        request = self._request(batches)
+        timeout_ms = settings.request_timeout_ms + CALL_MARGIN_MS
+        at_most = None if self._admission is None else self._admission.produce_at_most
+        try:
+            if settings.required_acks == 0:
+                await cluster.tell(node.node_id, request, timeout_ms)
+                for batch in batches:
+                    self._queue(batch).acked(batch, -1, -1)
+                return
+            response: ProduceResponse = await cluster.call(node.node_id, request, timeout_ms, at_most=at_most)
+        except ChannelError as error:
+            self._lost(batches, error)
+        except KafkaError as error:
+            # No repetition changes it.
+            for batch in batches:
+                self._queue(batch).refused(batch, error, cluster.now_ms())
+        else:
+            if response.throttle_time_ms > 0:
+                node.throttled_until_ms = cluster.now_ms() + response.throttle_time_ms
+            self._metrics.measure("produce-throttle-time", response.throttle_time_ms, cluster.now_ms())
+            self._answered(batches, response)
+
+    def _request(self, batches: list[ProducerBatch]) -> ProduceRequest:
+        """By name and by id; the version that is spoken has room for one of them."""
+        topics: dict[str, TopicProduceData] = {}
+        for batch in batches:
+            name, index = batch.partition
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = TopicProduceData(name=name, topic_id=self._cluster.topic_id(name))
+            topic.partition_data.append(PartitionProduceData(index=index, records=batch.encoded))
+        return ProduceRequest(
+            transactional_id=None if self._admission is None else self._admission.transactional_id,
+            acks=self._settings.required_acks,
+            timeout_ms=self._settings.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+
+    # ---- answers
+
+    def _lost(self, batches: list[ProducerBatch], error: ChannelError) -> None:
+        code = ErrorCode.REQUEST_TIMED_OUT if isinstance(error, CallTimedOut) else ErrorCode.NETWORK_EXCEPTION
+        lost = KafkaError(code, str(error))
+        now_ms = self._cluster.now_ms()
+        for batch in batches:
+            retry_at_ms = now_ms + self._backoff(batch.partition).next_ms()
+            self._queue(batch).lost(batch, lost, retry_at_ms, sent=not isinstance(error, NotSent))
+        self._seek(batch.partition.topic for batch in batches)
+
+    def _answered(self, batches: list[ProducerBatch], response: ProduceResponse) -> None:
+        cluster = self._cluster
+        cluster.learn_nodes(response.node_endpoints)
+        missing = {batch.partition: batch for batch in batches}
+        for topic in response.responses:
+            name = topic.name or cluster.topic_name(topic.topic_id)
+            for answer in topic.partition_responses:
+                batch = None if name is None else missing.pop(TopicPartition(name, answer.index), None)
+                if batch is not None:
+                    self._decide(batch, answer)
+        if missing:
+            told = ", ".join(str(partition) for partition in missing)
+            self._lost(list(missing.values()), ChannelError(f"the answer to a produce says nothing of {told}"))
+
+    def _decide(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
+        cluster, queue = self._cluster, self._queue(batch)
+        code = error_code(answer.error_code)
+        if code is ErrorCode.NONE or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            # A duplicate is there, but the broker does not remember where.
+            self._backoffs.pop(batch.partition, None)
+            offset = answer.base_offset if code is ErrorCode.NONE else -1
+            queue.acked(batch, offset, answer.log_append_time_ms)
+            return
+        now_ms = cluster.now_ms()
+        leader = answer.current_leader
+        elsewhere = code in STALE_METADATA and cluster.learn_leader(
+            batch.partition, leader.leader_id, leader.leader_epoch
+        )
+        # Who knows the new leader asks it at once (KIP-951).
+        retry_at_ms = now_ms if elsewhere else now_ms + self._backoff(batch.partition).next_ms()
+        queue.refused(batch, KafkaError(code, answer.error_message), retry_at_ms, _record_errors(code, answer))
+        if code in STALE_METADATA and not elsewhere:
+            self._seek([batch.partition.topic])
+
+    # ---- what is missing
+
+    async def _admit(self, queue: PartitionQueue) -> None:
+        assert self._admission is not None
+        try:
+            await self._admission.admit(queue)
+        finally:
+            del self._admitting[queue.partition]
+            self.wake()
+
+    def _seek(self, topics: Iterable[str]) -> None:
+        self._sought.update(dict.fromkeys(topics))
+        if not self._seeking:
+            self._seeking = True
+            self._nursery.start_soon(self._learn_leaders)
+
+    async def _learn_leaders(self) -> None:
+        """At once, and then ever more slowly, as long as leaders are missing."""
+        backoff = self._cluster.backoff()
+        while self._sought:
+            topics, self._sought = self._sought, {}
+            await self._cluster.refresh(topics)
+            self.wake()
+            await trio.sleep(backoff.next_ms() / 1000)
+        self._seeking = False
+
+    def _leader_of(self, partition: TopicPartition) -> int | None:
+        leadership = self._cluster.leadership(partition)
+        return None if leadership is None else leadership.node_id
+
+    def _queue(self, batch: ProducerBatch) -> PartitionQueue:
+        return self._accumulator.queue(batch.partition)
+
+    def _node(self, node_id: int) -> _Node:
+        node = self._nodes.get(node_id)
+        if node is None:
+            node = self._nodes[node_id] = _Node(node_id)
+        return node
+
+    def _backoff(self, partition: TopicPartition) -> Backoff:
+        backoff = self._backoffs.get(partition)
+        if backoff is None:
+            backoff = self._backoffs[partition] = self._cluster.backoff()
+        return backoff
+
+
+def _record_errors(code: ErrorCode, answer: PartitionProduceResponse) -> dict[int, Exception]:
+    """Of single records (KIP-467); the others failed only because they were in the same batch."""
+    errors: dict[int, Exception] = {}
+    for each in answer.record_errors:
+        told = each.batch_index_error_message or answer.error_message
+        errors[each.batch_index] = KafkaError(
+            code if len(answer.record_errors) == 1 else ErrorCode.INVALID_RECORD, told
+        )
+    return errors

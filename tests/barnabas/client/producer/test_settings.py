@@ -1,0 +1,123 @@
+"""A producer's settings: Kafka's names and defaults, and what goes together."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+from barnabas.client.errors import ConfigException
+from barnabas.client.producer.settings import ProducerOptions, ProducerSettings
+
+ROWS: list[dict[str, Any]] = [
+    json.loads(line)
+    for line in gzip.decompress(
+        (Path(__file__).parent / "data" / "producer-configs.jsonl.gz").read_bytes()
+    ).splitlines()
+]
+"""Kafka 4.3's own list: name, type, default."""
+
+RENAMED = {"interceptor.classes": "interceptors"}
+OURS = {"client.id": "barnabas", "key.serializer": "bytes", "value.serializer": "bytes"}
+"""Where Kafka has no default, or one that says nothing."""
+SAME_AS_NONE = {"interceptor.classes": ()}
+
+
+def of(**options: Any) -> ProducerSettings:
+    return ProducerSettings.of({"bootstrap_servers": "a:1", **options})
+
+
+def test_the_options_are_those_of_the_settings() -> None:
+    assert set(get_type_hints(ProducerOptions)) == set(ProducerSettings.model_fields)
+
+
+def test_every_setting_is_one_of_kafkas() -> None:
+    known = {RENAMED.get(row["name"], row["name"].replace(".", "_")) for row in ROWS}
+    assert set(ProducerSettings.model_fields) - known == {"allow_auto_create_topics", "client_rack"}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_defaults_are_kafkas(row: dict[str, Any]) -> None:
+    name = RENAMED.get(row["name"], row["name"].replace(".", "_"))
+    if name not in ProducerSettings.model_fields or name == "bootstrap_servers":
+        return
+    value = getattr(of(), name)
+    if row["name"] in OURS:
+        assert value == OURS[row["name"]]
+    elif row["name"] in SAME_AS_NONE:
+        assert value == SAME_AS_NONE[row["name"]]
+    elif row["default"] is None:
+        assert value is None
+    else:
+        told = str(value).lower() if isinstance(value, bool) else str(value)
+        assert told == row["default"]
+
+
+def test_what_is_not_there_yet_is_known() -> None:
+    """Security, metrics that are pushed or reported, sockets: settings that this client does not take."""
+    names = {RENAMED.get(row["name"], row["name"].replace(".", "_")) for row in ROWS}
+    missing = {name for name in names - set(ProducerSettings.model_fields) if not name.startswith(("sasl_", "ssl_"))}
+    assert missing == {
+        "config_providers",
+        "enable_metrics_push",
+        "metric_reporters",
+        "metrics_recording_level",
+        "receive_buffer_bytes",
+        "security_protocol",
+        "security_providers",
+        "send_buffer_bytes",
+        "transaction_two_phase_commit_enable",
+    }
+
+
+@pytest.mark.feature("PR-11")
+def test_idempotence_gives_way_unless_it_was_asked_for() -> None:
+    assert of().enable_idempotence
+    for against in ({"acks": 1}, {"acks": "0"}, {"retries": 0}, {"max_in_flight_requests_per_connection": 6}):
+        assert not of(**against).enable_idempotence
+        with pytest.raises(ConfigException, match="enable_idempotence"):
+            of(enable_idempotence=True, **against)
+        with pytest.raises(ConfigException, match="transactional_id"):
+            of(transactional_id="t", **against)
+    with pytest.raises(ConfigException, match="transactional_id"):
+        of(transactional_id="t", enable_idempotence=False)
+
+
+@pytest.mark.feature("PR-10")
+def test_a_delivery_takes_at_least_a_linger_and_a_request() -> None:
+    assert of(linger_ms=100_000).delivery_timeout_ms == 130_000
+    with pytest.raises(ConfigException, match="at least linger_ms"):
+        of(delivery_timeout_ms=1000)
+    assert of(delivery_timeout_ms=1005, request_timeout_ms=1000).delivery_timeout_ms == 1005
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"acks": 2}, "acks"),
+        ({"compression_type": "brotli"}, "compression_type"),
+        ({"compression_gzip_level": 0}, "1 to 9"),
+        ({"batch_size": -1}, "batch_size"),
+        ({"batch_size": "large"}, "batch_size"),
+        ({"linger": 5}, "linger_ms?"),
+        ({"transactional_id": ""}, "transactional_id"),
+        ({"partitioner_class": "murmur2_random"}, "partitioner"),
+        ({"interceptors": ["mine"]}, "interceptors"),
+        ({"bootstrap_servers": []}, "bootstrap_servers"),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigException) as caught:
+        of(**options)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_codecs_have_their_levels() -> None:
+    assert of(compression_type="zstd").compression_level == 3
+    assert of(compression_type="lz4", compression_lz4_level=4).compression_level == 4
+    assert of(compression_type="snappy").compression_level is None
+    assert of().compression == 0
