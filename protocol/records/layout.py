@@ -192,6 +192,7 @@ def lay_out(
 
     What stands before and between the contents is made anew only where it differs from that of the record before.
     """
+    small, limit = _SMALL, _SMALL_LIMIT
     parts: list[bytes] = []
     offset_delta = -1
     last_timestamp = base_timestamp
@@ -225,7 +226,7 @@ def lay_out(
             key_length = len(key)
         if key_length != last_key_length:
             last_key_length = key_length
-            key_part = encode_varint(key_length)
+            key_part = small[key_length] if 0 <= key_length < limit else encode_varint(key_length)
             width = 0
         if value is None:
             value = b""
@@ -234,19 +235,19 @@ def lay_out(
             value_length = len(value)
         if value_length != last_value_length:
             last_value_length = value_length
-            value_part = encode_varint(value_length)
+            value_part = small[value_length] if 0 <= value_length < limit else encode_varint(value_length)
             width = 0
         if headers is not last_headers:
             last_headers = headers
             headers_part = _lay_out_headers(headers) if headers else b"\x00"
             width = 0
-        offset_part = _SMALL[offset_delta] if offset_delta < _SMALL_LIMIT else encode_varint(offset_delta)
+        offset_part = small[offset_delta] if offset_delta < limit else encode_varint(offset_delta)
         if len(offset_part) != width:
             width = len(offset_part)
             length = len(time_part) + width + len(key_part) + len(key)
             length += len(value_part) + len(value) + len(headers_part)
-            lead = encode_varint(length) + time_part
-        parts.extend((lead, offset_part, key_part, key, value_part, value, headers_part))
+            lead = (small[length] if length < limit else encode_varint(length)) + time_part
+        parts += (lead, offset_part, key_part, key, value_part, value, headers_part)
     return b"".join(parts), offset_delta
 
 

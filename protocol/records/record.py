@@ -6,7 +6,7 @@ replication: consumers do, compaction does, and whoever replays a log of his own
 
 from __future__ import annotations
 
-from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from protocol.records import layout
@@ -37,7 +37,7 @@ class Record(NamedTuple):
     """Order and repeated keys are kept. A key that is no UTF-8 comes with lone surrogates."""
 
 
-_new_record: Any = partial(tuple.__new__, Record)  # skips the Python-level constructor of the named tuple
+_new_record: Any = tuple.__new__  # skips the Python-level constructor of the named tuple
 
 
 def decode_records(
@@ -48,7 +48,7 @@ def decode_records(
     `CorruptBatch` if they are not what the head announces, or unfold to more than `limit_bytes`. Checking the
     CRC is left to `crc_is_valid`.
     """
-    return list(map(_new_record, decode_fields(batch, position, limit_bytes)))
+    return list(map(_new_record, repeat(Record), decode_fields(batch, position, limit_bytes)))
 
 
 def decode_fields(

@@ -7,7 +7,9 @@ step. What they do not have in common is cut out in one go. Any other record is 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import repeat
+from struct import iter_unpack
 from typing import NamedTuple
 
 from protocol.records.layout import Fields, Headers, walk
@@ -166,12 +168,14 @@ def _cut(data: bytes, start: int, layout: _Layout, run: int, first_offset: int, 
         pairs = zip(times, data[start + layout.time + 1 : stop : size], strict=True)
         raws = [(high << 7) + low - 0x80 for low, high in pairs]
         timestamps = [base_timestamp + ((raw >> 1) ^ -(raw & 1)) for raw in raws]
-    keys = _contents(data, start + layout.key_content, stop, size, layout.key_length)
-    values = _contents(data, start + layout.value_content, stop, size, layout.value_length)
+    view = memoryview(data)[start:stop]
+    keys = _contents(view, layout.key_content, size, layout.key_length)
+    values = _contents(view, layout.value_content, size, layout.value_length)
     return list(zip(range(first_offset, first_offset + run), timestamps, keys, values, repeat(_NO_HEADERS)))
 
 
-def _contents(data: bytes, begin: int, stop: int, size: int, length: int) -> list[bytes | None]:
+def _contents(run: memoryview, place: int, size: int, length: int) -> Iterable[bytes | None]:
+    """What lies at `place` of each record."""
     if length < 0:
-        return [None] * ((stop - begin + size - 1) // size)
-    return [data[at : at + length] for at in range(begin, stop, size)]
+        return repeat(None)
+    return [content for (content,) in iter_unpack(f"{place}x{length}s{size - place - length}x", run)]
