@@ -11,18 +11,22 @@ to give something up, but heartbeats.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TypeVar
 
 from barnabas.client.cluster import TopicPartition, by_topic
-from barnabas.client.groups.assignors import ASSIGNORS, COOPERATIVE, Subscriber
+from barnabas.client.groups.assignor import Assignor, GroupTopics, Subscriber
+from barnabas.client.groups.assignors import assignors_of
 from barnabas.client.groups.membership import (
+    NO_GENERATION,
     Change,
     ChangeKind,
+    ConsumerGroupMetadata,
     GroupSettings,
-    GroupStamp,
+    Leaving,
     Retry,
+    Subscription,
     TopicsView,
     difference,
     lose,
@@ -46,7 +50,6 @@ PROTOCOL_TYPE = "consumer"
 EMBEDDED_VERSION = 3
 """Of the subscription and the assignment inside of the group's messages."""
 JOIN_MARGIN_MS = 5_000
-NO_GENERATION = -1
 
 LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 """The group went on without this member."""
@@ -71,23 +74,26 @@ class MemberState(Enum):
 class ClassicMember:
     """A `Member`."""
 
-    def __init__(self, settings: GroupSettings, topics: Iterable[str], now_ms: int) -> None:
-        unknown = [name for name in settings.partition_assignors if name not in ASSIGNORS]
-        if unknown or not settings.partition_assignors:
-            raise ValueError(f"partition_assignors {settings.partition_assignors}: known are {', '.join(ASSIGNORS)}")
+    def __init__(self, settings: GroupSettings, subscription: Subscription, now_ms: int) -> None:
+        """ConfigException for assignors that are unknown."""
         self.state = MemberState.UNJOINED
         self.member_id = ""
         self.generation = NO_GENERATION
         self.fatal: KafkaError | None = None
         self.owned: tuple[TopicPartition, ...] = ()
         self._settings = settings
-        self._topics = tuple(sorted(topics))
-        self._eager = not COOPERATIVE.issuperset(settings.partition_assignors)
+        self._topics = tuple(sorted(subscription.topics))
+        self._assignors = assignors_of(settings.partition_assignors)
+        self._eager = not all(assignor.cooperative for assignor in self._assignors.values())
         self._protocol_name: str | None = None
         self._under_way = False
         """A request is."""
         self._changes: list[Change] = []
         self._rejoin = True
+        self._reason: str | None = None
+        """Why it joins again, for the coordinator's log (KIP-800)."""
+        self._again = False
+        """It has to join once more than the join that is under way."""
         self._led: list[Subscriber] | None = None
         """The members to assign to, while this one leads and has not synced."""
         self._counts: dict[str, int] | None = None
@@ -110,11 +116,11 @@ class ClassicMember:
         return f"{name} in {self._settings.group_id}: {self.state.value}, generation {self.generation}"
 
     @property
-    def stamp(self) -> GroupStamp | None:
+    def stamp(self) -> ConsumerGroupMetadata | None:
         if self.generation == NO_GENERATION or self.fatal is not None:
             return None
         settings = self._settings
-        return GroupStamp(settings.group_id, self.member_id, self.generation, settings.group_instance_id)
+        return ConsumerGroupMetadata(settings.group_id, self.member_id, self.generation, settings.group_instance_id)
 
     # ---- the application
 
@@ -132,15 +138,33 @@ class ClassicMember:
         elif self._rejoin:
             self._revoke_before_joining()
 
+    def subscribe(self, subscription: Subscription) -> None:
+        topics = tuple(sorted(subscription.topics))
+        if topics != self._topics:
+            self._topics = topics
+            self.rejoin("the subscription has changed")
+
+    def rejoin(self, reason: str) -> None:
+        """Begin a rebalance; after the one that is under way, if there is one."""
+        self._reason = reason
+        if self.state is MemberState.PREPARING_REBALANCE:
+            self._again = True
+        elif self.state is MemberState.COMPLETING_REBALANCE:
+            self._rejoin = True
+        else:
+            self._revoke_before_joining()
+
     def polled(self, now_ms: int) -> None:
         self._polled_ms = now_ms
         self._asleep = False
 
     def _revoke_before_joining(self) -> None:
-        """What an eager member has goes before it joins; a cooperative one keeps it."""
+        """What an eager member has goes before it joins; a cooperative one keeps it, as far as it still wants it."""
         self._rejoin = True
-        if self._eager and self.owned and not self._changes:
-            self._changes.append(Change(ChangeKind.REVOKE, self.owned))
+        wanted = () if self._eager else self._topics
+        unwanted = tuple(partition for partition in self.owned if partition.topic not in wanted)
+        if unwanted and not self._changes:
+            self._changes.append(Change(ChangeKind.REVOKE, unwanted))
 
     def _lost(self, *, forget_id: bool) -> None:
         """The group goes on without it: what it had may be another's by now."""
@@ -158,14 +182,24 @@ class ClassicMember:
     def topics_to_learn(self) -> list[str]:
         if self._led is None or self._view is not None:
             return []
-        return sorted({topic for member in self._led for topic in member.topics})
+        return self._led_topics(self._led)
+
+    def ids_to_learn(self) -> list[bytes]:
+        return []
+
+    def topics_to_watch(self) -> list[str]:
+        """Those it assigned as the leader: it is to `learn` now and then how many partitions they have."""
+        return list(self._counts or ())
+
+    def _led_topics(self, members: Iterable[Subscriber]) -> list[str]:
+        return sorted({topic for member in members for topic in member.topics})
 
     def learnt(self, topics: TopicsView) -> None:
         self._view = topics
         counts = self._counts
         if counts is not None and any(topics.partitions_count(topic) != count for topic, count in counts.items()):
             self._counts = None
-            self._revoke_before_joining()
+            self.rejoin("topics have changed")
 
     # ---- the coordinator
 
@@ -180,7 +214,7 @@ class ClassicMember:
         in_group = self.generation != NO_GENERATION
         if in_group and now_ms - self._polled_ms > self._settings.max_poll_interval_ms:
             self._asleep = True
-            return self.leave()
+            return self.leave(reason="the application has not polled for max.poll.interval.ms")
         if self.state is MemberState.COMPLETING_REBALANCE:
             return self._sync() if self._led is None or self._view is not None else None
         if self._rejoin and not self._changes and not self._asleep:
@@ -229,7 +263,7 @@ class ClassicMember:
             self._rejoin = True
         self._retry.failed(now_ms)
 
-    def fenced(self, code: ErrorCode, stamp: GroupStamp, now_ms: int) -> None:
+    def fenced(self, code: ErrorCode, stamp: ConsumerGroupMetadata, now_ms: int) -> None:
         if stamp == self.stamp and self.state is MemberState.STABLE:
             # Else it is joining already, and hears by that where it stands.
             self._refused(code)
@@ -242,24 +276,19 @@ class ClassicMember:
         elif code is ErrorCode.FENCED_INSTANCE_ID:
             self._fail(code)
 
-    def _fail(self, code: ErrorCode) -> None:
+    def fail(self, error: KafkaError) -> None:
         self._lost(forget_id=True)
         self._rejoin = False
-        self.fatal = KafkaError(code, f"group {self._settings.group_id}")
+        self.fatal = error
+
+    def _fail(self, code: ErrorCode, reason: str = "") -> None:
+        self.fail(KafkaError(code, reason or f"group {self._settings.group_id}"))
 
     # ---- join
 
     def _join(self) -> JoinGroupRequest:
         settings = self._settings
-        subscription = ConsumerProtocolSubscription(
-            topics=list(self._topics),
-            owned_partitions=[
-                ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
-                for topic, partitions in by_topic(self.owned).items()
-            ],
-            generation_id=self.generation,
-        )
-        metadata = EMBEDDED_VERSION.to_bytes(2, "big") + encode(subscription, EMBEDDED_VERSION)
+        reason, self._reason = self._reason, None
         return JoinGroupRequest(
             group_id=settings.group_id,
             session_timeout_ms=settings.session_timeout_ms,
@@ -267,15 +296,33 @@ class ClassicMember:
             member_id=self.member_id,
             group_instance_id=settings.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in settings.partition_assignors],
+            protocols=[
+                JoinGroupRequestProtocol(name=name, metadata=self._metadata(assignor))
+                for name, assignor in self._assignors.items()
+            ],
+            reason=reason,
         )
+
+    def _metadata(self, assignor: Assignor) -> bytes:
+        """What the leader is to know of this member."""
+        subscription = ConsumerProtocolSubscription(
+            topics=list(self._topics),
+            user_data=assignor.user_data(self._topics),
+            owned_partitions=[
+                ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
+                for topic, partitions in by_topic(self.owned).items()
+            ],
+            generation_id=self.generation,
+            rack_id=self._settings.client_rack or None,
+        )
+        return EMBEDDED_VERSION.to_bytes(2, "big") + encode(subscription, EMBEDDED_VERSION)
 
     def _joined(self, response: JoinGroupResponse, now_ms: int) -> ErrorCode:
         code = error_code(response.error_code)
         if code is ErrorCode.NONE:
             self.member_id, self.generation = response.member_id, response.generation_id
             self._protocol_name = response.protocol_name
-            self._rejoin = False
+            self._rejoin, self._again = self._again, False
             self.state = MemberState.COMPLETING_REBALANCE
             self._led = self._view = self._counts = None
             if response.leader == response.member_id and not response.skip_assignment:
@@ -285,7 +332,7 @@ class ClassicMember:
                         for member in response.members
                     ]
                 except MalformedMessage as error:
-                    self.fatal = KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error))
+                    self._fail(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error))
             return code
         self.state = MemberState.UNJOINED
         if code is ErrorCode.MEMBER_ID_REQUIRED:
@@ -314,12 +361,17 @@ class ClassicMember:
         members, view = self._led, self._view
         if members is None or view is None:
             return []
-        topics = sorted({topic for member in members for topic in member.topics})
+        topics = self._led_topics(members)
         self._counts = {topic: view.partitions_count(topic) for topic in topics}
-        assignment = ASSIGNORS[self._protocol_name or ""](members, self._counts)
+        racks: Mapping[TopicPartition, frozenset[str]] = {}
+        if any(member.rack for member in members):
+            racks = {TopicPartition(topic, index): of for topic in topics for index, of in view.racks(topic).items()}
+        given = self._assignors[self._protocol_name or ""].assign(members, GroupTopics(self._counts, racks))
         return [
-            SyncGroupRequestAssignment(member_id=member_id, assignment=_encode_assignment(partitions))
-            for member_id, partitions in assignment.items()
+            SyncGroupRequestAssignment(
+                member_id=member.member_id, assignment=_encode_assignment(given.get(member.member_id, ()))
+            )
+            for member in members
         ]
 
     def _synced(self, response: SyncGroupResponse, now_ms: int) -> ErrorCode:
@@ -329,10 +381,11 @@ class ClassicMember:
             self.state = MemberState.STABLE
             self._heartbeat_at_ms = now_ms + self._settings.heartbeat_interval_ms
             try:
-                self._given_assignment(_decode_assignment(response.assignment))
+                assigned = _decode_assignment(response.assignment)
             except MalformedMessage as error:
-                self._fail(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-                self.fatal = KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error))
+                self._fail(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error))
+            else:
+                self._given_assignment(assigned)
             return code
         self.state = MemberState.UNJOINED
         if code in LOST:
@@ -345,6 +398,11 @@ class ClassicMember:
 
     def _given_assignment(self, assigned: tuple[TopicPartition, ...]) -> None:
         assert not self._changes, "it joins only when the application has nothing left to do"
+        if any(partition.topic not in self._topics for partition in assigned):
+            # Given by what it wanted when it joined: it joins again, and keeps till then what it has.
+            self.rejoin("the subscription has changed")
+            return
+        self._assignors[self._protocol_name or ""].assigned(assigned, self.generation)
         revoked, added = difference(self.owned, assigned), difference(assigned, self.owned)
         if revoked:
             self._changes.append(Change(ChangeKind.REVOKE, revoked))
@@ -367,16 +425,17 @@ class ClassicMember:
             self._fail(code)
         return code if code is not ErrorCode.REBALANCE_IN_PROGRESS else ErrorCode.NONE
 
-    def leave(self) -> Message | None:
+    def leave(self, leaving: Leaving = Leaving.DEFAULT, reason: str | None = None) -> Message | None:
         """A static member stays: whoever comes back under its name goes on in its place."""
-        member_id = self.member_id
-        static = self._settings.group_instance_id is not None
+        member_id, instance_id = self.member_id, self._settings.group_instance_id
         was_in = self.generation != NO_GENERATION or self.state is MemberState.PREPARING_REBALANCE
         self._lost(forget_id=True)
         self._rejoin = self._asleep
-        if static or not member_id or not was_in:
+        stays = instance_id is not None if leaving is Leaving.DEFAULT else leaving is Leaving.REMAIN_IN_GROUP
+        if stays or not member_id or not was_in:
             return None
-        return LeaveGroupRequest(group_id=self._settings.group_id, members=[MemberIdentity(member_id=member_id)])
+        identity = MemberIdentity(member_id=member_id, group_instance_id=instance_id, reason=reason)
+        return LeaveGroupRequest(group_id=self._settings.group_id, members=[identity])
 
     def _left(self, response: LeaveGroupResponse, now_ms: int) -> ErrorCode:
         return ErrorCode.NONE
@@ -388,7 +447,15 @@ def _subscriber(member_id: str, group_instance_id: str | None, metadata: bytes) 
     owned = tuple(
         TopicPartition(each.topic, partition) for each in subscription.owned_partitions for partition in each.partitions
     )
-    return Subscriber(member_id, group_instance_id, tuple(subscription.topics), owned, subscription.generation_id)
+    return Subscriber(
+        member_id,
+        group_instance_id,
+        tuple(subscription.topics),
+        owned,
+        subscription.generation_id,
+        subscription.rack_id or "",
+        subscription.user_data,
+    )
 
 
 def _encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:

@@ -9,16 +9,17 @@ to others what it gave up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import Enum
 
 from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.groups.membership import (
     Change,
     ChangeKind,
+    ConsumerGroupMetadata,
     GroupSettings,
-    GroupStamp,
+    Leaving,
     Retry,
+    Subscription,
     TopicsView,
     difference,
     lose,
@@ -43,7 +44,6 @@ AGAIN = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.UNRELEASED_INSTANCE_ID,
     }
 )
 
@@ -60,7 +60,7 @@ class MemberState(Enum):
 class ConsumerMember:
     """A `Member`."""
 
-    def __init__(self, settings: GroupSettings, topics: Iterable[str], member_id: str, now_ms: int) -> None:
+    def __init__(self, settings: GroupSettings, subscription: Subscription, member_id: str, now_ms: int) -> None:
         """`member_id` is a uuid, drawn anew for each life of the member."""
         self.member_id = member_id
         self.epoch = JOIN_EPOCH
@@ -68,7 +68,13 @@ class ConsumerMember:
         self.fatal: KafkaError | None = None
         self.owned: tuple[TopicPartition, ...] = ()
         self._settings = settings
-        self._topics = sorted(topics)
+        self._subscription = subscription
+        self._subscribed: Subscription | None = None
+        """What the broker knows that it wants; None: tell it."""
+        self._subscribing: Subscription | None = None
+        """As the heartbeat that is under way says it."""
+        self._patterned = False
+        """It may be that the broker knows a pattern of this member."""
         self._ids: dict[str, bytes] = {}
         """Of the topics that were ever assigned."""
         self._target: list[tuple[bytes, int]] | None = None
@@ -92,11 +98,11 @@ class ConsumerMember:
         return f"{self.member_id} in {self._settings.group_id}: {self.state.value}, epoch {self.epoch}"
 
     @property
-    def stamp(self) -> GroupStamp | None:
+    def stamp(self) -> ConsumerGroupMetadata | None:
         if self.epoch <= 0 or self.fatal is not None:
             return None
         settings = self._settings
-        return GroupStamp(settings.group_id, self.member_id, self.epoch, settings.group_instance_id)
+        return ConsumerGroupMetadata(settings.group_id, self.member_id, self.epoch, settings.group_instance_id)
 
     # ---- the application
 
@@ -117,6 +123,11 @@ class ConsumerMember:
             self.state = MemberState.ACKNOWLEDGING
             self._heartbeat_at_ms = 0
 
+    def subscribe(self, subscription: Subscription) -> None:
+        if subscription != self._subscription:
+            self._subscription = subscription
+            self._heartbeat_at_ms = 0
+
     def polled(self, now_ms: int) -> None:
         self._polled_ms = now_ms
         if self.state is MemberState.LEFT:
@@ -125,7 +136,14 @@ class ConsumerMember:
     # ---- metadata
 
     def topics_to_learn(self) -> list[str]:
-        return self._topics if self._unnamed else []
+        return []
+
+    def ids_to_learn(self) -> list[bytes]:
+        return list(self._unnamed)
+
+    def topics_to_watch(self) -> list[str]:
+        """None: the broker does."""
+        return []
 
     def learnt(self, topics: TopicsView) -> None:
         for topic_id in self._unnamed:
@@ -168,11 +186,13 @@ class ConsumerMember:
             member_epoch=self.epoch,
             instance_id=settings.group_instance_id,
         )
-        self._told = None
+        self._told = self._subscribing = None
         if self._acknowledged is None:
             request.rebalance_timeout_ms = settings.max_poll_interval_ms
-            request.subscribed_topic_names = self._topics
             request.server_assignor = settings.group_remote_assignor
+            request.rack_id = settings.client_rack or None
+        if self._acknowledged is None or self._subscribed != self._subscription:
+            self._tell_subscription(request)
         if self._acknowledged != self.owned and (self._acknowledged is None or not self._changes):
             request.topic_partitions = [
                 TopicPartitions(topic_id=self._ids[topic], partitions=partitions)
@@ -180,6 +200,15 @@ class ConsumerMember:
             ]
             self._told = self.owned
         return request
+
+    def _tell_subscription(self, request: ConsumerGroupHeartbeatRequest) -> None:
+        wanted = self._subscription
+        request.subscribed_topic_names = sorted(wanted.topics)
+        if wanted.pattern is not None or self._patterned:
+            # An empty one takes an earlier one back.
+            request.subscribed_topic_regex = wanted.pattern or ""
+            self._patterned = True
+        self._subscribing = wanted
 
     def answered(self, response: Message, now_ms: int) -> ErrorCode:
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
@@ -198,9 +227,12 @@ class ConsumerMember:
         if code in FENCED:
             self._lost()
         elif code not in AGAIN:
-            self._lost()
-            self.fatal = KafkaError(code, response.error_message or f"group {self._settings.group_id}")
+            self.fail(KafkaError(code, response.error_message or f"group {self._settings.group_id}"))
         return code
+
+    def fail(self, error: KafkaError) -> None:
+        self._lost()
+        self.fatal = error
 
     def unanswered(self, now_ms: int) -> None:
         self._under_way = self._void = False
@@ -208,7 +240,7 @@ class ConsumerMember:
         self._heartbeat_at_ms = now_ms
         self._retry.failed(now_ms)
 
-    def fenced(self, code: ErrorCode, stamp: GroupStamp, now_ms: int) -> None:
+    def fenced(self, code: ErrorCode, stamp: ConsumerGroupMetadata, now_ms: int) -> None:
         if stamp.member_id != self.member_id or self.epoch <= 0:
             return
         if code in FENCED:
@@ -217,14 +249,15 @@ class ConsumerMember:
             # A heartbeat brings the epoch as it is now.
             self._heartbeat_at_ms = now_ms
 
-    def leave(self) -> Message | None:
+    def leave(self, leaving: Leaving = Leaving.DEFAULT, reason: str | None = None) -> Message | None:
+        """A static member says that it comes back, if it is not to leave for good. Reasons are not told."""
         settings = self._settings
-        was_in = self.epoch > 0
+        was_in, dynamic = self.epoch > 0, settings.group_instance_id is None
         self._lost()
         self.state = MemberState.LEFT
-        if not was_in:
+        if not was_in or (dynamic and leaving is Leaving.REMAIN_IN_GROUP):
             return None
-        epoch = LEAVE_EPOCH if settings.group_instance_id is None else LEAVE_STATIC_EPOCH
+        epoch = LEAVE_EPOCH if dynamic or leaving is Leaving.LEAVE_GROUP else LEAVE_STATIC_EPOCH
         return ConsumerGroupHeartbeatRequest(
             group_id=settings.group_id,
             member_id=self.member_id,
@@ -239,6 +272,10 @@ class ConsumerMember:
         self.epoch = response.member_epoch
         self._interval_ms = response.heartbeat_interval_ms or self._interval_ms
         self._heartbeat_at_ms = now_ms + self._interval_ms
+        if self._subscribing is not None:
+            self._subscribed = self._subscribing
+        if self._subscribed != self._subscription:
+            self._heartbeat_at_ms = now_ms
         if self._told is not None:
             self._acknowledged = self._told
         elif self._acknowledged is None:
@@ -277,7 +314,7 @@ class ConsumerMember:
         self.epoch = JOIN_EPOCH
         self._heartbeat_at_ms = 0
         self._void = self._under_way
-        self._target = self._acknowledged = None
+        self._target = self._acknowledged = self._subscribed = None
         self._unnamed = {}
         self._changes = lose(self.owned)
         self.state = MemberState.FENCED if self._changes else MemberState.JOINING

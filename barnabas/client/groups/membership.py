@@ -10,13 +10,17 @@ time; what the coordinator must not learn before the application has given somet
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from barnabas.client.cluster import TopicPartition
+from barnabas.client.groups.assignors import AssignorOption
 from protocol.errors import ErrorCode, KafkaError
 from protocol.schema import Message
+
+NO_GENERATION = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +35,11 @@ class GroupSettings:
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     """Also how long a rebalance waits for this member."""
-    partition_assignors: tuple[str, ...] = ("range", "cooperative-sticky")
+    partition_assignors: tuple[AssignorOption, ...] = ("range", "cooperative-sticky")
     """Of classic groups, in the order of preference; all members need one in common."""
     group_remote_assignor: str | None = None
     """Of consumer groups: who assigns on the broker."""
+    client_rack: str = ""
     metadata_max_age_ms: int = 300_000
     default_api_timeout_ms: int = 60_000
     retry_backoff_ms: int = 100
@@ -45,6 +50,14 @@ class GroupSettings:
             raise ValueError(f"group_protocol {self.group_protocol}: it must be classic or consumer")
         if not self.group_id:
             raise ValueError("group_id is empty")
+
+
+class Subscription(NamedTuple):
+    """What a member wants to read."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    """Matched by the broker (RE2, the whole name; KIP-848); for consumer groups only."""
 
 
 class ChangeKind(Enum):
@@ -73,20 +86,35 @@ def lose(owned: tuple[TopicPartition, ...]) -> list[Change]:
     return [Change(ChangeKind.LOSE, owned)] if owned else []
 
 
-class GroupStamp(NamedTuple):
+class ConsumerGroupMetadata(NamedTuple):
     """Who commits: a coordinator refuses one that is not of the group as it is now (KIP-447)."""
 
     group_id: str
-    member_id: str
-    generation_or_epoch: int
-    group_instance_id: str | None
+    member_id: str = ""
+    generation_or_epoch: int = NO_GENERATION
+    """The generation of a classic group, or the member's epoch; -1 outside of the group's membership."""
+    group_instance_id: str | None = None
+
+
+GroupStamp = ConsumerGroupMetadata
+
+
+class Leaving(Enum):
+    """What becomes of the membership when a consumer closes (KIP-1092)."""
+
+    DEFAULT = "default"
+    """A dynamic member leaves, a static one stays: it is expected back."""
+    LEAVE_GROUP = "leave_group"
+    """Leave, also as a static member: others take over at once."""
+    REMAIN_IN_GROUP = "remain_in_group"
+    """Say nothing: others take over when the session has timed out."""
 
 
 class Member(Protocol):
     """One member of one group."""
 
     @property
-    def stamp(self) -> GroupStamp | None:
+    def stamp(self) -> ConsumerGroupMetadata | None:
         """None while it is not in the group."""
 
     @property
@@ -101,8 +129,17 @@ class Member(Protocol):
     def fatal(self) -> KafkaError | None:
         """Why it can never be in the group again."""
 
+    def subscribe(self, subscription: Subscription) -> None:
+        """The application wants something else from now on."""
+
     def topics_to_learn(self) -> list[str]:
         """Topics whose metadata it waits for; answered by `learnt`."""
+
+    def ids_to_learn(self) -> list[bytes]:
+        """Topic ids whose names it waits for; answered by `learnt`."""
+
+    def topics_to_watch(self) -> list[str]:
+        """Topics of which it is to learn anew now and then."""
 
     def learnt(self, topics: TopicsView) -> None:
         """The metadata is as new as it gets."""
@@ -128,10 +165,13 @@ class Member(Protocol):
     def wake_at_ms(self, now_ms: int) -> int | None:
         """When to look again without news from outside."""
 
-    def fenced(self, code: ErrorCode, stamp: GroupStamp, now_ms: int) -> None:
+    def fenced(self, code: ErrorCode, stamp: ConsumerGroupMetadata, now_ms: int) -> None:
         """A commit with this stamp was refused: it may be that the group went on without this member."""
 
-    def leave(self) -> Message | None:
+    def fail(self, error: KafkaError) -> None:
+        """It cannot be in the group, for a reason that lies outside of the membership."""
+
+    def leave(self, leaving: Leaving = Leaving.DEFAULT, reason: str | None = None) -> Message | None:
         """The last request; None if there is nothing to leave."""
 
 
@@ -142,6 +182,9 @@ class TopicsView(Protocol):
         """0 if there is no such topic."""
 
     def topic_name(self, topic_id: bytes) -> str | None: ...
+
+    def racks(self, topic: str) -> Mapping[int, frozenset[str]]:
+        """Of the replicas of each partition; empty if no broker tells its rack."""
 
 
 class Retry:

@@ -12,7 +12,8 @@ import trio
 
 from barnabas.client.cluster import STALE_METADATA, Cluster, TopicPartition, by_topic
 from barnabas.client.groups.coordinators import STALE_COORDINATOR, CoordinatorLink
-from barnabas.client.groups.membership import GroupSettings, GroupStamp
+from barnabas.client.groups.membership import ConsumerGroupMetadata, GroupSettings
+from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -28,9 +29,11 @@ from protocol.messages.offset_fetch import (
 )
 from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
-from runtime.channel import ChannelError
+from runtime.channel import ChannelError, UnsupportedVersion
 
-Stamp = Callable[[], GroupStamp | None]
+NO_EPOCH = -1
+
+Stamp = Callable[[], ConsumerGroupMetadata | None]
 """As it is now: the epoch of a KIP-848 member goes on while a request waits to be asked again."""
 
 
@@ -42,10 +45,13 @@ class GroupOffsets:
         self._coordinator = coordinator
         self._settings = settings
 
-    async def commit(self, offsets: Mapping[TopicPartition, int], stamp: Stamp) -> None:
-        """KafkaError of the first partition that was refused; REQUEST_TIMED_OUT if there was no answer in time."""
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], stamp: Stamp) -> None:
+        """KafkaError of the first partition that was refused; REQUEST_TIMED_OUT if there was no answer in time.
 
-        def ask(who: GroupStamp | None) -> Message:
+        After a cancel it may be in force or not.
+        """
+
+        def ask(who: ConsumerGroupMetadata | None) -> Message:
             if who is None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"not in group {self._settings.group_id} any more")
             return self._commit_request(offsets, who)
@@ -57,14 +63,14 @@ class GroupOffsets:
         await self._until_answered(list(by_topic(offsets)), ask, refused, stamp)
 
     async def fetch(
-        self, partitions: Sequence[TopicPartition], stamp: Stamp, *, require_stable: bool
-    ) -> dict[TopicPartition, int]:
-        """-1 where nothing is committed. With `require_stable` it waits for transactions that may commit."""
+        self, partitions: Sequence[TopicPartition], stamp: Stamp
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """None where nothing is committed. Waits for transactions that may commit (KIP-447)."""
 
-        def ask(who: GroupStamp | None) -> Message:
-            return self._fetch_request(partitions, who, require_stable)
+        def ask(who: ConsumerGroupMetadata | None) -> Message:
+            return self._fetch_request(partitions, who)
 
-        found: dict[TopicPartition, int] = {}
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
 
         def refused(response: OffsetFetchResponse) -> ErrorCode:
             found.clear()
@@ -77,7 +83,10 @@ class GroupOffsets:
                         if part.error_code != ErrorCode.NONE:
                             return error_code(part.error_code)
                         if name is not None:
-                            found[TopicPartition(name, part.partition_index)] = part.committed_offset
+                            epoch = None if part.committed_leader_epoch < 0 else part.committed_leader_epoch
+                            committed = OffsetAndMetadata(part.committed_offset, epoch, part.metadata or "")
+                            place = TopicPartition(name, part.partition_index)
+                            found[place] = committed if committed.offset >= 0 else None
             missing = [partition for partition in partitions if partition not in found]
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if missing else ErrorCode.NONE
 
@@ -87,42 +96,52 @@ class GroupOffsets:
     async def _until_answered(
         self,
         topics: Sequence[str],
-        ask: Callable[[GroupStamp | None], Message],
+        ask: Callable[[ConsumerGroupMetadata | None], Message],
         refused: Callable[..., ErrorCode],
         stamp: Stamp,
     ) -> None:
-        if any(self._cluster.topic_id(topic) == ZERO_UUID for topic in topics):
-            await self._cluster.refresh(topics)
-        deadline_ms = self._cluster.now_ms() + self._settings.default_api_timeout_ms
-        backoff = self._cluster.backoff()
+        group_id, timeout_ms = self._settings.group_id, self._settings.default_api_timeout_ms
         last = ErrorCode.REQUEST_TIMED_OUT
-        while self._cluster.now_ms() < deadline_ms:
-            who = stamp()
-            try:
-                code = refused(await self._coordinator.call(ask(who)))
-            except ChannelError:
-                code = ErrorCode.REQUEST_TIMED_OUT
-            if code is ErrorCode.NONE:
-                return
-            if code in STALE_COORDINATOR:
-                self._coordinator.forget()
-            stale = code is ErrorCode.STALE_MEMBER_EPOCH and stamp() is not None
-            if not code.retriable and not stale:
-                raise KafkaError(code, f"offsets of group {self._settings.group_id}")
-            if code in STALE_METADATA:
+        backoff = self._cluster.backoff()
+        with trio.move_on_after(timeout_ms / 1000):
+            if any(self._cluster.topic_id(topic) == ZERO_UUID for topic in topics):
                 await self._cluster.refresh(topics)
-            last = code
-            await trio.sleep(backoff.next_ms() / 1000)
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"offsets of group {self._settings.group_id}: {last.name}")
+            while True:
+                try:
+                    code = refused(await self._coordinator.call(ask(stamp())))
+                except UnsupportedVersion as error:
+                    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(error)) from error
+                except ChannelError:
+                    code = ErrorCode.REQUEST_TIMED_OUT
+                if code is ErrorCode.NONE:
+                    return
+                if code in STALE_COORDINATOR:
+                    self._coordinator.forget()
+                stale = code is ErrorCode.STALE_MEMBER_EPOCH and stamp() is not None
+                if not code.retriable and not stale:
+                    raise KafkaError(code, f"offsets of group {group_id}")
+                last = code
+                if code in STALE_METADATA:
+                    await self._cluster.refresh(topics)
+                await trio.sleep(backoff.next_ms() / 1000)
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT, f"offsets of group {group_id}: nothing in {timeout_ms} ms, {last.name}"
+        )
 
-    def _commit_request(self, offsets: Mapping[TopicPartition, int], who: GroupStamp) -> OffsetCommitRequest:
+    def _commit_request(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], who: ConsumerGroupMetadata
+    ) -> OffsetCommitRequest:
         topics: dict[str, OffsetCommitRequestTopic] = {}
-        for partition, offset in offsets.items():
-            name = partition.topic
+        for (name, index), committed in offsets.items():
             if name not in topics:
                 topics[name] = OffsetCommitRequestTopic(name=name, topic_id=self._cluster.topic_id(name))
             topics[name].partitions.append(
-                OffsetCommitRequestPartition(partition_index=partition.partition, committed_offset=offset)
+                OffsetCommitRequestPartition(
+                    partition_index=index,
+                    committed_offset=committed.offset,
+                    committed_leader_epoch=NO_EPOCH if committed.leader_epoch is None else committed.leader_epoch,
+                    committed_metadata=committed.metadata,
+                )
             )
         return OffsetCommitRequest(
             group_id=who.group_id,
@@ -133,7 +152,7 @@ class GroupOffsets:
         )
 
     def _fetch_request(
-        self, partitions: Sequence[TopicPartition], who: GroupStamp | None, require_stable: bool
+        self, partitions: Sequence[TopicPartition], who: ConsumerGroupMetadata | None
     ) -> OffsetFetchRequest:
         group = OffsetFetchRequestGroup(
             group_id=self._settings.group_id,
@@ -142,6 +161,6 @@ class GroupOffsets:
                 for name, indexes in by_topic(partitions).items()
             ],
         )
-        if who is not None and self._settings.group_protocol == "consumer":
+        if who is not None and who.member_id and self._settings.group_protocol == "consumer":
             group.member_id, group.member_epoch = who.member_id, who.generation_or_epoch
-        return OffsetFetchRequest(groups=[group], require_stable=require_stable)
+        return OffsetFetchRequest(groups=[group], require_stable=True)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import trio
 
 from barnabas.client.cluster import Cluster, TopicPartition
-from barnabas.client.consumer import FROM_EARLIEST, ConsumerRecord, Isolation, ReadingSettings
-from barnabas.client.groups.group_consumer import GroupConsumer, RebalanceListener, open_group_consumer
-from barnabas.client.groups.membership import GroupSettings
+from barnabas.client.consumer.consumer import Consumer
+from barnabas.client.consumer.listener import RebalanceListener
+from barnabas.client.consumer.record import ConsumerRecord
+from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.cluster.simulated import SimulatedCluster
-from barnabas.cluster.simulation.clients import Mortals
+from barnabas.cluster.simulation.clients import CLIENT_SETTINGS, Mortals
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.invariants.groups import GroupPartition, GroupPromises
 from barnabas.cluster.simulation.invariants.partitions import PartitionKey, PartitionPromises
 from barnabas.cluster.simulation.swarm import GroupPlan
-from protocol.errors import KafkaError
+from protocol.errors import ErrorCode, KafkaError
 from runtime.simulated.chance import Stream
 from runtime.world import World
 
@@ -40,36 +41,34 @@ class GroupPart:
     def place(self, partition: TopicPartition) -> GroupPartition:
         return GroupPartition(self.plan.group_id, PartitionKey(*partition))
 
-    def settings(self) -> GroupSettings:
+    def options(self, client: str, chance: Stream) -> ConsumerOptions:
+        """Of one life of a member."""
         plan = self.plan
-        return GroupSettings(
-            plan.group_id,
-            group_protocol=plan.protocol,
-            session_timeout_ms=plan.session_timeout_ms,
-            heartbeat_interval_ms=plan.session_timeout_ms // 4,
-            max_poll_interval_ms=plan.max_poll_interval_ms,
-            partition_assignors=plan.assignors or ("range",),
+        protocol = plan.protocol
+        options = ConsumerOptions(
+            bootstrap_servers=[f"{host}:{port}" for host, port in self.cluster.bootstrap],
+            request_timeout_ms=CLIENT_SETTINGS.request_timeout_ms,
+            retry_backoff_ms=CLIENT_SETTINGS.retry_backoff_ms,
+            socket_connection_setup_timeout_ms=CLIENT_SETTINGS.socket_connection_setup_timeout_ms,
             default_api_timeout_ms=plan.api_timeout_ms,
+            group_id=plan.group_id,
+            group_protocol=protocol,
+            max_poll_interval_ms=plan.max_poll_interval_ms,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            fetch_max_wait_ms=POLL_MS,
         )
+        if protocol == "classic":
+            options["session_timeout_ms"] = plan.session_timeout_ms
+            options["heartbeat_interval_ms"] = plan.session_timeout_ms // 4
+            options["partition_assignment_strategy"] = plan.assignors or ("range",)
+        return options
 
-    def listener(self, client: str, consumer: Callable[[], GroupConsumer]) -> RebalanceListener:
-        """Tells the promises who has what."""
-
-        async def on_assigned(partitions: Sequence[TopicPartition]) -> None:
-            me = consumer()
-            self.cluster.universe.trace(f"{client} has {' '.join(map(str, partitions))} by {me.member!r}")
-            for partition in partitions:
-                self.promises.takes_on(self.place(partition), client, me.unheard_ms, self.plan.session_timeout_ms)
-                # The positions are where the group has come to, or the beginning if that is nowhere.
-                self.promises.begins_at(self.place(partition), client, me.position(partition))
-                self.findings.count("partitions taken on")
-
-        async def on_gone(partitions: Sequence[TopicPartition]) -> None:
-            self.cluster.universe.trace(f"{client} gives up {' '.join(map(str, partitions))}")
-            for partition in partitions:
-                self.promises.gives_up(self.place(partition), client)
-
-        return RebalanceListener(on_assigned, on_gone, on_gone)
+    @property
+    def ends_a_life(self) -> frozenset[ErrorCode]:
+        """What a member may be told that then has to begin anew."""
+        return frozenset()
 
     def not_settled(self) -> str:
         """One owner for each partition, and everything read and committed."""
@@ -85,12 +84,71 @@ class GroupPart:
 
 
 @dataclass(slots=True)
+class GroupMember:
+    """One life of a member: what it is given is held to what it was given before, and to what is committed."""
+
+    part: GroupPart
+    client: str
+    consumer: Consumer
+    _expected: dict[TopicPartition, int] = field(default_factory=dict)
+    """What it reads next, as far as that is known."""
+    _fresh: dict[TopicPartition, None] = field(default_factory=dict)
+    """Taken on, and where the group has come to is not known yet."""
+
+    def subscribe(self) -> None:
+        topics = dict.fromkeys(key.topic for key in self.part.keys)
+        self.consumer.subscribe(topics, listener=RebalanceListener(self._assigned, self._gone, self._gone))
+
+    def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        part, membership = self.part, self.consumer.membership
+        assert membership is not None
+        part.cluster.universe.trace(f"{self.client} has {' '.join(map(str, partitions))} by {membership!r}")
+        for partition in partitions:
+            session_ms = part.plan.session_timeout_ms
+            part.promises.takes_on(part.place(partition), self.client, membership.unheard_ms, session_ms)
+            self._expected.pop(partition, None)
+            self._fresh[partition] = None
+            part.findings.count("partitions taken on")
+
+    def _gone(self, partitions: Sequence[TopicPartition]) -> None:
+        self.part.cluster.universe.trace(f"{self.client} gives up {' '.join(map(str, partitions))}")
+        for partition in partitions:
+            self.part.promises.gives_up(self.part.place(partition), self.client)
+            self._fresh.pop(partition, None)
+
+    async def poll(self) -> list[ConsumerRecord]:
+        """Raises as `Consumer.poll`."""
+        self._expected = {partition: place.offset for partition, place in self.consumer.positions().items()}
+        records = await self.consumer.poll(POLL_MS)
+        self._begin(records)
+        for record in records:
+            self._check(record)
+        return records
+
+    def _begin(self, records: Sequence[ConsumerRecord]) -> None:
+        """The positions are where the group has come to, or the beginning if that is nowhere."""
+        starts = {partition: place.offset for partition, place in self.consumer.positions().items()}
+        starts |= {TopicPartition(each.topic, each.partition): each.offset for each in reversed(records)}
+        for partition in [partition for partition in self._fresh if partition in starts]:
+            del self._fresh[partition]
+            self.part.promises.begins_at(self.part.place(partition), self.client, starts[partition])
+
+    def _check(self, record: ConsumerRecord) -> None:
+        """It is what is committed there, and none is missing before it."""
+        key = PartitionKey(record.topic, record.partition)
+        self.part.partitions.consumed(key, record.offset, record.value)
+        expected = self._expected.get(TopicPartition(*key))
+        if expected is not None and record.offset != expected:
+            self.part.findings.report(f"{key}: a member at {expected} was given {record.offset}")
+        self._expected[TopicPartition(*key)] = record.offset + 1
+
+
+@dataclass(slots=True)
 class Readers:
     """A group that only reads."""
 
     part: GroupPart
     mortals: Mortals
-    _consumers: dict[str, GroupConsumer] = field(default_factory=dict)
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -110,51 +168,42 @@ class Readers:
         part = self.part
         chance = part.cluster.universe.stream(f"workload/{client}")
         leaves_at = trio.current_time() + chance.expovariate(1.0 / part.plan.mean_stay_seconds)
-        listener = part.listener(client, lambda: self._consumers[client])
-        reading = ReadingSettings(isolation=Isolation.READ_COMMITTED, fetch_max_wait_ms=POLL_MS, reset=FROM_EARLIEST)
-        topics = list(dict.fromkeys(key.topic for key in part.keys))
-        async with open_group_consumer(cluster, part.settings(), topics, reading, listener) as consumer:
-            self._consumers[client] = consumer
+        async with Consumer(world=world, **part.options(client, chance)) as consumer:
+            member = GroupMember(part, client, consumer)
+            member.subscribe()
             while not self.mortals.stop.is_set() and (self.mortals.calm.is_set() or trio.current_time() < leaves_at):
-                await self._step(client, consumer, chance)
+                if not await self._step(member, chance):
+                    return
         part.findings.count("members that left")
 
-    async def _step(self, client: str, consumer: GroupConsumer, chance: Stream) -> None:
+    async def _step(self, member: GroupMember, chance: Stream) -> bool:
+        """False if this life is over."""
         part = self.part
-        positions = consumer.positions()
         try:
-            records = await consumer.poll(POLL_MS)
+            await member.poll()
         except KafkaError as error:
-            if consumer.member.fatal is not None:
-                part.findings.report(f"{client} is out of its group for ever: {error}")
             part.findings.count(f"poll: {error.code.name}")
+            membership = member.consumer.membership
+            if membership is not None and membership.fatal is not None:
+                if error.code not in part.ends_a_life:
+                    part.findings.report(f"{member.client} is out of its group for ever: {error}")
+                return False
             await trio.sleep(0.5)
-            return
-        check_consumed(part, positions, records)
+            return True
         await trio.sleep(chance.uniform(0.0, 1.0))
         if chance.random() < 0.6:
-            await self._commit(client, consumer)
+            await self._commit(member)
+        return True
 
-    async def _commit(self, client: str, consumer: GroupConsumer) -> None:
-        part, offsets = self.part, consumer.positions()
-        for partition, offset in offsets.items():
-            part.promises.commits(part.place(partition), client, offset)
+    async def _commit(self, member: GroupMember) -> None:
+        part, places = self.part, member.consumer.positions()
+        for partition, place in places.items():
+            part.promises.commits(part.place(partition), member.client, place.offset)
         try:
-            await consumer.commit(offsets)
+            await member.consumer.commit(places)
         except KafkaError as error:
             part.findings.count(f"commit: {error.code.name}")
             return
         part.findings.count("commits")
-        for partition, offset in offsets.items():
-            part.promises.committed(part.place(partition), offset)
-
-
-def check_consumed(part: GroupPart, positions: dict[TopicPartition, int], records: Sequence[ConsumerRecord]) -> None:
-    """Each record is what is committed there, and none is missing before it."""
-    for record in records:
-        key = PartitionKey(record.topic, record.partition)
-        part.partitions.consumed(key, record.offset, record.value)
-        expected = positions.get(TopicPartition(*key))
-        if expected is not None and record.offset != expected:
-            part.findings.report(f"{key}: a member at {expected} was given {record.offset}")
-        positions[TopicPartition(*key)] = record.offset + 1
+        for partition, place in places.items():
+            part.promises.committed(part.place(partition), place.offset)

@@ -15,10 +15,10 @@ import trio
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer import FROM_EARLIEST, ConsumerRecord, Isolation, ReadingSettings, open_reader
-from barnabas.client.groups.group_consumer import GroupConsumer, open_group_consumer
+from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.producer import Producer, TransactionState
 from barnabas.cluster.simulation.clients import Mortals, as_client, producer_options
-from barnabas.cluster.simulation.group_workload import POLL_MS, GroupPart, check_consumed
+from barnabas.cluster.simulation.group_workload import POLL_MS, GroupMember, GroupPart
 from barnabas.cluster.simulation.invariants.partitions import PartitionKey
 from barnabas.cluster.simulation.invariants.transactions import (
     Fate,
@@ -46,7 +46,6 @@ class Transactions:
     last_stable_offset: Callable[[PartitionKey], int]
     """Of the leader; -1 while there is none."""
     _counts: dict[str, int] = field(default_factory=dict)
-    _consumers: dict[str, GroupConsumer] = field(default_factory=dict)
 
     @property
     def writers(self) -> tuple[str, ...]:
@@ -199,19 +198,21 @@ class Transactions:
         part, stop, calm = self.part, self.mortals.stop, self.mortals.calm
         chance = part.cluster.universe.stream(f"workload/{host}")
         leaves_at = trio.current_time() + chance.expovariate(1.0 / part.plan.mean_stay_seconds)
-        listener = part.listener(host, lambda: self._consumers[host])
-        topics = list(dict.fromkeys(key.topic for key in part.keys))
-        async with open_group_consumer(cluster, part.settings(), topics, COMMITTED_ONLY, listener) as consumer:
-            self._consumers[host] = consumer
+        async with Consumer(world=cluster.world, **part.options(host, chance)) as consumer:
+            member = GroupMember(part, host, consumer)
+            member.subscribe()
             while not stop.is_set() and (calm.is_set() or trio.current_time() < leaves_at):
-                before = consumer.positions()
                 try:
-                    records = await consumer.poll(POLL_MS)
+                    records = await member.poll()
                 except KafkaError as error:
                     part.findings.count(f"poll: {error.code.name}")
+                    membership = consumer.membership
+                    if membership is not None and membership.fatal is not None:
+                        if error.code not in part.ends_a_life:
+                            part.findings.report(f"{host} is out of its group for ever: {error}")
+                        return
                     await trio.sleep(0.5)
                     continue
-                check_consumed(part, dict(before), records)
                 if records:
                     await self._write_on(host, consumer, producer, records, chance)
                 await trio.sleep(chance.uniform(0.0, 0.5))
@@ -219,13 +220,13 @@ class Transactions:
     async def _write_on(
         self,
         host: str,
-        consumer: GroupConsumer,
+        consumer: Consumer,
         producer: Producer,
         records: list[ConsumerRecord],
         chance: Stream,
     ) -> None:
-        part, stamp = self.part, consumer.stamp
-        if stamp is None:
+        part, stamp = self.part, consumer.group_metadata()
+        if stamp.generation_or_epoch < 0:
             return  # not a member any more: its partitions go at the next poll
         starts: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
@@ -253,7 +254,7 @@ class Transactions:
                 part.promises.committed(part.place(place), offset)
             return
         for place, offset in starts.items():
-            if place in consumer.assignment:
+            if place in consumer.assignment():
                 consumer.seek(place, offset)
 
     # ---- auditors

@@ -11,10 +11,9 @@ import trio
 
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import Cluster, ClusterSettings
-from barnabas.client.consumer import FROM_EARLIEST, Isolation, ReadingSettings
+from barnabas.client.consumer.consumer import Consumer
+from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.groups.coordinators import CoordinatorLink, CoordinatorType
-from barnabas.client.groups.group_consumer import open_group_consumer
-from barnabas.client.groups.membership import GroupSettings
 from barnabas.client.producer import Producer, TransactionState
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.ports import free_base_port
@@ -22,7 +21,6 @@ from protocol.errors import KafkaError
 from runtime.real import real_world
 
 OVERRIDES = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
-COMMITTED_ONLY = ReadingSettings(isolation=Isolation.READ_COMMITTED, reset=FROM_EARLIEST)
 
 
 @pytest.fixture
@@ -46,20 +44,34 @@ async def kill_coordinator(nodes: LocalCluster, client: Cluster, kind: Coordinat
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_exactly_once_past_the_death_of_the_coordinators(nodes: LocalCluster, protocol: str) -> None:
     total = 60
-    settings = GroupSettings("copiers", group_protocol=protocol, session_timeout_ms=6_000, heartbeat_interval_ms=500)
+
+    def reading(group_id: str) -> ConsumerOptions:
+        options = ConsumerOptions(
+            bootstrap_servers=nodes.bootstrap_servers,
+            group_id=group_id,
+            group_protocol=protocol,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            request_timeout_ms=5_000,
+        )
+        if protocol == "classic":
+            options["session_timeout_ms"], options["heartbeat_interval_ms"] = 6_000, 500
+        return options
+
     bootstrap = [("127.0.0.1", int(server.rpartition(":")[2])) for server in nodes.bootstrap_servers.split(",")]
     world = real_world()
     copied: list[bytes] = []
 
-    async def copy(client: Cluster, index: int) -> None:
+    async def copy(index: int) -> None:
         async with (
-            open_group_consumer(client, settings, ["source"], COMMITTED_ONLY) as consumer,
+            Consumer("source", **reading("copiers")) as consumer,
             Producer(bootstrap_servers=nodes.bootstrap_servers, transactional_id=f"copier-{index}") as producer,
         ):
             while len(copied) < total:
                 records = await consumer.poll(500)
-                stamp = consumer.stamp
-                if not records or stamp is None:
+                stamp = consumer.group_metadata()
+                if not records or stamp.generation_or_epoch < 0:
                     continue
                 try:
                     async with producer.transaction():
@@ -68,12 +80,11 @@ async def test_exactly_once_past_the_death_of_the_coordinators(nodes: LocalClust
                         await producer.send_offsets_to_transaction(consumer.positions(), stamp)
                 except KafkaError:
                     assert producer.transaction_state is TransactionState.READY
-                    for partition, offset in (await consumer.committed(consumer.assignment)).items():
-                        consumer.seek(partition, max(offset, 0))
+                    for partition, place in (await consumer.committed(consumer.assignment())).items():
+                        consumer.seek(partition, place or 0)
 
-    async def audit(client: Cluster) -> None:
-        auditors = GroupSettings("auditors", group_protocol=protocol)
-        async with open_group_consumer(client, auditors, ["target"], COMMITTED_ONLY) as consumer:
+    async def audit() -> None:
+        async with Consumer("target", **reading("auditors")) as consumer:
             while len(copied) < total:
                 copied.extend(record.value or b"" for record in await consumer.poll(500))
                 await consumer.commit()
@@ -83,9 +94,9 @@ async def test_exactly_once_past_the_death_of_the_coordinators(nodes: LocalClust
         for topic in ("source", "target"):
             await Admin.over(client).create_topics([NewTopic(topic, 2, 3)])
         async with trio.open_nursery() as work:
-            work.start_soon(audit, client)
+            work.start_soon(audit)
             for index in range(2):
-                work.start_soon(copy, client, index)
+                work.start_soon(copy, index)
             async with Producer(bootstrap_servers=nodes.bootstrap_servers, transactional_id="source") as producer:
                 for number in range(total):
                     async with producer.transaction():

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from barnabas.client.cluster import TopicPartition
+from barnabas.client.errors import ConfigException
+from barnabas.client.groups.assignor import Assignment, Assignor, GroupTopics, Subscriber
+from barnabas.client.groups.assignors import AssignorOption
 from barnabas.client.groups.classic_member import ClassicMember, MemberState
-from barnabas.client.groups.membership import Change, ChangeKind, GroupSettings
+from barnabas.client.groups.membership import Change, ChangeKind, GroupSettings, Leaving, Subscription
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -17,6 +22,7 @@ from protocol.schema import Message
 pytestmark = pytest.mark.feature("CG-07", "CG-08", "CG-09")
 
 A0, A1, A2 = (TopicPartition("a", index) for index in range(3))
+WANTED = Subscription(("a",))
 
 
 class Metadata:
@@ -29,14 +35,17 @@ class Metadata:
     def topic_name(self, topic_id: bytes) -> str | None:
         return None
 
+    def racks(self, topic: str) -> dict[int, frozenset[str]]:
+        return {index: frozenset(("x", "y")[index % 2]) for index in range(self.count)}
+
 
 class Story:
     """One member and its coordinator; other members are named by what they subscribed with."""
 
-    def __init__(self, assignors: tuple[str, ...] = ("range",), instance: str | None = None) -> None:
+    def __init__(self, assignors: tuple[AssignorOption, ...] = ("range",), instance: str | None = None) -> None:
         settings = GroupSettings("g", group_instance_id=instance, partition_assignors=assignors)
         self.now_ms = 1_000
-        self.member = ClassicMember(settings, ["a"], self.now_ms)
+        self.member = ClassicMember(settings, WANTED, self.now_ms)
         self.assignments: dict[str, bytes] = {}
 
     def sends(self, kind: type[Message]) -> Message:
@@ -91,9 +100,9 @@ class Story:
         self.hears(HeartbeatResponse(error_code=code))
 
 
-def another(name: str, story: Story) -> JoinGroupResponseMember:
+def another(name: str, story: Story, assignor: str = "range") -> JoinGroupResponseMember:
     """One with the same subscription that owns nothing."""
-    twin = ClassicMember(GroupSettings("g"), ["a"], 0)
+    twin = ClassicMember(GroupSettings("g", partition_assignors=(assignor,)), WANTED, 0)
     request = twin.next_request(0)
     assert isinstance(request, JoinGroupRequest)
     return JoinGroupResponseMember(member_id=name, metadata=request.protocols[0].metadata)
@@ -106,10 +115,10 @@ def test_it_is_given_its_name_joins_leads_and_beats() -> None:
     story.hears(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
     assert story.member.member_id == "me"
     story.joins(1)
-    assert story.member.state is MemberState.COMPLETING_REBALANCE
+    assert story.member.state.value == "CompletingRebalance"
     story.member.learnt(Metadata(2))
     story.syncs()
-    assert story.member.state is MemberState.STABLE
+    assert story.member.state.value == "Stable"
     story.wants(ChangeKind.ASSIGN, A0, A1)
     assert story.member.owned == (A0, A1)
     assert story.quiet()
@@ -272,5 +281,128 @@ def test_an_assignment_that_cannot_be_read_ends_it() -> None:
 
 
 def test_no_assignor_of_that_name() -> None:
-    with pytest.raises(ValueError, match="sticky-ish"):
-        ClassicMember(GroupSettings("g", partition_assignors=("sticky-ish",)), ["a"], 0)
+    with pytest.raises(ConfigException, match="sticky-ish"):
+        ClassicMember(GroupSettings("g", partition_assignors=("sticky-ish",)), WANTED, 0)
+
+
+@pytest.mark.feature("CG-10")
+def test_a_static_member_may_leave_for_good_and_a_dynamic_one_may_stay() -> None:
+    story = Story(instance="one")
+    story.joins_alone()
+    request = story.member.leave(Leaving.LEAVE_GROUP, "done")
+    assert isinstance(request, LeaveGroupRequest)
+    [identity] = request.members
+    assert (identity.member_id, identity.group_instance_id, identity.reason) == ("me", "one", "done")
+    story = Story()
+    story.joins_alone()
+    assert story.member.leave(Leaving.REMAIN_IN_GROUP) is None
+
+
+def test_another_subscription_is_a_rebalance() -> None:
+    story = Story()
+    story.joins_alone()
+    story.wants(ChangeKind.ASSIGN, A0, A1)
+    story.member.subscribe(WANTED)
+    assert story.member.change is None, "nothing is new"
+    story.member.subscribe(Subscription(("b",)))
+    story.wants(ChangeKind.REVOKE, A0, A1)
+    request = story.sends(JoinGroupRequest)
+    assert isinstance(request, JoinGroupRequest) and request.reason == "the subscription has changed"
+
+
+@pytest.mark.feature("CG-11")
+def test_a_cooperative_member_gives_up_what_it_does_not_want_any_more() -> None:
+    story = Story(("cooperative-sticky",))
+    story.joins_alone()
+    story.wants(ChangeKind.ASSIGN, A0, A1)
+    story.member.subscribe(Subscription(("b",)))
+    story.wants(ChangeKind.REVOKE, A0, A1)
+    story.sends(JoinGroupRequest)
+
+
+@pytest.mark.parametrize("when", ["joining", "syncing"])
+def test_another_subscription_while_it_joins_is_a_rebalance_after_this_one(when: str) -> None:
+    story = Story()
+    if when == "joining":
+        story.sends(JoinGroupRequest)
+        story.member.subscribe(Subscription(("a", "b")))
+        story.hears(JoinGroupResponse(generation_id=1, protocol_name="range", leader="other", member_id="me"))
+    else:
+        story.joins(1, leads=False)
+        story.member.subscribe(Subscription(("a", "b")))
+    story.syncs(bytes(6) + b"\xff" * 4)
+    story.wants(ChangeKind.ASSIGN)
+    story.sends(JoinGroupRequest)
+
+
+def test_what_it_is_given_by_an_older_subscription_is_not_taken() -> None:
+    story = Story()
+    story.joins_alone(count=2)
+    theirs = story.assignments["me"]
+    story.wants(ChangeKind.ASSIGN, A0, A1)
+    story.beats(ErrorCode.REBALANCE_IN_PROGRESS)
+    story.wants(ChangeKind.REVOKE, A0, A1)
+    story.joins(2, leads=False)
+    story.member.subscribe(Subscription(("b",)))
+    story.syncs(theirs)
+    assert story.member.change is None
+    story.sends(JoinGroupRequest)
+
+
+def test_an_asked_for_rebalance() -> None:
+    story = Story()
+    story.joins_alone()
+    story.wants(ChangeKind.ASSIGN, A0, A1)
+    story.member.rejoin("balance")
+    story.wants(ChangeKind.REVOKE, A0, A1)
+    request = story.sends(JoinGroupRequest)
+    assert isinstance(request, JoinGroupRequest) and request.reason == "balance"
+
+
+@pytest.mark.feature("CG-11")
+def test_a_sticky_member_notes_what_it_had_for_the_next_leader() -> None:
+    story = Story(("sticky",))
+    story.joins_alone(count=3)
+    story.wants(ChangeKind.ASSIGN, A0, A1, A2)
+    story.beats(ErrorCode.REBALANCE_IN_PROGRESS)
+    story.wants(ChangeKind.REVOKE, A0, A1, A2)
+    story.joins(2, another("a-newcomer", story, "sticky"))
+    story.member.learnt(Metadata(3))
+    story.syncs()
+    story.wants(ChangeKind.ASSIGN, A0, A1)
+
+
+class Backwards(Assignor):
+    """Gives everything to the last."""
+
+    name = "backwards"
+
+    def assign(self, members: Sequence[Subscriber], topics: GroupTopics) -> Assignment:
+        last = max(member.member_id for member in members)
+        return {last: [TopicPartition(topic, index) for topic in topics.counts for index in range(topics.count(topic))]}
+
+    def user_data(self, topics: Sequence[str]) -> bytes:
+        return b"mine"
+
+
+@pytest.mark.feature("CG-07")
+def test_an_assignor_of_ones_own() -> None:
+    story = Story((Backwards,))
+    story.joins(1, another("other", story))
+    story.member.learnt(Metadata(2))
+    story.syncs()
+    assert set(story.assignments) == {"me", "other"}
+    story.wants(ChangeKind.ASSIGN)
+
+
+def test_racks_reach_the_assignor() -> None:
+    settings = GroupSettings("g", client_rack="x")
+    story = Story()
+    story.member = ClassicMember(settings, WANTED, 0)
+    mate = ClassicMember(GroupSettings("g", client_rack="y"), WANTED, 0).next_request(0)
+    assert isinstance(mate, JoinGroupRequest)
+    story.joins(1, JoinGroupResponseMember(member_id="mate", metadata=mate.protocols[0].metadata))
+    story.member.learnt(Metadata(4))
+    story.syncs()
+    # Even partitions have their replicas in x, odd ones in y.
+    story.wants(ChangeKind.ASSIGN, A0, A2)

@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.client.cluster import TopicPartition
 from barnabas.client.groups.consumer_member import ConsumerMember, MemberState
-from barnabas.client.groups.membership import Change, ChangeKind, GroupSettings
+from barnabas.client.groups.membership import Change, ChangeKind, GroupSettings, Leaving, Subscription
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.feature("CG-13", "CG-14")
 
 A = b"a" * 16
 A0, A1, A2 = (TopicPartition("a", index) for index in range(3))
+WANTED = Subscription(("a",))
 
 
 class Metadata:
@@ -31,11 +32,14 @@ class Metadata:
     def topic_name(self, topic_id: bytes) -> str | None:
         return "a" if self.known and topic_id == A else None
 
+    def racks(self, topic: str) -> dict[int, frozenset[str]]:
+        return {}
+
 
 class Story:
     def __init__(self) -> None:
         self.now_ms = 1_000
-        self.member = ConsumerMember(GroupSettings("g", group_protocol="consumer"), ["a"], "me", self.now_ms)
+        self.member = ConsumerMember(GroupSettings("g", group_protocol="consumer"), WANTED, "me", self.now_ms)
 
     def beats(self) -> ConsumerGroupHeartbeatRequest:
         request = self.member.next_request(self.now_ms)
@@ -66,7 +70,7 @@ class Story:
     def joins(self, epoch: int, *partitions: int) -> None:
         self.beats()
         self.hears(epoch, *partitions)
-        assert self.member.topics_to_learn() == ["a"]
+        assert self.member.ids_to_learn() == [A]
         self.member.learnt(Metadata())
         self.wants(ChangeKind.ASSIGN, *(TopicPartition("a", index) for index in partitions))
         self.acknowledges(epoch, *partitions)
@@ -209,7 +213,7 @@ def test_a_topic_without_a_name_waits_for_the_metadata() -> None:
     story.hears(1, 0)
     story.member.learnt(Metadata(known=False))
     assert story.member.change is None
-    assert story.member.topics_to_learn() == ["a"]
+    assert story.member.ids_to_learn() == [A]
     story.member.learnt(Metadata())
     story.wants(ChangeKind.ASSIGN, A0)
 
@@ -219,7 +223,7 @@ def test_a_topic_without_a_name_waits_for_the_metadata() -> None:
 def test_leaving(instance: str | None, epoch: int) -> None:
     settings = GroupSettings("g", group_instance_id=instance, group_protocol="consumer")
     story = Story()
-    story.member = ConsumerMember(settings, ["a"], "me", 0)
+    story.member = ConsumerMember(settings, WANTED, "me", 0)
     story.joins(1, 0)
     request = story.member.leave()
     assert isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == epoch
@@ -244,3 +248,57 @@ def test_an_error_for_good() -> None:
     story.refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
     assert story.member.fatal is not None
     assert story.member.next_request(story.now_ms + 10_000) is None
+
+
+@pytest.mark.feature("CG-10")
+def test_a_static_member_may_leave_for_good_and_a_dynamic_one_may_stay() -> None:
+    story = Story()
+    story.member = ConsumerMember(GroupSettings("g", "one", "consumer"), WANTED, "me", 0)
+    story.joins(1, 0)
+    request = story.member.leave(Leaving.LEAVE_GROUP)
+    assert isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == -1
+    story = Story()
+    story.joins(1, 0)
+    assert story.member.leave(Leaving.REMAIN_IN_GROUP) is None
+
+
+@pytest.mark.feature("CG-10")
+def test_an_instance_that_somebody_else_still_is_ends_it() -> None:
+    story = Story()
+    story.beats()
+    story.refused(ErrorCode.UNRELEASED_INSTANCE_ID)
+    assert story.member.fatal is not None and story.member.fatal.code is ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+def test_another_subscription_is_told_by_a_heartbeat_at_once() -> None:
+    story = Story()
+    story.joins(1, 0)
+    story.member.subscribe(Subscription(("b", "a")))
+    request = story.beats()
+    assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (["a", "b"], None)
+    story.hears(2, same=True)
+    story.now_ms += 5_000
+    assert story.beats().subscribed_topic_names is None, "it is told once"
+
+
+def test_another_subscription_while_a_heartbeat_is_under_way() -> None:
+    story = Story()
+    story.joins(1, 0)
+    story.now_ms += 5_000
+    story.beats()
+    story.member.subscribe(Subscription(("b",)))
+    story.hears(1, same=True)
+    assert story.beats().subscribed_topic_names == ["b"]
+
+
+@pytest.mark.feature("CG-15")
+def test_a_pattern_is_told_and_taken_back() -> None:
+    story = Story()
+    settings = GroupSettings("g", group_protocol="consumer", client_rack="east")
+    story.member = ConsumerMember(settings, Subscription(pattern="a.*"), "me", 0)
+    request = story.beats()
+    assert (request.subscribed_topic_names, request.subscribed_topic_regex, request.rack_id) == ([], "a.*", "east")
+    story.hears(1, same=True)
+    story.member.subscribe(WANTED)
+    request = story.beats()
+    assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (["a"], "")

@@ -1,0 +1,295 @@
+"""The group's side of a consumer: who it is in its group, what it is assigned, and what is committed.
+
+A task speaks to the coordinator meanwhile; what changes for the application is done by `follow`, which `poll` calls,
+so that a partition is never given up while its records are being worked on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import trio
+
+from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.consumer.auto_commit import AutoCommit, Positions
+from barnabas.client.consumer.listener import RebalanceListener
+from barnabas.client.consumer.partition_reader import PartitionReader
+from barnabas.client.consumer.settings import ConsumerSettings
+from barnabas.client.errors import CommitFailedException
+from barnabas.client.groups.coordinators import CoordinatorLink, CoordinatorType
+from barnabas.client.groups.membership import Change, ChangeKind, ConsumerGroupMetadata, Leaving
+from barnabas.client.groups.offsets import GroupOffsets
+from barnabas.client.groups.participant import Participant, Wanted
+from barnabas.client.interceptors import ConsumerInterceptors
+from barnabas.client.offsets import OffsetAndMetadata
+from protocol.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+WENT_ON = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    }
+)
+"""The group went on without this member."""
+
+
+class GroupSide:
+    """Of a consumer that has a group_id."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        nursery: trio.Nursery,
+        settings: ConsumerSettings,
+        reader: PartitionReader,
+        positions: Callable[[], dict[TopicPartition, OffsetAndMetadata]],
+    ) -> None:
+        """`nursery` runs the membership and commits; `positions` tells how far the application has come."""
+        assert settings.group_id is not None
+        self.group_id = settings.group_id
+        self.participant: Participant | None = None
+        """None while nothing is subscribed to."""
+        self.going: dict[TopicPartition, OffsetAndMetadata] = {}
+        """Where the application was in partitions that it unsubscribed from, while the listener is told of that."""
+        self.commits = 0
+        self.interceptors = ConsumerInterceptors()
+        self.on_news: Callable[[], None] = lambda: None
+        """Called when `follow` has something to do."""
+        self._cluster = cluster
+        self._nursery = nursery
+        self._settings = settings
+        self._reader = reader
+        self._positions = positions
+        self._listener = RebalanceListener()
+        self._group_settings = settings.group(self.group_id)
+        self._coordinator = CoordinatorLink(cluster, CoordinatorType.GROUP, self.group_id)
+        self._offsets = GroupOffsets(cluster, self._coordinator, self._group_settings)
+        self._one_commit = trio.Lock()
+        """Commits leave one after the other: an older one must not overtake a later one."""
+        self._auto: AutoCommit | None = None
+        if settings.commits_by_itself:
+            self._auto = AutoCommit(nursery, self.commit, settings.auto_commit_interval_ms, settings.retry_backoff_ms)
+        self._assignments = 0
+        """Counts changes of what is assigned."""
+        self._finding = False
+        self._error: Exception | None = None
+        """To be told by the next `follow`."""
+        self._leaving: Participant | None = None
+        """That the application unsubscribed, and that is not out of its group yet."""
+        self._left = trio.Event()
+        self._left.set()
+
+    # ---- membership
+
+    def subscribe(self, wanted: Wanted, listener: RebalanceListener | None) -> None:
+        self._listener = listener or RebalanceListener()
+        if self.participant is not None and self.participant.fatal is None:
+            self.participant.subscribe(wanted)
+            return
+        self.participant = Participant(self._cluster, self._coordinator, self._group_settings, wanted, self._interrupt)
+        self._nursery.start_soon(self._participate, self.participant)
+
+    async def _participate(self, participant: Participant) -> None:
+        await self._left.wait()
+        await participant.run()
+
+    def _interrupt(self) -> None:
+        self.on_news()
+
+    @property
+    def stamp(self) -> ConsumerGroupMetadata:
+        """As a transaction needs it; without a generation while it is not in the group."""
+        stamp = None if self.participant is None else self.participant.stamp
+        return stamp or ConsumerGroupMetadata(self.group_id, group_instance_id=self._settings.group_instance_id)
+
+    def _committing_stamp(self) -> ConsumerGroupMetadata | None:
+        """None: it should be in the group, and is not."""
+        participant = self._leaving or self.participant
+        return ConsumerGroupMetadata(self.group_id) if participant is None else participant.stamp
+
+    def polled(self, now_ms: int) -> None:
+        """The application polls: it is alive, and has done with what it was given before."""
+        if self.participant is not None:
+            self.participant.polled()
+        if self._auto is not None:
+            self._auto.maybe(now_ms, self._positions)
+
+    async def follow(self, deadline: float) -> bool:
+        """Do what the group wants; False if that is not done by `deadline` (trio's clock), and goes on at the next
+        call. KafkaError if it cannot be in the group; what a callback raises.
+        """
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        self.find_places()
+        while True:
+            participant = self.participant
+            if participant is None:
+                return True
+            change = participant.change
+            if change is None and participant.fatal is not None:
+                raise participant.fatal
+            if change is None:
+                return True
+            if not await self._follow_one(participant, change, deadline):
+                return False
+
+    async def _follow_one(self, participant: Participant, change: Change, deadline: float) -> bool:
+        partitions = change.partitions
+        if change.kind is ChangeKind.ASSIGN:
+            known = dict.fromkeys(self._reader.assigned)
+            self.place([partition for partition in partitions if partition not in known])
+            tell = self._listener.assigned
+            if self._auto is not None:
+                self._auto.begin_interval(self._cluster.now_ms())
+        elif change.kind is ChangeKind.REVOKE:
+            if self._auto is not None and not await self._auto.before_parting(self._done_in(partitions), deadline):
+                return False
+            tell = self._listener.revoked
+        else:
+            tell = self._listener.lost
+        try:
+            await tell(partitions)
+        except Exception:
+            self._followed(participant, change)
+            raise
+        self._followed(participant, change)
+        return True
+
+    def _followed(self, participant: Participant, change: Change) -> None:
+        if change.kind is not ChangeKind.ASSIGN:
+            self.forget(change.partitions)
+        participant.changed(change)
+
+    def _done_in(self, partitions: Sequence[TopicPartition]) -> Positions:
+        gone = dict.fromkeys(partitions)
+        return {partition: place for partition, place in self._positions().items() if partition in gone}
+
+    def unsubscribe(self, places: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        """Give everything up, and leave in the background; the listener finds `places` in `going`."""
+        participant, self.participant = self.participant, None
+        self.forget(self._reader.assigned)
+        if participant is not None:
+            self._leaving, self.going, self._left = participant, places, trio.Event()
+            self._nursery.start_soon(self._leave_in_background, participant)
+
+    async def _leave_in_background(self, participant: Participant) -> None:
+        try:
+            await self._tell_of_the_end(participant)
+        except Exception as error:
+            log.debug("group %s: the listener raised %r", self.group_id, error)
+            self._error = error
+        finally:
+            self.going = {}
+            try:
+                await participant.leave(Leaving.DEFAULT, "the consumer unsubscribed from all topics")
+            finally:
+                self._leaving = None
+                self._left.set()
+
+    async def close(self, done: Positions, leaving: Leaving) -> None:
+        """Commit what is done (enable.auto.commit), tell the listener, leave; raises what the listener raised."""
+        await self._left.wait()
+        participant = self.participant
+        try:
+            if self._auto is not None and done and (participant is None or participant.stamp is not None):
+                await self._commit_last(done)
+            if participant is not None:
+                await self._tell_of_the_end(participant)
+        finally:
+            self.participant = None
+            self.forget(self._reader.assigned)
+            if participant is not None:
+                await participant.leave(leaving, "the consumer is being closed")
+
+    async def _tell_of_the_end(self, participant: Participant) -> None:
+        owned = participant.member.owned
+        if owned and participant.stamp is not None:
+            await self._listener.revoked(owned)
+        elif owned:
+            await self._listener.lost(owned)
+
+    async def _commit_last(self, done: Positions) -> None:
+        try:
+            await self.commit(done)
+        except KafkaError as error:
+            log.warning("group %s: the last offsets were not committed: %s", self.group_id, error)
+
+    # ---- offsets
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """CommitFailedException if the group went on without this member; other KafkaErrors as they come."""
+        participant = self._leaving or self.participant
+        async with self._one_commit:
+            stamp = self._committing_stamp()
+            if stamp is None:
+                raise CommitFailedException(ErrorCode.UNKNOWN_MEMBER_ID, f"not in group {self.group_id} any more")
+            try:
+                await self._offsets.commit(offsets, self._committing_stamp)
+            except KafkaError as error:
+                if participant is not None:
+                    participant.fenced(error, stamp)
+                if error.code in WENT_ON:
+                    raise CommitFailedException(error.code, f"group {self.group_id} went on without it") from error
+                raise
+        self._committed(offsets)
+
+    def _committed(self, offsets: Positions) -> None:
+        self.commits += 1
+        if self.interceptors:
+            self.interceptors.on_commit(offsets)
+
+    async def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        return await self._offsets.fetch(partitions, lambda: self.stamp)
+
+    # ---- where to begin
+
+    def place(self, partitions: Sequence[TopicPartition]) -> None:
+        """Begin with these where the group has come to, or as auto.offset.reset says."""
+        self._assignments += 1
+        self._reader.add(dict.fromkeys(partitions))
+        self.find_places()
+
+    def find_places(self) -> None:
+        """Of all partitions that have no position yet, in the background."""
+        if not self._finding and self._reader.uninitialized():
+            self._finding = True
+            self._nursery.start_soon(self._find_places)
+
+    def forget(self, partitions: Sequence[TopicPartition]) -> None:
+        """These are not its own any more."""
+        self._assignments += 1
+        self._reader.remove(partitions)
+
+    async def _find_places(self) -> None:
+        backoff = self._cluster.backoff()
+        try:
+            while (wanted := self._reader.uninitialized()) and self._error is None:
+                assignments = self._assignments
+                try:
+                    committed = await self.committed(wanted)
+                except KafkaError as error:
+                    log.debug("group %s: committed offsets: %s", self.group_id, error)
+                    if not error.code.retriable and error.code not in WENT_ON:
+                        self._error = error
+                    await trio.sleep(backoff.next_ms() / 1000)
+                    continue
+                # What was assigned anew meanwhile may have been read and committed by another in between.
+                if assignments == self._assignments:
+                    self._begin(committed)
+        finally:
+            self._finding = False
+            self.on_news()
+
+    def _begin(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        for partition in self._reader.uninitialized():  # in others the application has said where
+            place = committed.get(partition)
+            if place is not None:
+                self._reader.seek(partition, place)
+            elif partition in committed:
+                self._reader.reset([partition])

@@ -1,0 +1,190 @@
+"""A consumer's settings: Kafka's names in snake_case, with Kafka's defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self, TypedDict
+
+from pydantic import Field, field_validator, model_validator
+
+from barnabas.client.consumer.fetched import Unpacking
+from barnabas.client.consumer.reading_settings import Isolation, ReadingSettings
+from barnabas.client.consumer.reset_policy import ResetPolicy
+from barnabas.client.groups.assignors import AssignorOption, assignors_of
+from barnabas.client.groups.membership import GroupSettings
+from barnabas.client.interceptors import ConsumerInterceptor
+from barnabas.client.serialization import DeserializerOption, deserializer_of
+from barnabas.client.settings import ClientSettings
+
+OF_CLASSIC_GROUPS = ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy")
+"""In consumer groups the broker decides these."""
+
+
+class ConsumerSettings(ClientSettings):
+    """How a consumer reads, and how it is in its group."""
+
+    group_id: str | None = None
+    """None: no group. Then partitions are assigned by hand, and nothing is committed."""
+    group_instance_id: str | None = Field(None, min_length=1)
+    """Makes it a static member (KIP-345): a restart within the session moves no partition."""
+    group_protocol: str = "classic"
+    """`classic` or `consumer` (KIP-848)."""
+    group_remote_assignor: str | None = None
+    """Of consumer groups: who assigns on the broker; None leaves it to the broker."""
+    partition_assignment_strategy: tuple[Any, ...] = ("range", "cooperative-sticky")
+    """Of classic groups: `range`, `roundrobin`, `sticky`, `cooperative-sticky`, or `Assignor`s of one's own."""
+    session_timeout_ms: int = Field(45_000, gt=0)
+    heartbeat_interval_ms: int = Field(3_000, gt=0)
+    max_poll_interval_ms: int = Field(300_000, ge=1)
+    """A member that does not poll for so long leaves its group until it polls again."""
+    max_poll_records: int = Field(500, ge=1)
+    enable_auto_commit: bool = True
+    """Without a group_id nothing is committed."""
+    auto_commit_interval_ms: int = Field(5_000, ge=0)
+    auto_offset_reset: str = "latest"
+    """Where to begin without a committed offset: latest, earliest, none or by_duration:PnDTnHnMn.nS."""
+    isolation_level: str = Field("read_uncommitted", pattern="^(read_uncommitted|read_committed)$")
+    fetch_min_bytes: int = Field(1, ge=0)
+    fetch_max_bytes: int = Field(52_428_800, ge=0)
+    max_partition_fetch_bytes: int = Field(1_048_576, ge=0)
+    fetch_max_wait_ms: int = Field(500, ge=0)
+    check_crcs: bool = True
+    default_api_timeout_ms: int = Field(60_000, ge=0)
+    exclude_internal_topics: bool = True
+    """A pattern matches no internal topics; they can be subscribed to by name."""
+    key_deserializer: Any = "bytes"
+    value_deserializer: Any = "bytes"
+    interceptors: tuple[Any, ...] = ()
+
+    @field_validator("group_protocol", "isolation_level", mode="before")
+    @classmethod
+    def _lower(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+    @field_validator("group_protocol")
+    @classmethod
+    def _check_protocol(cls, value: str) -> str:
+        if value not in ("classic", "consumer"):
+            raise ValueError("it is classic or consumer")
+        return value
+
+    @field_validator("auto_offset_reset")
+    @classmethod
+    def _check_reset(cls, value: str) -> str:
+        ResetPolicy.parse(value)
+        return value
+
+    @field_validator("partition_assignment_strategy", mode="before")
+    @classmethod
+    def _check_assignors(cls, value: object) -> object:
+        options = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+        return tuple(options) if isinstance(options, Sequence) else (options,)
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        assignors_of(self.partition_assignment_strategy)
+        if self.group_protocol == "classic":
+            if self.group_remote_assignor:
+                raise ValueError("group_remote_assignor: it cannot be set when group_protocol is classic")
+            if self.group_id is not None and self.heartbeat_interval_ms >= self.session_timeout_ms:
+                raise ValueError("heartbeat_interval_ms: it must be lower than session_timeout_ms")
+        for name in OF_CLASSIC_GROUPS:
+            if self.group_protocol == "consumer" and name in self.model_fields_set:
+                raise ValueError(f"{name}: it cannot be set when group_protocol is consumer")
+        if self.group_id is not None and not self.group_id.strip():
+            raise ValueError("group_id: it is empty; leave it out for a consumer without a group")
+        if self.group_id is None and self.enable_auto_commit and "enable_auto_commit" in self.model_fields_set:
+            raise ValueError("enable_auto_commit: it cannot be set without group_id")
+        return self
+
+    @property
+    def commits_by_itself(self) -> bool:
+        return self.enable_auto_commit and self.group_id is not None
+
+    @property
+    def reads_committed(self) -> bool:
+        return self.isolation_level == "read_committed"
+
+    @property
+    def reset_policy(self) -> ResetPolicy:
+        return ResetPolicy.parse(self.auto_offset_reset)
+
+    @property
+    def reading(self) -> ReadingSettings:
+        """What its reader has to know."""
+        keys = None if self.key_deserializer == "bytes" else deserializer_of(self.key_deserializer, "key_deserializer")
+        values = None if self.value_deserializer == "bytes" else deserializer_of(self.value_deserializer)
+        return ReadingSettings(
+            isolation=Isolation.READ_COMMITTED if self.reads_committed else Isolation.READ_UNCOMMITTED,
+            reset=self.reset_policy,
+            fetch_min_bytes=self.fetch_min_bytes,
+            fetch_max_bytes=self.fetch_max_bytes,
+            max_partition_fetch_bytes=self.max_partition_fetch_bytes,
+            fetch_max_wait_ms=self.fetch_max_wait_ms,
+            default_api_timeout_ms=self.default_api_timeout_ms,
+            client_rack=self.client_rack,
+            metadata_max_age_ms=self.metadata_max_age_ms,
+            unpacking=Unpacking(self.check_crcs, keys, values),
+        )
+
+    def group(self, group_id: str) -> GroupSettings:
+        """What its member of the group has to know."""
+        return GroupSettings(
+            group_id,
+            group_instance_id=self.group_instance_id,
+            group_protocol=self.group_protocol,
+            session_timeout_ms=self.session_timeout_ms,
+            heartbeat_interval_ms=self.heartbeat_interval_ms,
+            max_poll_interval_ms=self.max_poll_interval_ms,
+            partition_assignors=self.partition_assignment_strategy,
+            group_remote_assignor=self.group_remote_assignor,
+            client_rack=self.client_rack,
+            metadata_max_age_ms=self.metadata_max_age_ms,
+            default_api_timeout_ms=self.default_api_timeout_ms,
+            retry_backoff_ms=self.retry_backoff_ms,
+            retry_backoff_max_ms=self.retry_backoff_max_ms,
+        )
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """`ConsumerSettings` as keyword arguments."""
+
+    bootstrap_servers: str | Sequence[str]
+    client_id: str
+    client_rack: str
+    client_dns_lookup: str
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    socket_connection_setup_timeout_ms: int
+    socket_connection_setup_timeout_max_ms: int
+    connections_max_idle_ms: int
+    metadata_max_age_ms: int
+    metadata_recovery_strategy: str
+    metadata_recovery_rebootstrap_trigger_ms: int
+    allow_auto_create_topics: bool
+    group_id: str | None
+    group_instance_id: str | None
+    group_protocol: str
+    group_remote_assignor: str | None
+    partition_assignment_strategy: str | Sequence[AssignorOption]
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    max_poll_records: int
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    auto_offset_reset: str
+    isolation_level: str
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    fetch_max_wait_ms: int
+    check_crcs: bool
+    default_api_timeout_ms: int
+    exclude_internal_topics: bool
+    key_deserializer: DeserializerOption
+    value_deserializer: DeserializerOption
+    interceptors: Sequence[ConsumerInterceptor]

@@ -1,0 +1,296 @@
+"""Being in a group: what a `Member` wants to say is said to the coordinator, what it wants to know is learnt.
+
+One task for each membership, whatever the application does meanwhile. What the group wants of the application is in
+`change`; it hears by `on_news` that something is there.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+
+from barnabas.client.cluster import Cluster, NoBrokerAvailable
+from barnabas.client.groups.classic_member import ClassicMember
+from barnabas.client.groups.consumer_member import ConsumerMember
+from barnabas.client.groups.coordinators import STALE_COORDINATOR, CoordinatorLink
+from barnabas.client.groups.directory import Directory, ask_all_topics, ask_topic_ids, ask_topics
+from barnabas.client.groups.membership import Change, ConsumerGroupMetadata, GroupSettings, Leaving, Subscription
+from protocol.errors import ErrorCode, KafkaError, UnsupportedFieldError
+from protocol.primitives import uuid_to_string
+from protocol.schema import Message
+from runtime.channel import ChannelError, UnsupportedVersion
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an application has subscribed to: topics, or a pattern that the broker or the client matches."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    """For the broker (KIP-848)."""
+    matcher: re.Pattern[str] | None = None
+    """Looked for by the client, in the whole names of all topics, each metadata.max.age.ms."""
+    with_internal: bool = False
+    """The matcher may take internal topics."""
+
+    def found_in(self, directory: Directory) -> tuple[str, ...]:
+        """The topics that the matcher takes."""
+        matcher = self.matcher
+        return tuple(
+            sorted(
+                topic
+                for topic in directory.topics
+                if matcher is not None
+                and matcher.fullmatch(topic)
+                and (self.with_internal or topic not in directory.internal)
+            )
+        )
+
+
+class Participant:
+    """One membership, from `subscribe` to `unsubscribe`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        coordinator: CoordinatorLink,
+        settings: GroupSettings,
+        wanted: Wanted,
+        on_news: Callable[[], None],
+    ) -> None:
+        """Somebody has to run `run`. `on_news` is called when there may be a change, or a fatal error."""
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._settings = settings
+        self._wanted = wanted
+        self._on_news = on_news
+        self.topics = wanted.topics
+        """By name, as far as the client knows them."""
+        self.member: ClassicMember | ConsumerMember = self._new_member()
+        self.rebalances = 0
+        """How many changes the application was told of."""
+        self.heartbeats = 0
+        """How many requests the coordinator took well."""
+        self._confirmed_ms = cluster.now_ms()
+        self._running = trio.CancelScope()
+        self._woken = trio.Event()
+        self._wants_else = trio.Event()
+        self._looked = wanted.matcher is None
+        """What it subscribes to is known."""
+
+    def __repr__(self) -> str:
+        return repr(self.member)
+
+    def _new_member(self) -> ClassicMember | ConsumerMember:
+        now_ms, subscription = self._cluster.now_ms(), self._subscription()
+        if self._settings.group_protocol == "classic":
+            return ClassicMember(self._settings, subscription, now_ms)
+        member_id = uuid_to_string(self._cluster.world.chance.randbytes(16))
+        return ConsumerMember(self._settings, subscription, member_id, now_ms)
+
+    def _subscription(self) -> Subscription:
+        return Subscription(self.topics, self._wanted.pattern)
+
+    # ---- the application
+
+    @property
+    def stamp(self) -> ConsumerGroupMetadata | None:
+        """None while it is not in the group."""
+        return self.member.stamp
+
+    @property
+    def change(self) -> Change | None:
+        return self.member.change
+
+    @property
+    def fatal(self) -> KafkaError | None:
+        return self.member.fatal
+
+    def changed(self, change: Change) -> None:
+        """The application has done what `change` said."""
+        self.rebalances += 1
+        self.member.changed(change)
+        self._wake()
+
+    def polled(self) -> None:
+        """The application is alive."""
+        self.member.polled(self._cluster.now_ms())
+        if self.member.stamp is None:
+            self._wake()
+
+    def fenced(self, error: KafkaError, stamp: ConsumerGroupMetadata) -> None:
+        """A commit with this stamp was refused."""
+        self.member.fenced(error.code, stamp, self._cluster.now_ms())
+        self._wake()
+
+    def subscribe(self, wanted: Wanted) -> None:
+        """The application wants something else from now on."""
+        self._wanted = wanted
+        if wanted.matcher is None:
+            self.topics = wanted.topics
+            self.member.subscribe(self._subscription())
+        # Else what matches is found next; until then it keeps what it has.
+        self._wants_else.set()
+        self._wake()
+
+    def rejoin(self, reason: str) -> bool:
+        """Begin a rebalance; False where the broker decides when there is one."""
+        if not isinstance(self.member, ClassicMember):
+            return False
+        self.member.rejoin(reason)
+        self._wake()
+        return True
+
+    def unheard_ms(self) -> int:
+        """How long ago the last request was sent that the coordinator took well: for session.timeout.ms from then on it
+        counts this member in.
+        """
+        return self._cluster.now_ms() - self._confirmed_ms
+
+    # ---- the coordinator
+
+    async def run(self) -> None:
+        """Be a member until `leave`."""
+        with self._running:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch_topics)
+                nursery.start_soon(self._learn)
+                while True:
+                    woken = self._woken
+                    request = self._next_request()
+                    if request is not None:
+                        await self._call(request)
+                        self._wake()
+                        self._tell()
+                        continue
+                    wake_at_ms = self._wake_at_ms()
+                    wait_ms = float("inf") if wake_at_ms is None else max(0, wake_at_ms - self._cluster.now_ms())
+                    with trio.move_on_after(wait_ms / 1000):
+                        await woken.wait()
+
+    def _wake(self) -> None:
+        """Whoever waits looks again."""
+        self._woken.set()
+        self._woken = trio.Event()
+
+    def _next_request(self) -> Message | None:
+        if not self._looked:
+            return None
+        try:
+            return self.member.next_request(self._cluster.now_ms())
+        except Exception as error:  # of the application's own assignor
+            failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the assignor raised {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self.member.fail(failure)
+            self._tell()
+            return None
+
+    def _wake_at_ms(self) -> int | None:
+        if not self._looked:
+            return None
+        return self.member.wake_at_ms(self._cluster.now_ms())
+
+    def _tell(self) -> None:
+        if self.member.change is not None or self.member.fatal is not None:
+            self._on_news()
+
+    async def _call(self, request: Message) -> None:
+        member = self.member
+        timeout_ms = member.answer_timeout_ms(request, self._cluster.settings.request_timeout_ms)
+        sent_ms = self._cluster.now_ms()
+        try:
+            response = await self._coordinator.call(request, timeout_ms)
+        except (UnsupportedVersion, UnsupportedFieldError) as error:
+            member.unanswered(self._cluster.now_ms())
+            member.fail(KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"group {self._settings.group_id}: {error}"))
+            return
+        except ChannelError as error:
+            log.debug("%r: %s", member, error)
+            member.unanswered(self._cluster.now_ms())
+            return
+        except KafkaError as error:  # there will never be a coordinator
+            member.unanswered(self._cluster.now_ms())
+            member.fail(error)
+            return
+        code = member.answered(response, self._cluster.now_ms())
+        if code is ErrorCode.NONE:
+            self._confirmed_ms = sent_ms
+            self.heartbeats += 1
+        elif code in STALE_COORDINATOR:
+            self._coordinator.forget()
+
+    # ---- metadata
+
+    async def _learn(self) -> None:
+        """Bring the member the metadata it waits for."""
+        backoff = self._cluster.backoff()
+        while True:
+            member = self.member
+            names, ids = member.topics_to_learn(), member.ids_to_learn()
+            if not names and not ids:
+                backoff.reset()
+                await self._woken.wait()
+                continue
+            asked = ask_topic_ids(self._cluster, ids) if ids else ask_topics(self._cluster, names)
+            try:
+                directory = await asked
+            except (ChannelError, NoBrokerAvailable) as error:
+                log.debug("%r: metadata: %s", member, error)
+            else:
+                member.learnt(directory)
+                self._wake()
+                self._tell()
+            if member.topics_to_learn() or member.ids_to_learn():
+                await trio.sleep(backoff.next_ms() / 1000)
+
+    async def _watch_topics(self) -> None:
+        """Topics appear and grow: the client matches patterns, the leader of a classic group sees to it that somebody
+        reads what is new."""
+        backoff = self._cluster.backoff()
+        while True:
+            try:
+                await self._look_at_topics()
+            except (ChannelError, NoBrokerAvailable) as error:
+                log.debug("%r: metadata: %s", self.member, error)
+                await trio.sleep(backoff.next_ms() / 1000)
+                continue
+            backoff.reset()
+            with trio.move_on_after(self._settings.metadata_max_age_ms / 1000):
+                await self._wants_else.wait()
+
+    async def _look_at_topics(self) -> None:
+        wanted, self._wants_else = self._wanted, trio.Event()
+        if wanted.matcher is not None:
+            directory = await ask_all_topics(self._cluster)
+            if self._wanted is wanted:
+                self.topics, self._looked = wanted.found_in(directory), True
+                self.member.subscribe(self._subscription())
+        watched = self.member.topics_to_watch()
+        if watched:
+            directory = await ask_topics(self._cluster, watched)
+            if self.member.topics_to_watch() == watched:
+                self.member.learnt(directory)
+        self._wake()
+        self._tell()
+
+    # ---- the end
+
+    def stop(self) -> None:
+        """Say nothing more, but for `leave`."""
+        self._running.cancel()
+
+    async def leave(self, leaving: Leaving = Leaving.DEFAULT, reason: str | None = None) -> None:
+        """The member is out of its group when this returns, and the coordinator knows it if it could be told."""
+        self.stop()
+        request = self.member.leave(leaving, reason)
+        if request is not None:
+            try:
+                await self._coordinator.call(request)
+            except (ChannelError, KafkaError) as error:
+                log.debug("%r: leaving: %s", self.member, error)
