@@ -12,7 +12,7 @@ from barnabas.cli.option_group import grouped
 from barnabas.cli.options import pairs_from
 from barnabas.cli.output import Account, show_json, show_table
 from barnabas.cli.session import with_admin
-from barnabas.cluster.errors import WrongArgument
+from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin, ConfigEntry, ConfigResource
@@ -86,7 +86,7 @@ def describe(
         ]
         show_table(("key", "value", "source", "read only"), rows)
     account = Account()
-    account.failures({key: WrongArgument("there is no such setting") for key in keys or [] if key not in found})
+    account.failures({key: ClusterError("there is no such setting") for key in keys or [] if key not in found})
     account.close()
 
 

@@ -12,7 +12,6 @@ NODES = {"broker": "broker", "controller": "kraft"}
 """Commands that are a node, and the module that is its process."""
 
 WRONG_ARGUMENT = 2
-NO_ANSWER = 3
 
 
 def main() -> None:
@@ -28,17 +27,13 @@ def run(words: Sequence[str]) -> int:
     Ctrl-C, 143 SIGTERM.
     """
     from barnabas.cli.app import command
-    from barnabas.cli.session import NoAnswer, Terminated
-    from barnabas.cluster.errors import ClusterError, WrongArgument
+    from barnabas.cli.session import Terminated, exit_code
+    from barnabas.cluster.errors import ClusterError
 
     try:
         code = command().main(list(words) or ["--help"], prog_name="barnabas", standalone_mode=False)
-    except WrongArgument as error:
-        return _tell(str(error), WRONG_ARGUMENT)
-    except NoAnswer as error:
-        return _tell(str(error), NO_ANSWER)
     except ClusterError as error:
-        return _tell(str(error), 1)
+        return _tell(str(error), exit_code(error))
     except KeyboardInterrupt:
         return 130
     except Terminated:

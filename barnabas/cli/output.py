@@ -53,28 +53,28 @@ def complain(text: str) -> None:
 class Account:
     """How each of several things went: what failed is told as it happens, and decides the exit code at the end."""
 
-    failed: int = 0
     errors: list[dict[str, Json]] = field(default_factory=list)
+    _codes: list[int] = field(default_factory=list)
 
-    def failure(self, name: str, error: BaseException) -> None:
+    def failure(self, name: str, error: Exception) -> None:
         """`name` was not done, because of `error`."""
-        from barnabas.cli.session import in_one_line
+        from barnabas.cli.session import exit_code, in_one_line
 
-        self.failed += 1
+        self._codes.append(exit_code(error))
         self.errors.append({"name": name, "error": error_json(error)})
         complain(f"{name}: {in_one_line(error)}")
 
-    def failures(self, errors: Mapping[Any, BaseException]) -> None:
+    def failures(self, errors: Mapping[Any, Exception]) -> None:
         """What was not done, by name, and why."""
         for name, error in errors.items():
             self.failure(str(name), error)
 
     def close(self) -> None:
-        """Ends the command with 1 if anything failed."""
+        """Ends the command if anything failed: with 1, or with 3 if all that failed was not answered in time."""
         import typer
 
-        if self.failed:
-            raise typer.Exit(1)
+        if self._codes:
+            raise typer.Exit(min(self._codes))
 
 
 def error_json(error: BaseException | None) -> Json:

@@ -137,6 +137,17 @@ def refusal(error: BaseException) -> ClusterError:
     return kind(in_one_line(error))
 
 
+def exit_code(error: Exception) -> int:
+    """What a command ends with that could not do something because of `error`."""
+    match refusal(error):
+        case WrongArgument():
+            return 2
+        case NoAnswer():
+            return 3
+        case _:
+            return 1
+
+
 def in_one_line(error: object) -> str:
     """What the cluster said, on one line."""
     return " ".join(str(error).split())
