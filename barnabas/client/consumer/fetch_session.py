@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.metadata import TopicPartition
 from protocol.errors import ErrorCode, error_code
 from protocol.messages.fetch import (
     FetchPartition,

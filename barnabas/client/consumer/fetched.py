@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer.record import ConsumerRecord, TimestampType
 from barnabas.client.errors import CorruptRecordException, RecordDeserializationException
+from barnabas.client.metadata import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import AbortedTransaction
 from protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, iterate_batches

@@ -15,11 +15,11 @@ from collections import deque
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from barnabas.client.cluster import Leadership, TopicPartition
 from barnabas.client.consumer.fetched import Fetched, FetchPosition, Unpacking
 from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.reset_policy import ResetPolicy
 from barnabas.client.errors import RecordDeserializationException
+from barnabas.client.metadata import Leadership, TopicPartition
 from protocol.errors import KafkaError
 
 UNKNOWN = -1

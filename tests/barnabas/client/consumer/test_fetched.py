@@ -13,6 +13,7 @@ from barnabas.client.consumer.fetched import Fetched, FetchPosition, Unpacking, 
 from barnabas.client.consumer.record import ConsumerRecord, TimestampType
 from barnabas.client.errors import CorruptRecordException, RecordDeserializationException
 from barnabas.client.serialization import deserializer_of
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import AbortedTransaction
 from protocol.records.batch import set_log_append_time
 from protocol.records.builder import build_batch
@@ -140,3 +141,20 @@ def test_the_position_stays_at_a_record_that_cannot_be_deserialized() -> None:
             give_all(fetched, unpacking)
         assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 0, 2)
     assert fetched.position.offset == 2
+
+
+@given(st.binary(max_size=300), st.integers(0, 200), st.booleans())
+def test_whatever_comes_is_records_or_one_kind_of_error(noise: bytes, place: int, checked: bool) -> None:
+    data = bytearray(batch(0, b"a" * 20, b"b") + batch(2, b"c", compression=1) + batch(3, b"d", transactional=True))
+    data[place : place + len(noise)] = noise
+    fetched = survey(T0, data, FetchPosition(0), [AbortedTransaction(producer_id=-1, first_offset=0)])
+    for _ in range(100):
+        if fetched.is_empty:
+            break
+        before = fetched.position
+        try:
+            fetched.give(1, Unpacking(check_crcs=checked))
+        except KafkaError as error:
+            assert error.code is ErrorCode.CORRUPT_MESSAGE
+            break
+        assert fetched.position.offset >= before.offset
