@@ -55,7 +55,14 @@ class Held(Generic[T]):
         return value
 
     def close(self, raised: BaseException | None = None) -> bool:
-        """Leaves the manager, as after `raised` in its block; whether it swallowed that. Raises what leaving raises."""
+        """Leaves the manager, as after `raised` in its block; whether it swallowed that. Raises what leaving raises.
+
+        What is no Exception, as KeyboardInterrupt, is to the manager what a cancellation is.
+        """
+        if raised is not None and not isinstance(raised, Exception):
+            self._portal.soon(self._scope.cancel)
+            self._portal.wait(self._answers, self._scope)
+            return False
         self._raised = raised
         self._portal.soon(self._end.set)
         error = self._portal.wait(self._answers, self._scope).error

@@ -27,7 +27,7 @@ from runtime.world import World
 CLIENT = "client"
 """The host of `SimulatedClusterForTests.world`."""
 TEST_HOST = "test"
-"""Where the questions of this class itself come from."""
+"""Where the questions of this class itself come from; no fault is between it and the nodes."""
 READY_SECONDS = 60.0
 LONGEST_SECONDS = 600.0
 """Of virtual time: six idle nodes take a second of the processor for every minute or so."""
@@ -55,7 +55,8 @@ class SimulatedClusterForTests:
         self.seed = seed
         self._longest_seconds = longest_seconds
         self._settings = {**QUICK_GROUPS, **(settings or {})}
-        self._groups: list[list[str]] = []
+        self._side_of: dict[str, int] = {}
+        """The group of each host that is in one."""
         self._paused: dict[str, None] = {}
 
     def run(self, test: Callable[[], Awaitable[object]]) -> None:
@@ -142,17 +143,15 @@ class SimulatedClusterForTests:
         self._set_wires()
 
     def partition(self, *groups: Iterable[str]) -> None:
-        """Cuts the wires between hosts of different groups; nobody tells them. Nodes that are in no group are one more
-        group; hosts of clients that are in none reach everybody. Takes the place of the partition before.
+        """Cuts the wires between hosts of different groups; nobody tells them. Hosts that are in no group are one more
+        group: those of clients, too, unlike on a real cluster. Takes the place of the partition before.
         """
-        sides = [list(group) for group in groups]
-        named = {name for side in sides for name in side}
-        self._groups = [*sides, [name for name in self._cluster.nodes if name not in named]]
+        self._side_of = {name: number for number, group in enumerate(groups) for name in group}
         self._set_wires()
 
     def heal(self) -> None:
         """Undoes `partition`."""
-        self._groups = []
+        self._side_of = {}
         self._set_wires()
 
     def _known(self, names: Iterable[str]) -> list[str]:
@@ -164,15 +163,13 @@ class SimulatedClusterForTests:
 
     def _set_wires(self) -> None:
         """Every wire is as partition and pauses together want it."""
-        side_of = {name: number for number, side in enumerate(self._groups) for name in side}
-        hosts = list(self.universe.hosts)
+        hosts = [name for name in self.universe.hosts if name != TEST_HOST]
         for source in hosts:
             for target in hosts:
-                if source == target:
-                    continue
-                apart = source in side_of and target in side_of and side_of[source] != side_of[target]
-                frozen = source in self._paused or target in self._paused
-                self.universe.wires.link(source, target).set(cut=apart, stalled=frozen)
+                if source != target:
+                    apart = self._side_of.get(source) != self._side_of.get(target)
+                    frozen = source in self._paused or target in self._paused
+                    self.universe.wires.link(source, target).set(cut=apart, stalled=frozen)
 
     # ---- looking and waiting
 

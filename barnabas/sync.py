@@ -1,0 +1,307 @@
+"""The client for code without `await`: scripts, notebooks, tasks of Spark.
+
+    from barnabas import sync
+
+    with sync.Producer(bootstrap_servers="127.0.0.1:9092") as producer:
+        producer.send("flights", b"gate open", key=b"UA1545")
+
+The same names, arguments and errors as in `barnabas`; what docstrings say of a cancel holds for Ctrl-C here. A client
+has a trio loop in a thread of its own, from the beginning of its `with` block to its end. Threads may share a producer
+or an administrator; a consumer is for one thread at a time. After a fork a client belongs to the parent alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import replace
+from re import Pattern
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
+
+import trio
+
+from barnabas.client.admin import Admin as AsyncAdmin
+from barnabas.client.admin import AdminOptions
+from barnabas.client.cluster import TopicPartition
+from barnabas.client.consumer.consumer import Consumer as AsyncConsumer
+from barnabas.client.consumer.listener import OnPartitions, RebalanceListener
+from barnabas.client.consumer.record import ConsumerRecord
+from barnabas.client.consumer.settings import ConsumerOptions
+from barnabas.client.producer.future import FutureRecordMetadata
+from barnabas.client.producer.producer import Producer as AsyncProducer
+from barnabas.client.producer.record_metadata import RecordMetadata
+from barnabas.client.producer.settings import ProducerOptions
+from barnabas.client.producer.transaction_manager import TransactionState
+from barnabas.portal import Held, Portal
+
+__all__ = ["Admin", "Consumer", "Future", "Producer", "RebalanceListener"]
+
+C = TypeVar("C")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Facade(Generic[C]):
+    """A client that lives in a portal."""
+
+    def __init__(self, client: C, manager: AbstractAsyncContextManager[object]) -> None:
+        """`manager` opens and closes the client, which may be both."""
+        self._client = client
+        self._manager = manager
+        self._portal = Portal()
+        self._held: Held[Any] | None = None
+
+    def __enter__(self) -> Self:
+        self._portal.start()
+        try:
+            held: Held[Any] = Held(self._portal, self._manager)
+            held.open()
+        except BaseException:
+            self._portal.stop()
+            raise
+        self._held = held
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        held, self._held = self._held, None
+        try:
+            return held.close(error) if held is not None else False
+        finally:
+            self._portal.stop()
+
+
+def blocking(method: Callable[Concatenate[C, P], Awaitable[T]]) -> Callable[Concatenate[Facade[C], P], T]:
+    """The coroutine method of a client, for callers that wait."""
+
+    @functools.wraps(method)
+    def call(self: Facade[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._portal.call(method, self._client, *args, **kwargs)
+
+    return call
+
+
+def immediate(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[Facade[C], P], T]:
+    """A method that waits for nothing: called in the loop's own thread, between the turns of its tasks."""
+
+    @functools.wraps(method)
+    def call(self: Facade[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._portal.call_now(method, self._client, *args, **kwargs)
+
+    return call
+
+
+class Future:
+    """What becomes of one record."""
+
+    __slots__ = ("_future", "_portal")
+
+    def __init__(self, portal: Portal, future: FutureRecordMetadata) -> None:
+        self._portal = portal
+        self._future = future
+
+    @property
+    def done(self) -> bool:
+        """Whether its fate is known."""
+        return self._future.done
+
+    def exception(self) -> Exception | None:
+        """Why it failed; None if it was delivered, or is not `done`."""
+        return self._future.exception()
+
+    def result(self) -> RecordMetadata:
+        """Waits until its fate is known: where it is. Raises why it failed."""
+        if self._future.done:
+            return self._future.result()
+        return self._portal.call(self._wait)
+
+    async def _wait(self) -> RecordMetadata:
+        return await self._future
+
+    def __repr__(self) -> str:
+        return repr(self._future)
+
+
+class Producer(Facade[AsyncProducer]):
+    """Sends records: `barnabas.Producer` without `await`."""
+
+    def __init__(self, **options: Unpack[ProducerOptions]) -> None:
+        """Settings as of `barnabas.Producer`. ConfigException for options that are unknown or cannot be."""
+        client = AsyncProducer(**options)
+        super().__init__(client, client)
+        self.settings = client.settings
+
+    send = blocking(AsyncProducer.send)
+    flush = blocking(AsyncProducer.flush)
+    close = blocking(AsyncProducer.close)
+    partitions_for = blocking(AsyncProducer.partitions_for)
+    metrics = immediate(AsyncProducer.metrics)
+    begin_transaction = immediate(AsyncProducer.begin_transaction)
+    commit_transaction = blocking(AsyncProducer.commit_transaction)
+    abort_transaction = blocking(AsyncProducer.abort_transaction)
+    send_offsets_to_transaction = blocking(AsyncProducer.send_offsets_to_transaction)
+
+    _enqueue = blocking(AsyncProducer.enqueue)
+    _send_nowait = immediate(AsyncProducer.send_nowait)
+
+    @functools.wraps(AsyncProducer.enqueue, assigned=("__doc__",))
+    def enqueue(self, topic: str, value: Any = None, **of_record: Any) -> Future:
+        return Future(self._portal, self._enqueue(topic, value, **of_record))
+
+    @functools.wraps(AsyncProducer.send_nowait, assigned=("__doc__",))
+    def send_nowait(self, topic: str, value: Any = None, **of_record: Any) -> Future:
+        return Future(self._portal, self._send_nowait(topic, value, **of_record))
+
+    @property
+    def transaction_state(self) -> TransactionState:
+        """IllegalStateException without a transactional_id. After ABORTABLE_ERROR the transaction has to be aborted;
+        after FATAL_ERROR there is nothing to do but to close.
+        """
+        return self._portal.call_now(lambda: self._client.transaction_state)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commits at the end of the block; aborts if the block raises or is cancelled, and raises that.
+
+        An earlier one whose end was cancelled or not heard of is brought to its end first.
+        """
+        held: Held[None] = Held(self._portal, self._client.transaction())
+        held.open()
+        try:
+            yield
+        except BaseException as error:
+            if not held.close(error):
+                raise
+        else:
+            held.close()
+
+
+class Consumer(Facade[AsyncConsumer]):
+    """Reads records: `barnabas.Consumer` without `await`. For one thread at a time.
+
+    `for record in consumer` has no end; positions and commits count what it gave.
+    """
+
+    def __init__(self, *topics: str, **options: Unpack[ConsumerOptions]) -> None:
+        """Settings as of `barnabas.Consumer`. ConfigException for options that are unknown or cannot be."""
+        client = AsyncConsumer(*topics, **options)
+        super().__init__(client, client)
+        self.settings = client.settings
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return self
+
+    __next__ = blocking(AsyncConsumer.__anext__)
+    poll = blocking(AsyncConsumer.poll)
+    close = blocking(AsyncConsumer.close)
+    unsubscribe = immediate(AsyncConsumer.unsubscribe)
+    assign = immediate(AsyncConsumer.assign)
+    assignment = immediate(AsyncConsumer.assignment)
+    subscription = immediate(AsyncConsumer.subscription)
+    enforce_rebalance = immediate(AsyncConsumer.enforce_rebalance)
+    group_metadata = immediate(AsyncConsumer.group_metadata)
+    pause = immediate(AsyncConsumer.pause)
+    resume = immediate(AsyncConsumer.resume)
+    paused = immediate(AsyncConsumer.paused)
+    seek = immediate(AsyncConsumer.seek)
+    seek_to_beginning = immediate(AsyncConsumer.seek_to_beginning)
+    seek_to_end = immediate(AsyncConsumer.seek_to_end)
+    position = blocking(AsyncConsumer.position)
+    positions = immediate(AsyncConsumer.positions)
+    current_lag = immediate(AsyncConsumer.current_lag)
+    commit = blocking(AsyncConsumer.commit)
+    committed = blocking(AsyncConsumer.committed)
+    offsets_for_times = blocking(AsyncConsumer.offsets_for_times)
+    beginning_offsets = blocking(AsyncConsumer.beginning_offsets)
+    end_offsets = blocking(AsyncConsumer.end_offsets)
+    partitions_for = blocking(AsyncConsumer.partitions_for)
+    list_topics = blocking(AsyncConsumer.list_topics)
+    metrics = immediate(AsyncConsumer.metrics)
+
+    _subscribe = immediate(AsyncConsumer.subscribe)
+
+    @functools.wraps(AsyncConsumer.subscribe, assigned=("__doc__",))
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        self._subscribe(topics, pattern=pattern, listener=None if listener is None else _in_threads(listener))
+
+
+def _in_threads(listener: RebalanceListener) -> RebalanceListener:
+    """Its functions may call the consumer, which they could not from the loop's own thread."""
+
+    def in_thread(call: OnPartitions | None) -> OnPartitions | None:
+        if call is None:
+            return None
+
+        async def told(partitions: Sequence[TopicPartition]) -> None:
+            await trio.to_thread.run_sync(call, partitions)
+
+        return told
+
+    return replace(
+        listener,
+        on_assigned=in_thread(listener.on_assigned),
+        on_revoked=in_thread(listener.on_revoked),
+        on_lost=in_thread(listener.on_lost),
+    )
+
+
+class Admin(Facade[AsyncAdmin]):
+    """Asks and changes: `barnabas.Admin` without `await`."""
+
+    def __init__(self, **options: Unpack[AdminOptions]) -> None:
+        """Settings as of `barnabas.Admin`. ConfigException for options that are unknown or cannot be."""
+        client = AsyncAdmin(**options)
+        super().__init__(client, client)
+        self.settings = client.settings
+
+    abort_transaction = blocking(AsyncAdmin.abort_transaction)
+    alter_client_quotas = blocking(AsyncAdmin.alter_client_quotas)
+    alter_consumer_group_offsets = blocking(AsyncAdmin.alter_consumer_group_offsets)
+    alter_partition_reassignments = blocking(AsyncAdmin.alter_partition_reassignments)
+    api_versions = blocking(AsyncAdmin.api_versions)
+    create_acls = blocking(AsyncAdmin.create_acls)
+    create_partitions = blocking(AsyncAdmin.create_partitions)
+    create_topics = blocking(AsyncAdmin.create_topics)
+    delete_acls = blocking(AsyncAdmin.delete_acls)
+    delete_consumer_group_offsets = blocking(AsyncAdmin.delete_consumer_group_offsets)
+    delete_consumer_groups = blocking(AsyncAdmin.delete_consumer_groups)
+    delete_groups = blocking(AsyncAdmin.delete_groups)
+    delete_records = blocking(AsyncAdmin.delete_records)
+    delete_topics = blocking(AsyncAdmin.delete_topics)
+    describe_acls = blocking(AsyncAdmin.describe_acls)
+    describe_classic_groups = blocking(AsyncAdmin.describe_classic_groups)
+    describe_client_quotas = blocking(AsyncAdmin.describe_client_quotas)
+    describe_cluster = blocking(AsyncAdmin.describe_cluster)
+    describe_configs = blocking(AsyncAdmin.describe_configs)
+    describe_consumer_groups = blocking(AsyncAdmin.describe_consumer_groups)
+    describe_features = blocking(AsyncAdmin.describe_features)
+    describe_log_dirs = blocking(AsyncAdmin.describe_log_dirs)
+    describe_metadata_quorum = blocking(AsyncAdmin.describe_metadata_quorum)
+    describe_producers = blocking(AsyncAdmin.describe_producers)
+    describe_share_groups = blocking(AsyncAdmin.describe_share_groups)
+    describe_topics = blocking(AsyncAdmin.describe_topics)
+    describe_transactions = blocking(AsyncAdmin.describe_transactions)
+    elect_leaders = blocking(AsyncAdmin.elect_leaders)
+    fence_producers = blocking(AsyncAdmin.fence_producers)
+    force_terminate_transaction = blocking(AsyncAdmin.force_terminate_transaction)
+    incremental_alter_configs = blocking(AsyncAdmin.incremental_alter_configs)
+    list_config_resources = blocking(AsyncAdmin.list_config_resources)
+    list_consumer_group_offsets = blocking(AsyncAdmin.list_consumer_group_offsets)
+    list_consumer_groups = blocking(AsyncAdmin.list_consumer_groups)
+    list_groups = blocking(AsyncAdmin.list_groups)
+    list_offsets = blocking(AsyncAdmin.list_offsets)
+    list_partition_reassignments = blocking(AsyncAdmin.list_partition_reassignments)
+    list_topics = blocking(AsyncAdmin.list_topics)
+    list_transactions = blocking(AsyncAdmin.list_transactions)
+    remove_members_from_consumer_group = blocking(AsyncAdmin.remove_members_from_consumer_group)
+    unregister_broker = blocking(AsyncAdmin.unregister_broker)
+    update_features = blocking(AsyncAdmin.update_features)
