@@ -18,7 +18,7 @@ import trio
 
 from barnabas.client.cluster import Cluster, PartitionInfo, TopicPartition
 from barnabas.client.errors import IllegalStateException
-from barnabas.client.groups.membership import GroupStamp
+from barnabas.client.groups.membership import ConsumerGroupMetadata
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.admission import Admission, ProducerIds
 from barnabas.client.producer.buffer_pool import BufferPool
@@ -286,7 +286,7 @@ class Producer:
     async def send_offsets_to_transaction(
         self,
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
-        group_metadata: GroupStamp,
+        group_metadata: ConsumerGroupMetadata,
     ) -> None:
         """The group will have come so far, if the transaction commits. `group_metadata` fences: offsets of a consumer
         that is not of the group any more raise why, and the transaction has to be aborted. After a cancel, too, it has

@@ -17,7 +17,7 @@ from enum import Enum
 
 from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.errors import IllegalStateException
-from barnabas.client.groups.membership import GroupStamp
+from barnabas.client.groups.membership import ConsumerGroupMetadata
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.memory_records_builder import ProducerId
 from protocol.errors import ErrorCode, KafkaError, error_code
@@ -239,7 +239,7 @@ class TransactionManager:
         return verdict
 
     def commit_offsets_request(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], stamp: GroupStamp
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], stamp: ConsumerGroupMetadata
     ) -> TxnOffsetCommitRequest:
         producer = self._of_producer()
         self._started = self._started or self.brokers_add

@@ -12,7 +12,7 @@ import trio
 
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.groups.coordinators import CoordinatorLink, CoordinatorType
-from barnabas.client.groups.membership import GroupStamp
+from barnabas.client.groups.membership import ConsumerGroupMetadata
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.partition_queue import PartitionQueue
 from barnabas.client.producer.producer_batch import ProducerBatch
@@ -68,7 +68,9 @@ class Transactions:
         if not self.manager.brokers_add:
             self._accumulator.readmit()
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupStamp) -> None:
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
         """The group will have come so far, if the transaction commits."""
         manager = self.manager
         manager.check_open()

@@ -10,7 +10,7 @@ import trio
 
 from barnabas.client import errors
 from barnabas.client.cluster import TopicPartition
-from barnabas.client.groups.membership import GroupStamp
+from barnabas.client.groups.membership import ConsumerGroupMetadata
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer import Acked, Producer, TransactionState
 from tests.compat.client.any_cluster import AnyCluster
@@ -210,13 +210,13 @@ async def test_offsets_go_with_the_transaction(any_cluster: AnyCluster) -> None:
         async with producer.transaction():
             await producer.enqueue(topic, b"out")
             offsets = {place: OffsetAndMetadata(5, None, "so far")}
-            await producer.send_offsets_to_transaction(offsets, GroupStamp(group, "", -1, None))
+            await producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group))
         assert await trio.to_thread.run_sync(committed) == (5, "so far")
         producer.begin_transaction()
-        await producer.send_offsets_to_transaction({place: 9}, GroupStamp(group, "", -1, None))
+        await producer.send_offsets_to_transaction({place: 9}, ConsumerGroupMetadata(group))
         await producer.abort_transaction()
         assert await trio.to_thread.run_sync(committed) == (5, "so far")
-        stranger = GroupStamp(group, "somebody", 3, None)
+        stranger = ConsumerGroupMetadata(group, "somebody", 3)
         producer.begin_transaction()
         with pytest.raises(errors.KafkaError) as caught:
             await producer.send_offsets_to_transaction({place: 9}, stranger)

@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import IllegalStateException, ProducerFencedException
-from barnabas.client.groups.membership import GroupStamp
+from barnabas.client.groups.membership import ConsumerGroupMetadata
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.memory_records_builder import ProducerId
 from barnabas.client.producer.transaction_manager import (
@@ -33,7 +33,7 @@ from protocol.messages.txn_offset_commit import (
 pytestmark = pytest.mark.feature("TX-12")
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
-STAMP = GroupStamp("g", "m", 3, None)
+STAMP = ConsumerGroupMetadata("g", "m", 3, None)
 
 
 def ready(version: int) -> TransactionManager:
