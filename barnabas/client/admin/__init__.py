@@ -1,8 +1,8 @@
 """The administrator, and the values that it takes and gives.
 
 `Admin` (`admin.py`) is put together from parts, one for each subject: `topics.py`, `partitions.py`, `configs.py`,
-`brokers.py`, `groups.py`, `group_offsets.py`, `transactions.py`, `acls.py`, `quotas.py`. All ask through `calls.py`,
-which asks whom `routes.py` says, and give `Results`.
+`brokers.py`, `log_dirs.py`, `groups.py`, `group_offsets.py`, `share_offsets.py`, `transactions.py`, `acls.py`,
+`quotas.py`, `scram.py`. All ask through `calls.py`, which asks whom `routes.py` says, and give `Results`.
 """
 
 from barnabas.client.admin.acl_values import (
@@ -22,9 +22,7 @@ from barnabas.client.admin.brokers import (
     FeatureMetadata,
     FeatureUpdate,
     FinalizedVersionRange,
-    LogDirDescription,
     QuorumInfo,
-    ReplicaInfo,
     ReplicaState,
     SupportedVersionRange,
     UpgradeType,
@@ -51,10 +49,30 @@ from barnabas.client.admin.group_values import (
     ShareMemberDescription,
 )
 from barnabas.client.admin.groups import MemberToRemove
+from barnabas.client.admin.log_dirs import (
+    LogDirDescription,
+    ReplicaInfo,
+    ReplicaLogDirInfo,
+    TopicPartitionReplica,
+)
 from barnabas.client.admin.partitions import DeletedRecords, ElectionType, OffsetSpec, PartitionReassignment
 from barnabas.client.admin.quotas import ClientQuotaEntity, ClientQuotaFilter, Match
 from barnabas.client.admin.results import Results
+from barnabas.client.admin.scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from barnabas.client.admin.settings import AdminOptions, AdminSettings
+from barnabas.client.admin.share_offsets import SharePartitionOffset
+from barnabas.client.admin.streams_values import (
+    StreamsAssignment,
+    StreamsGroupDescription,
+    StreamsMemberDescription,
+    StreamsSubtopology,
+    StreamsTopicInfo,
+)
 from barnabas.client.admin.topic_values import (
     CreatedTopic,
     NewPartitions,
@@ -120,17 +138,29 @@ __all__ = [
     "ProducerState",
     "QuorumInfo",
     "ReplicaInfo",
+    "ReplicaLogDirInfo",
     "ReplicaState",
     "ResourceType",
     "Results",
+    "ScramCredentialInfo",
+    "ScramMechanism",
     "ShareGroupDescription",
     "ShareMemberDescription",
+    "SharePartitionOffset",
+    "StreamsAssignment",
+    "StreamsGroupDescription",
+    "StreamsMemberDescription",
+    "StreamsSubtopology",
+    "StreamsTopicInfo",
     "SupportedVersionRange",
     "TopicDescription",
     "TopicListing",
     "TopicPartitionInfo",
+    "TopicPartitionReplica",
     "TransactionDescription",
     "TransactionListing",
     "TransactionState",
     "UpgradeType",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
 ]

@@ -12,9 +12,12 @@ from barnabas.client.admin.calls import Calls
 from barnabas.client.admin.configs import Configs
 from barnabas.client.admin.group_offsets import GroupOffsets
 from barnabas.client.admin.groups import Groups
+from barnabas.client.admin.log_dirs import LogDirs
 from barnabas.client.admin.partitions import Partitions
 from barnabas.client.admin.quotas import Quotas
+from barnabas.client.admin.scram import Scram
 from barnabas.client.admin.settings import AdminOptions, AdminSettings
+from barnabas.client.admin.share_offsets import ShareGroupOffsets
 from barnabas.client.admin.topics import Topics
 from barnabas.client.admin.transactions import Transactions
 from barnabas.client.cluster import Cluster
@@ -23,7 +26,20 @@ from barnabas.client.session import open_cluster
 from runtime.world import World
 
 
-class Admin(Topics, Partitions, Configs, Brokers, Groups, GroupOffsets, Transactions, Acls, Quotas):
+class Admin(
+    Topics,
+    Partitions,
+    Configs,
+    Brokers,
+    LogDirs,
+    Groups,
+    GroupOffsets,
+    ShareGroupOffsets,
+    Transactions,
+    Acls,
+    Quotas,
+    Scram,
+):
     """Asks and changes; `async with Admin(bootstrap_servers=...) as admin`. May be used by many tasks at once.
 
     What is the controller's, a leader's, a coordinator's or one broker's own goes to them. Errors worth another try

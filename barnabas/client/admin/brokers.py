@@ -1,23 +1,24 @@
-"""The cluster as a whole: its brokers, their directories, its features and the quorum of its controllers."""
+"""The cluster as a whole: its brokers, its features and the quorum of its controllers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 from barnabas.client.admin.acl_values import AclOperation, operations_of
 from barnabas.client.admin.calls import Anywhere, Part, Question
 from barnabas.client.admin.results import Results, changed, refusal
-from barnabas.client.admin.routes import CertainBrokers, all_brokers
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.admin.routes import CertainBrokers, uuid_of
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import add_raft_voter as adding
 from protocol.messages import describe_cluster as describing
-from protocol.messages import describe_log_dirs as weighing
 from protocol.messages import describe_quorum as counting
 from protocol.messages import update_features as updating
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from protocol.primitives import ZERO_UUID, uuid_to_string
 from runtime.channel import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION
 
@@ -121,27 +122,6 @@ class FeatureUpdate:
     upgrade_type: UpgradeType = UpgradeType.UPGRADE
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaInfo:
-    """One replica in a directory; `is_future`: it is on its way into it from another."""
-
-    size_bytes: int
-    offset_lag: int
-    is_future: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LogDirDescription:
-    """A directory of a broker. Sizes are None if they are not told."""
-
-    error: KafkaError | None
-    """KafkaStorageException if it has failed."""
-    replicas: Mapping[TopicPartition, ReplicaInfo]
-    total_bytes: int | None
-    usable_bytes: int | None
-    is_cordoned: bool
-
-
 class Brokers(Part):
     """What an administrator does with the brokers and the cluster as a whole."""
 
@@ -169,6 +149,37 @@ class Brokers(Part):
             return counting.DescribeQuorumRequest(topics=[log])
 
         return await self._calls.one("the quorum", ask, _quorum)
+
+    async def add_raft_voter(
+        self, voter_id: int, voter_directory_id: str, endpoints: Iterable[Endpoint], *, cluster_id: str | None = None
+    ) -> None:
+        """Let a controller that follows the metadata log vote (KIP-853). DuplicateVoterException;
+        UnsupportedVersionException if the voters of the cluster are fixed.
+        """
+        listeners = [adding.Listener(name=it.name, host=it.host, port=it.port) for it in endpoints]
+
+        def ask(timeout_ms: int) -> adding.AddRaftVoterRequest:
+            return adding.AddRaftVoterRequest(
+                cluster_id=cluster_id,
+                timeout_ms=timeout_ms,
+                voter_id=voter_id,
+                voter_directory_id=uuid_of(voter_directory_id),
+                listeners=listeners,
+            )
+
+        await self._calls.one(f"voter {voter_id}", ask, _whole(f"voter {voter_id}"))
+
+    async def remove_raft_voter(self, voter_id: int, voter_directory_id: str, *, cluster_id: str | None = None) -> None:
+        """Let a controller not vote any more (KIP-853). VoterNotFoundException; UnsupportedVersionException if the
+        voters of the cluster are fixed.
+        """
+
+        def ask(_: int) -> RemoveRaftVoterRequest:
+            return RemoveRaftVoterRequest(
+                cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=uuid_of(voter_directory_id)
+            )
+
+        await self._calls.one(f"voter {voter_id}", ask, _whole(f"voter {voter_id}"))
 
     async def describe_features(self) -> FeatureMetadata:
         """Feature levels of the cluster, and what the broker that answers supports."""
@@ -244,33 +255,13 @@ class Brokers(Part):
     async def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker that is gone for good. BrokerIdNotRegisteredException."""
 
-        def read(response: UnregisterBrokerResponse) -> bool | KafkaError:
-            return refusal(response.error_code, response.error_message, f"broker {broker_id}") or True
+        what = f"broker {broker_id}"
+        await self._calls.one(what, lambda _: UnregisterBrokerRequest(broker_id=broker_id), _whole(what))
 
-        await self._calls.one(f"broker {broker_id}", lambda _: UnregisterBrokerRequest(broker_id=broker_id), read)
 
-    async def describe_log_dirs(
-        self, brokers: Iterable[int] | None = None
-    ) -> Results[int, dict[str, LogDirDescription]]:
-        """The directories of brokers (all that live, unless some are named), by path, with the replicas in each."""
-
-        def read(
-            response: weighing.DescribeLogDirsResponse, keys: list[int]
-        ) -> Iterator[tuple[int, dict[str, LogDirDescription] | KafkaError]]:
-            for key in keys:
-                yield (
-                    key,
-                    refusal(response.error_code, None, f"broker {key}")
-                    or {it.log_dir: _directory(it) for it in response.results},
-                )
-
-        def ask(_: list[int], __: int) -> weighing.DescribeLogDirsRequest:
-            return weighing.DescribeLogDirsRequest(topics=None)
-
-        wanted = await all_brokers(self._calls) if brokers is None else list(brokers)
-        return await self._calls.ask(
-            wanted, CertainBrokers[int](self._calls, lambda node_id: node_id), Question("broker", ask, read)
-        )
+def _whole(what: str) -> Callable[[Any], bool | KafkaError]:
+    """For an answer that is only an error, or none."""
+    return lambda response: refusal(response.error_code, response.error_message, what) or True
 
 
 def _versions_request() -> ApiVersionsRequest:
@@ -321,20 +312,4 @@ def _replica(it: counting.ReplicaState) -> ReplicaState:
         it.log_end_offset,
         it.last_fetch_timestamp if it.last_fetch_timestamp >= 0 else None,
         it.last_caught_up_timestamp if it.last_caught_up_timestamp >= 0 else None,
-    )
-
-
-def _directory(it: weighing.DescribeLogDirsResult) -> LogDirDescription:
-    return LogDirDescription(
-        refusal(it.error_code, None, it.log_dir),
-        {
-            TopicPartition(topic.name, part.partition_index): ReplicaInfo(
-                part.partition_size, part.offset_lag, part.is_future_key
-            )
-            for topic in it.topics
-            for part in topic.partitions
-        },
-        it.total_bytes if it.total_bytes >= 0 else None,
-        it.usable_bytes if it.usable_bytes >= 0 else None,
-        it.is_cordoned,
     )

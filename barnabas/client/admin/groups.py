@@ -21,11 +21,13 @@ from barnabas.client.admin.group_values import (
 )
 from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import Coordinators, ask_everybody, group_coordinators, names_in
+from barnabas.client.admin.streams_values import StreamsGroupDescription, streams_group
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages import consumer_group_describe as modern
 from protocol.messages import describe_groups as classic
 from protocol.messages import leave_group as leaving
 from protocol.messages import share_group_describe as sharing
+from protocol.messages import streams_group_describe as streaming
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -172,6 +174,28 @@ class Groups(Part):
             for it in response.groups:
                 error = refusal(it.error_code, it.error_message, f"group {it.group_id}")
                 yield it.group_id, error or share_group(it, route.found.get(it.group_id))
+
+        return await self._calls.ask(names_in(group_ids), route, Question("group", ask, read))
+
+    async def describe_streams_groups(
+        self, group_ids: Iterable[str] | str, *, include_authorized_operations: bool = False
+    ) -> Results[str, StreamsGroupDescription]:
+        """Streams groups (KIP-1071) with their topologies and tasks, by id. GroupIdNotFoundException;
+        UnsupportedVersionException if the cluster has no streams groups.
+        """
+        route = group_coordinators(self._calls, str)
+
+        def ask(some: list[str], _: int) -> streaming.StreamsGroupDescribeRequest:
+            return streaming.StreamsGroupDescribeRequest(
+                group_ids=some, include_authorized_operations=include_authorized_operations
+            )
+
+        def read(
+            response: streaming.StreamsGroupDescribeResponse, _: object
+        ) -> Iterator[tuple[str, StreamsGroupDescription | KafkaError]]:
+            for it in response.groups:
+                error = refusal(it.error_code, it.error_message, f"group {it.group_id}")
+                yield it.group_id, error or streams_group(it, route.found.get(it.group_id))
 
         return await self._calls.ask(names_in(group_ids), route, Question("group", ask, read))
 

@@ -15,6 +15,7 @@ from barnabas.client.groups.coordinators import CoordinatorType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.primitives import uuid_from_string
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -167,3 +168,11 @@ def partitions_in(partitions: Iterable[TopicPartition] | TopicPartition) -> list
 def names_in(texts: Iterable[str] | str) -> list[str]:
     """The items in order, each once. One text is one item, not its letters."""
     return list(dict.fromkeys([texts] if isinstance(texts, str) else texts))
+
+
+def uuid_of(text: str) -> bytes:
+    """InvalidRequestException if the text is not an id as Kafka prints them."""
+    try:
+        return uuid_from_string(text)
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None

@@ -11,7 +11,7 @@ from barnabas.client.admin.acl_values import operations_of
 from barnabas.client.admin.calls import Anywhere, Part, Question
 from barnabas.client.admin.config_values import ConfigEntry, ConfigSource
 from barnabas.client.admin.results import Results, changed, refusal
-from barnabas.client.admin.routes import names_in
+from barnabas.client.admin.routes import names_in, uuid_of
 from barnabas.client.admin.topic_values import (
     CreatedTopic,
     NewPartitions,
@@ -27,7 +27,7 @@ from protocol.messages import create_topics as creating
 from protocol.messages import delete_topics as deleting
 from protocol.messages import describe_topic_partitions as paging
 from protocol.messages import metadata
-from protocol.primitives import ZERO_UUID, uuid_from_string, uuid_to_string
+from protocol.primitives import ZERO_UUID, uuid_to_string
 
 PARTITIONS_IN_A_PAGE = 2_000
 AS_AN_ANSWER = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
@@ -227,10 +227,7 @@ def _is_unknown(outcome: TopicDescription | KafkaError) -> bool:
 
 
 def _ids(texts: Iterable[str] | str) -> dict[str, bytes]:
-    try:
-        return {text: uuid_from_string(text) for text in names_in(texts)}
-    except ValueError as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    return {text: uuid_of(text) for text in names_in(texts)}
 
 
 def _id(topic_id: bytes) -> str | None:

@@ -5,16 +5,40 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import trio
 
-from barnabas.client.admin import Admin, ClientQuotaEntity, ClientQuotaFilter, FeatureUpdate, GroupType, Match
-from barnabas.client.errors import UnsupportedVersionException
+from barnabas.client.admin import (
+    Admin,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    ConfigResource,
+    Endpoint,
+    FeatureUpdate,
+    GroupType,
+    Match,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    TopicPartitionReplica,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+from barnabas.client.cluster import TopicPartition
+from barnabas.client.errors import (
+    GroupNotEmptyException,
+    LogDirNotFoundException,
+    ResourceNotFoundException,
+    UnacceptableCredentialException,
+    UnsupportedVersionException,
+)
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
 from tests.barnabas.client.admin import stories
 from tests.barnabas.client.admin.stage import Stage
+from tests.barnabas.client.admin.stories import NO_SUCH_ID
 from tests.compat.client.any_cluster import APACHE_KAFKA, AnyCluster
 
 STORIES = (
@@ -93,3 +117,75 @@ async def test_share_groups(any_cluster: AnyCluster) -> None:
         assert described.members[0].subscribed_topic_names == (topic,)
         assert group in [it.group_id for it in await stage.admin.list_groups(types=[GroupType.SHARE])]
         assert group not in [it.group_id for it in await stage.admin.list_consumer_groups()]
+
+        partition = TopicPartition(topic, 0)
+        with pytest.raises(GroupNotEmptyException):
+            await stage.admin.alter_share_group_offsets(group, {partition: 0})
+        await stage.leave_share(group, member)
+        await stage.produce(partition, [b"%d" % number for number in range(5)], at_ms=stage.now_ms)
+        await stage.admin.alter_share_group_offsets(group, {partition: 3})
+        found = (await stage.admin.list_share_group_offsets([group]))[group][partition]
+        assert found is not None
+        assert (found.start_offset, found.lag) == (3, 2)
+        await stage.admin.delete_share_group_offsets(group, topic)
+        assert (await stage.admin.list_share_group_offsets({group: [partition]}))[group] == {partition: None}
+        await stage.admin.delete_groups(group)
+
+
+@pytest.mark.feature("CL-04")
+async def test_streams_groups(any_cluster: AnyCluster) -> None:
+    async with stage_on(any_cluster) as stage:
+        group = stage.name("streams")
+        if any_cluster.name != APACHE_KAFKA:
+            with pytest.raises(UnsupportedVersionException):
+                (await stage.admin.describe_streams_groups(group)).all()
+            return
+        await stage.admin.update_features({"streams.version": FeatureUpdate(1)})
+        topic = await stage.topic("streamed", partitions=2)
+        at_once = {"streams.initial.rebalance.delay.ms": "0"}
+        await stage.admin.incremental_alter_configs({ConfigResource(ResourceType.GROUP, group): at_once})
+        member = await stage.join_streams(group, topic)
+        described = (await stage.admin.describe_streams_groups(group))[group]
+        assert described.topology_epoch == 1
+        assert [(it.subtopology_id, it.source_topics) for it in described.subtopologies] == [("only", (topic,))]
+        [told] = described.members
+        assert (told.member_id, told.process_id, told.client_tags) == (member.member_id, "process", {"zone": "a"})
+        assert told.target_assignment.active_tasks == {"only": (0, 1)}
+        assert group in [it.group_id for it in await stage.admin.list_groups(types=[GroupType.STREAMS])]
+
+
+@pytest.mark.feature("CL-04")
+async def test_passwords(any_cluster: AnyCluster) -> None:
+    async with stage_on(any_cluster) as stage:
+        admin, user = stage.admin, stage.name("user")
+        if any_cluster.name != APACHE_KAFKA:
+            with pytest.raises(UnsupportedVersionException):
+                await admin.describe_user_scram_credentials()
+            return
+        password = UserScramCredentialUpsertion(user, ScramMechanism.SCRAM_SHA_512, "pencil", iterations=5000)
+        await admin.alter_user_scram_credentials([password])
+        with trio.fail_after(10):
+            while user not in await admin.describe_user_scram_credentials():
+                await trio.sleep(0.05)
+        told = await admin.describe_user_scram_credentials([user, stage.name("nobody")])
+        assert told[user] == (ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 5000),)
+        assert [type(error) for error in told.errors.values()] == [ResourceNotFoundException]
+        with pytest.raises(UnacceptableCredentialException):
+            await admin.alter_user_scram_credentials([replace(password, iterations=1)])
+        await admin.alter_user_scram_credentials([UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_512)])
+
+
+@pytest.mark.feature("CL-04")
+async def test_what_only_other_clusters_do(any_cluster: AnyCluster) -> None:
+    """One with fixed voters refuses to change them, and one directory cannot be left for another."""
+    async with stage_on(any_cluster) as stage:
+        topic = await stage.topic("moved")
+        broker = (await stage.admin.describe_cluster()).nodes[0].node_id
+        move = {TopicPartitionReplica(topic, 0, broker): "/nowhere"}
+        refused = UnsupportedVersionException if any_cluster.name != APACHE_KAFKA else LogDirNotFoundException
+        with pytest.raises(refused):
+            await stage.admin.alter_replica_log_dirs(move)
+        with pytest.raises(UnsupportedVersionException):
+            await stage.admin.add_raft_voter(104, NO_SUCH_ID, [Endpoint("CONTROLLER", "127.0.0.1", 1)])
+        with pytest.raises(UnsupportedVersionException):
+            await stage.admin.remove_raft_voter(104, NO_SUCH_ID)

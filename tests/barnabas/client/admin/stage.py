@@ -14,6 +14,7 @@ from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import Cluster, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages import consumer_group_heartbeat as heartbeat
+from protocol.messages import streams_group_heartbeat as streams
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -31,6 +32,7 @@ from protocol.records.record import Record
 from protocol.schema import Message, encode
 
 GROUP, TRANSACTION = 0, 1
+LEAVES = -1
 LAST_OF_CLIENTS = 3
 """Later versions of AddPartitionsToTxn come from brokers."""
 
@@ -177,6 +179,30 @@ class Stage:
         answer = await self._ask(GROUP, group, request)
         assert answer.error_code == ErrorCode.NONE, answer
         return Member(member_id, answer.member_epoch)
+
+    async def join_streams(self, group: str, topic: str) -> Member:
+        member_id = str(uuid.UUID(int=next(self._numbers), version=4))
+        topology = streams.Topology(
+            epoch=1, subtopologies=[streams.Subtopology(subtopology_id="only", source_topics=[topic])]
+        )
+        request = streams.StreamsGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member_id,
+            rebalance_timeout_ms=30_000,
+            topology=topology,
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+            process_id="process",
+            client_tags=[streams.KeyValue(key="zone", value="a")],
+        )
+        answer = await self._ask(GROUP, group, request)
+        assert answer.error_code == ErrorCode.NONE, answer
+        return Member(member_id, answer.member_epoch)
+
+    async def leave_share(self, group: str, member: Member) -> None:
+        request = ShareGroupHeartbeatRequest(group_id=group, member_id=member.member_id, member_epoch=LEAVES)
+        assert (await self._ask(GROUP, group, request)).error_code == ErrorCode.NONE
 
     # ---- transactions
 

@@ -25,7 +25,9 @@ from barnabas.client.admin import (
     NewTopic,
     OffsetSpec,
     OpType,
+    ReplicaLogDirInfo,
     ResourceType,
+    TopicPartitionReplica,
     TransactionState,
 )
 from barnabas.client.cluster import TopicPartition
@@ -234,6 +236,11 @@ async def brokers(stage: Stage) -> None:
         assert directory.error is None
         assert (directory.total_bytes or 0) > 0
         assert not directory.replicas[partition].is_future
+        replica, nowhere = TopicPartitionReplica(name, 0, broker), TopicPartitionReplica(name, 9, broker)
+        lies = (await admin.describe_replica_log_dirs([replica, nowhere])).all()
+        assert lies[replica].current_replica_log_dir in directories
+        assert lies[replica].future_replica_log_dir is None
+        assert lies[nowhere] == ReplicaLogDirInfo(None, -1, None, -1)
     assert list(await admin.describe_log_dirs([ids[0]])) == [ids[0]]
     with pytest.raises(BrokerIdNotRegisteredException):
         await admin.unregister_broker(77)

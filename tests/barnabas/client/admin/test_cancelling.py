@@ -22,6 +22,9 @@ from barnabas.client.admin import (
     NewTopic,
     OffsetSpec,
     ResourceType,
+    ScramMechanism,
+    TopicPartitionReplica,
+    UserScramCredentialDeletion,
 )
 from barnabas.client.cluster import TopicPartition
 from barnabas.testing.simulated import SimulatedClusterForTests
@@ -30,6 +33,7 @@ from protocol.errors import KafkaError
 from protocol.messages import delete_groups
 from runtime.simulated import Universe
 from tests.barnabas.client.admin.scripted import ScriptedCluster
+from tests.barnabas.client.admin.stories import NO_SUCH_ID
 from tests.barnabas.client.cancelling import (
     Scene,
     cancel_each_life,
@@ -50,6 +54,8 @@ def calls(admin: Admin) -> list[Callable[[], Awaitable[object]]]:
     """Every public coroutine."""
     topic, group = ConfigResource(ResourceType.TOPIC, TOPIC), "g"
     binding = AclBinding(AclResourceType.TOPIC, TOPIC, "User:a", AclOperation.READ)
+    replica = TopicPartitionReplica(TOPIC, 0, 1)
+    password = UserScramCredentialDeletion("u", ScramMechanism.SCRAM_SHA_256)
     return [
         lambda: admin.create_topics(NewTopic("new", 1, 3)),
         lambda: admin.delete_topics("new"),
@@ -71,16 +77,24 @@ def calls(admin: Admin) -> list[Callable[[], Awaitable[object]]]:
         lambda: admin.api_versions(1),
         lambda: admin.unregister_broker(77),
         admin.describe_log_dirs,
+        lambda: admin.describe_replica_log_dirs([replica]),
+        lambda: admin.alter_replica_log_dirs({replica: "/nowhere"}),
+        lambda: admin.add_raft_voter(104, NO_SUCH_ID, []),
+        lambda: admin.remove_raft_voter(104, NO_SUCH_ID),
         admin.list_groups,
         admin.list_consumer_groups,
         lambda: admin.describe_consumer_groups(group),
         lambda: admin.describe_classic_groups(group),
         lambda: admin.describe_share_groups(group),
+        lambda: admin.describe_streams_groups(group),
         lambda: admin.remove_members_from_consumer_group(group, ["i"]),
         lambda: admin.alter_consumer_group_offsets(group, {PARTITION: 0}),
         lambda: admin.list_consumer_group_offsets(group),
         lambda: admin.delete_consumer_group_offsets(group, PARTITION),
         lambda: admin.delete_groups(group),
+        lambda: admin.list_share_group_offsets(group),
+        lambda: admin.alter_share_group_offsets(group, {PARTITION: 0}),
+        lambda: admin.delete_share_group_offsets(group, TOPIC),
         admin.list_transactions,
         lambda: admin.describe_transactions("x"),
         lambda: admin.describe_producers(PARTITION),
@@ -90,6 +104,8 @@ def calls(admin: Admin) -> list[Callable[[], Awaitable[object]]]:
         admin.describe_acls,
         lambda: admin.create_acls(binding),
         lambda: admin.delete_acls(AclBindingFilter()),
+        admin.describe_user_scram_credentials,
+        lambda: admin.alter_user_scram_credentials([password]),
         admin.describe_client_quotas,
         lambda: admin.alter_client_quotas({ClientQuotaEntity.of(user="u"): {}}),
     ]

@@ -1,0 +1,132 @@
+"""Passwords of users for SCRAM (KIP-554). What travels is salted and hashed; a cluster never tells it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from barnabas.client.admin.calls import Anywhere, Part, Question
+from barnabas.client.admin.results import Results, changed, refusal
+from barnabas.client.admin.routes import names_in
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import alter_user_scram_credentials as altering
+from protocol.messages import describe_user_scram_credentials as describing
+
+SALT_BYTES = 24
+
+
+class ScramMechanism(IntEnum):
+    UNKNOWN = 0
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @classmethod
+    def _missing_(cls, value: object) -> ScramMechanism:
+        return cls.UNKNOWN
+
+
+_HASHES = {ScramMechanism.SCRAM_SHA_256: "sha256", ScramMechanism.SCRAM_SHA_512: "sha512"}
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredentialInfo:
+    mechanism: ScramMechanism
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class UserScramCredentialUpsertion:
+    """A user's password for one mechanism, new or in the place of an old one."""
+
+    user: str
+    mechanism: ScramMechanism
+    password: str = field(repr=False)
+    iterations: int = 4096
+    """4096 to 16384."""
+    salt: bytes | None = None
+    """None: a random one."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserScramCredentialDeletion:
+    user: str
+    mechanism: ScramMechanism
+
+
+class Scram(Part):
+    """What an administrator does with passwords of users."""
+
+    async def describe_user_scram_credentials(
+        self, users: Iterable[str] | str | None = None
+    ) -> Results[str, tuple[ScramCredentialInfo, ...]]:
+        """Which mechanisms users have passwords for, by name: of some users, or of all that have any.
+        ResourceNotFoundException for one that has none.
+        """
+        named = None if users is None else names_in(users)
+
+        def ask(_: int) -> describing.DescribeUserScramCredentialsRequest:
+            wanted = None if named is None else [describing.UserName(name=name) for name in named]
+            return describing.DescribeUserScramCredentialsRequest(users=wanted)
+
+        def read(
+            response: describing.DescribeUserScramCredentialsResponse,
+        ) -> dict[str, tuple[ScramCredentialInfo, ...] | KafkaError] | KafkaError:
+            return refusal(response.error_code, response.error_message, "users") or {
+                it.user: refusal(it.error_code, it.error_message, f"user {it.user}")
+                or tuple(
+                    ScramCredentialInfo(ScramMechanism(each.mechanism), each.iterations) for each in it.credential_infos
+                )
+                for it in response.results
+            }
+
+        found = await self._calls.one("users", ask, read)
+        left_out = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer leaves users out")
+        return Results({name: found.get(name, left_out) for name in (found if named is None else named)})
+
+    async def alter_user_scram_credentials(
+        self,
+        alterations: Iterable[UserScramCredentialUpsertion | UserScramCredentialDeletion],
+        *,
+        raise_errors: bool = True,
+    ) -> Results[str, None]:
+        """Set and remove passwords; all alterations of a user happen, or none. UnacceptableCredentialException,
+        ResourceNotFoundException for a password that is not there.
+        """
+        wanted: dict[str, list[UserScramCredentialUpsertion | UserScramCredentialDeletion]] = {}
+        for it in alterations:
+            wanted.setdefault(it.user, []).append(it)
+
+        def ask(users: list[str], _: int) -> altering.AlterUserScramCredentialsRequest:
+            each = [it for user in users for it in wanted[user]]
+            return altering.AlterUserScramCredentialsRequest(
+                deletions=[
+                    altering.ScramCredentialDeletion(name=it.user, mechanism=it.mechanism)
+                    for it in each
+                    if isinstance(it, UserScramCredentialDeletion)
+                ],
+                upsertions=[self._salted(it) for it in each if isinstance(it, UserScramCredentialUpsertion)],
+            )
+
+        def read(
+            response: altering.AlterUserScramCredentialsResponse, _: object
+        ) -> Iterator[tuple[str, KafkaError | None]]:
+            for it in response.results:
+                yield it.user, refusal(it.error_code, it.error_message, f"user {it.user}")
+
+        question = Question[str, None]("user", ask, read)
+        return changed(await self._calls.ask(wanted, Anywhere(), question), raise_errors)
+
+    def _salted(self, it: UserScramCredentialUpsertion) -> altering.ScramCredentialUpsertion:
+        salt = it.salt if it.salt is not None else self._calls.cluster.world.chance.randbytes(SALT_BYTES)
+        # RFC 5802: the salted password is PBKDF2 with HMAC of the mechanism's hash.
+        hash_name = _HASHES.get(it.mechanism)
+        if hash_name is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"user {it.user}: {it.mechanism!r}")
+        if it.iterations < 1:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"user {it.user}: {it.iterations} iterations")
+        salted = hashlib.pbkdf2_hmac(hash_name, it.password.encode(), salt, it.iterations)
+        return altering.ScramCredentialUpsertion(
+            name=it.user, mechanism=it.mechanism, iterations=it.iterations, salt=salt, salted_password=salted
+        )
