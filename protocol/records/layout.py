@@ -262,6 +262,39 @@ def _lay_out_headers(headers: Headers) -> bytes:
     return b"".join(parts)
 
 
+def record_bytes(
+    offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Headers
+) -> int:
+    """Exactly what a record adds to a batch before compression. UnicodeEncodeError: a header that cannot be written."""
+    sizes, limit = _SIZES, _SIZE_LIMIT
+    size = 3
+    if timestamp_delta or offset_delta >= 64:
+        size = 1
+        size += sizes[timestamp_delta] if 0 <= timestamp_delta < limit else varint_size(timestamp_delta)
+        size += sizes[offset_delta] if offset_delta < limit else varint_size(offset_delta)
+    if key is None:
+        size += 1
+    else:
+        length = len(key)
+        size += length + (sizes[length] if length < limit else varint_size(length))
+    if value is None:
+        size += 1
+    else:
+        length = len(value)
+        size += length + (sizes[length] if length < limit else varint_size(length))
+    size += _headers_bytes(headers) if headers else 1
+    return size + (sizes[size] if size < limit else varint_size(size))
+
+
+def _headers_bytes(headers: Headers) -> int:
+    size = varint_size(len(headers))
+    for name, content in headers:
+        length = len(name.encode("utf-8", "surrogateescape"))
+        size += varint_size(length) + length
+        size += 1 if content is None else varint_size(len(content)) + len(content)
+    return size
+
+
 def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
     """An upper bound of what a record adds to a batch that is not compressed.
 
@@ -325,6 +358,9 @@ def varint_size(value: int) -> int:
     return max(1, (raw.bit_length() + 6) // 7)
 
 
+_SIZE_LIMIT: Final = 8192
+_SIZES: Final[bytes] = bytes([varint_size(number) for number in range(_SIZE_LIMIT)])
+"""Bytes of the varints that lengths and deltas mostly are."""
 _SMALL_LIMIT: Final = 2048
 _SMALL: Final[tuple[bytes, ...]] = tuple([_encode(value) for value in range(_SMALL_LIMIT)])
 """The varints of lengths, counts and deltas as they mostly are."""

@@ -25,9 +25,15 @@ from barnabas.client.producer.settings import ProducerSettings
 from barnabas.client.producer.unplaced_records import UnplacedRecord, UnplacedRecords
 from barnabas.client.serialization import serializer_of
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.record import Record
+from protocol.records.layout import Fields
+from runtime.world import Clock
 
 Headers = Sequence[tuple[str, bytes | None]]
+
+Choices = Callable[[], list[tuple[int, int]]]
+"""Partitions, and how many batches wait for each."""
+
+_new: Any = tuple.__new__  # skips the Python-level constructor of named tuples
 
 
 class Outgoing(NamedTuple):
@@ -36,7 +42,7 @@ class Outgoing(NamedTuple):
     topic: str
     partition: int | None
     """None: the one that keyless records stick to."""
-    record: Record
+    record: Fields
 
 
 class Intake:
@@ -58,17 +64,21 @@ class Intake:
         self._serialize_key = serializer_of(settings.key_serializer, "key_serializer")
         self._serialize_value = serializer_of(settings.value_serializer, "value_serializer")
         self._interceptors = ProducerInterceptors(settings.interceptors)
+        self._is_intercepted = bool(self._interceptors)
         self._partitioner = settings.partitioner_class
         self._largest_bytes = min(settings.max_request_size, settings.buffer_memory)
         self._unplaced = UnplacedRecords(trio.Event)
-        self._sticky: dict[str, StickyPartitioner] = {}
+        self._sticky: dict[str, tuple[StickyPartitioner, Choices]] = {}
+        """By topic; with whom it asks what there is to choose from."""
         self._cluster: Cluster
         self._nursery: trio.Nursery
         self._sender: Sender
+        self._wall_clock: Clock
 
     def open(self, cluster: Cluster, nursery: trio.Nursery, sender: Sender) -> None:
         """From now on records may come."""
         self._cluster = cluster
+        self._wall_clock = cluster.world.wall_clock
         self._nursery = nursery
         self._sender = sender
 
@@ -77,6 +87,7 @@ class Intake:
         self.abort_unplaced(error)
         self._interceptors.close()
         self._interceptors = ProducerInterceptors()
+        self._is_intercepted = False
 
     @property
     def unplaced(self) -> list[UnplacedRecord]:
@@ -94,7 +105,7 @@ class Intake:
     ) -> Outgoing:
         """Through interceptors and serializers. Raises what is wrong with the record, or with the producer."""
         self._check_open()
-        if not self._interceptors:
+        if not self._is_intercepted:
             return self._serialized(topic, value, key, headers, partition, timestamp_ms)
         seen = self._interceptors.on_send(ProducerRecord(topic, value, key, tuple(headers), partition, timestamp_ms))
         try:
@@ -106,6 +117,11 @@ class Intake:
     async def enqueue(self, outgoing: Outgoing) -> FutureRecordMetadata:
         """Into a batch; waits for max.block.ms at most."""
         try:
+            if not self._unplaced.has_line(outgoing.topic) and self._is_known(outgoing):
+                outgoing = self._placed(outgoing)
+                result = self._append_now(outgoing)
+                if result is not None:
+                    return await self._appended(result) if result.wakes_sender else self._watched(result.future)
             return await self._enqueue(outgoing)
         except Exception as error:
             self._tell_refused(outgoing.topic, outgoing.partition, error)
@@ -129,8 +145,10 @@ class Intake:
             self._check_open()
             if self._unplaced.has_line(topic):
                 return await self._stand_in_line(outgoing, deadline_ms)
-        result = await self._append(self._placed(outgoing), deadline_ms, self._check_open)
-        self._watch(result.future)
+        return await self._appended(await self._append(self._placed(outgoing), deadline_ms, self._check_open))
+
+    async def _appended(self, result: RecordAppendResult) -> FutureRecordMetadata:
+        self._watched(result.future)
         if result.wakes_sender:
             self._sender.wake()
             await trio.lowlevel.cancel_shielded_checkpoint()  # who sends without end must let the sender run
@@ -142,16 +160,14 @@ class Intake:
             if not self._pool.try_allocate(bound):
                 raise self._exhausted(bound)
             unplaced = self._line_up(outgoing, self._cluster.now_ms() + self._settings.max_block_ms)
-            self._watch(unplaced.future)
-            return unplaced.future
+            return self._watched(unplaced.future)
         outgoing = self._placed(outgoing)
         result = self._append_now(outgoing)
         if result is None:
             raise self._exhausted(self._accumulator.new_batch_bytes(outgoing.record))
-        self._watch(result.future)
         if result.wakes_sender:
             self._sender.wake()
-        return result.future
+        return self._watched(result.future)
 
     # ---- interceptors and serializers
 
@@ -159,23 +175,25 @@ class Intake:
         self, topic: str, value: Any, key: Any, headers: Headers, partition: int | None, timestamp_ms: int | None
     ) -> Outgoing:
         if timestamp_ms is None:
-            timestamp_ms = self._cluster.world.wall_clock.now_ms()
+            timestamp_ms = self._wall_clock.now_ms()
         elif not 0 <= timestamp_ms < 2**63:
             raise ValueError(f"timestamp_ms {timestamp_ms}: milliseconds since 1970")
         if partition is not None and partition < 0:
             raise ValueError(f"partition {partition}: not negative")
         key_bytes = self._serialize_key(topic, headers, key)
         value_bytes = self._serialize_value(topic, headers, value)
-        record = Record(0, timestamp_ms, key_bytes, value_bytes, _checked(headers) if headers else ())
+        record: Fields = (0, timestamp_ms, key_bytes, value_bytes, _checked(headers) if headers else ())
         bound = record_bytes_bound(record)
         if bound > self._largest_bytes:
             limit = "max_request_size" if bound > self._settings.max_request_size else "buffer_memory"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a record of {bound} bytes; {limit} is less")
-        return Outgoing(topic, partition, record)
+        outgoing: Outgoing = _new(Outgoing, (topic, partition, record))
+        return outgoing
 
-    def _watch(self, future: FutureRecordMetadata) -> None:
-        if self._interceptors:
+    def _watched(self, future: FutureRecordMetadata) -> FutureRecordMetadata:
+        if self._is_intercepted:
             future.callback = self._interceptors.on_acknowledgement
+        return future
 
     def _tell_refused(self, topic: str, partition: int | None, error: Exception) -> None:
         """Interceptors hear of the end of every record."""
@@ -210,24 +228,27 @@ class Intake:
             return outgoing
         if self._partitioner is not None:
             return Outgoing(topic, self._ask_partitioner(topic, record), record)
-        if record.key is not None and not self._settings.partitioner_ignore_keys:
-            return Outgoing(topic, partition_for_key(record.key, len(self._cluster.topics[topic].leaders)), record)
+        key = record[2]
+        if key is not None and not self._settings.partitioner_ignore_keys:
+            return Outgoing(topic, partition_for_key(key, len(self._cluster.topics[topic].leaders)), record)
         return outgoing
 
-    def _ask_partitioner(self, topic: str, record: Record) -> int:
+    def _ask_partitioner(self, topic: str, record: Fields) -> int:
+        _, _, key, value, _ = record
         partitions = sorted(self._cluster.topics[topic].leaders)
         available = [each for each in partitions if self._leader_of(TopicPartition(topic, each)) is not None]
-        chosen = self._partitioner(topic, record.key, record.value, partitions, available)
+        chosen = self._partitioner(topic, key, value, partitions, available)
         if chosen not in self._cluster.topics[topic].leaders:
             raise ValueError(f"the partitioner chose {chosen!r} of {topic}, which has {len(partitions)} partitions")
         partition: int = chosen
         return partition
 
-    def _sticky_of(self, topic: str) -> StickyPartitioner:
-        sticky = self._sticky.get(topic)
-        if sticky is None:
-            sticky = self._sticky[topic] = StickyPartitioner(self._settings.batch_size, self._cluster.world.chance)
-        return sticky
+    def _sticky_of(self, topic: str) -> tuple[StickyPartitioner, Choices]:
+        found = self._sticky.get(topic)
+        if found is None:
+            partitioner = StickyPartitioner(self._settings.batch_size, self._cluster.world.chance)
+            found = self._sticky[topic] = (partitioner, bind(self._choices, topic))
+        return found
 
     def _choices(self, topic: str) -> list[tuple[int, int]]:
         """Partitions with a leader that takes records, and how many batches wait for each; all, if there is none."""
@@ -271,20 +292,20 @@ class Intake:
         topic, partition, record = outgoing
         sticky: StickyPartitioner | None = None
         if partition is None:
-            sticky = self._sticky_of(topic)
-            partition = sticky.current(bind(self._choices, topic))
-        place = TopicPartition(topic, partition)
-        now_ms = self._cluster.now_ms()
-        result = accumulator.append(place, record, now_ms, allocated_bytes)
+            sticky, choices = self._sticky_of(topic)
+            partition = sticky.current(choices)
+        place: TopicPartition = _new(TopicPartition, (topic, partition))
+        # The time is only wanted where a batch may begin.
+        result = accumulator.append(place, record, self._cluster.now_ms() if allocated_bytes else 0, allocated_bytes)
         if result is None:
             allocated_bytes = accumulator.new_batch_bytes(record)
             if not self._pool.try_allocate(allocated_bytes):
                 return None
-            result = accumulator.append(place, record, now_ms, allocated_bytes)
+            result = accumulator.append(place, record, self._cluster.now_ms(), allocated_bytes)
             assert result is not None, "with memory there is room"
         if sticky is not None:
-            full = accumulator.all_batches_full(place)
-            sticky.appended(partition, result.appended_bytes, bind(self._choices, topic), batch_is_full=full)
+            full = accumulator.all_batches_full(place) if result.new_batch_created else result.batch_is_full
+            sticky.appended(partition, result.appended_bytes, choices, batch_is_full=full)
         return result
 
     async def _wait_for_memory(self, size_bytes: int, deadline_ms: int) -> None:
@@ -328,8 +349,7 @@ class Intake:
             raise
         if unplaced.result.error is not None:
             raise unplaced.result.error
-        self._watch(unplaced.future)
-        return unplaced.future
+        return self._watched(unplaced.future)
 
     async def _place(self, unplaced: UnplacedRecord) -> None:
         def check() -> None:

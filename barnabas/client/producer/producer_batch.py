@@ -14,7 +14,7 @@ from barnabas.client.errors import IllegalStateException
 from barnabas.client.producer.future import FutureRecordMetadata, NewLatch, ProduceRequestResult
 from barnabas.client.producer.memory_records_builder import NO_PRODUCER, MemoryRecordsBuilder, ProducerId
 from protocol.records.batch import add_to_sequence
-from protocol.records.record import Record
+from protocol.records.layout import Fields
 
 NO_SEQUENCE = -1
 
@@ -83,7 +83,7 @@ class ProducerBatch:
         return len(self.futures)
 
     @property
-    def records(self) -> list[Record]:
+    def records(self) -> list[Fields]:
         return self._builder.records
 
     @property
@@ -113,16 +113,17 @@ class ProducerBatch:
         """1.0 is no saving. Only of a closed batch."""
         return self._builder.compression_ratio(len(self.encoded))
 
-    def try_append(self, record: Record) -> tuple[FutureRecordMetadata, int] | None:
+    def try_append(self, record: Fields) -> tuple[FutureRecordMetadata, int] | None:
         """(what becomes of it, bytes it added); None if there is no room, and then there will never be."""
         added_bytes = self._builder.try_append(record)
         if not added_bytes:
             self._builder.close_for_record_appends()
             return None
-        key, value = record.key, record.value
+        _, timestamp, key, value, _ = record
+        futures = self.futures
         sizes = (-1 if key is None else len(key), -1 if value is None else len(value))
-        future = FutureRecordMetadata(self.result, len(self.futures), record.timestamp, sizes)
-        self.futures.append(future)
+        future = FutureRecordMetadata(self.result, len(futures), timestamp, sizes)
+        futures.append(future)
         return future, added_bytes
 
     def close(self, producer: ProducerId, base_sequence: int) -> None:
@@ -186,7 +187,7 @@ class ProducerBatch:
             batch.attempts = self.attempts
             for record in builder.records:
                 old = self.futures[place]
-                future = FutureRecordMetadata(batch.result, len(batch.futures), record.timestamp, old.sizes)
+                future = FutureRecordMetadata(batch.result, len(batch.futures), record[1], old.sizes)
                 future.callback, old.callback = old.callback, None
                 old.chain(future)
                 batch.futures.append(future)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.client.cluster import TopicPartition
 from barnabas.client.producer.buffer_pool import BufferPool
@@ -24,10 +24,13 @@ from barnabas.client.producer.partition_queue import PartitionQueue, QueueSettin
 from barnabas.client.producer.producer_batch import ProducerBatch
 from protocol.records.batch import BATCH_HEADER_BYTES
 from protocol.records.compression import Compression
-from protocol.records.record import Record
+from protocol.records.layout import Fields
 
 LeaderOf = Callable[[TopicPartition], int | None]
 """The node that leads a partition; None while nobody is known to."""
+
+
+_new: Any = tuple.__new__  # skips the Python-level constructor of named tuples
 
 
 class RecordAppendResult(NamedTuple):
@@ -94,10 +97,11 @@ class RecordAccumulator:
     # ---- filling
 
     def append(
-        self, partition: TopicPartition, record: Record, now_ms: int, allocated_bytes: int = 0
+        self, partition: TopicPartition, record: Fields, now_ms: int, allocated_bytes: int = 0
     ) -> RecordAppendResult | None:
         """Put a record into the last batch of its partition. None if it needs a new one: then get
         `new_batch_bytes(record)` from the pool and call again with them; what is not used goes back to the pool.
+        Without them `now_ms` is of no account.
         """
         queue = self._queues.get(partition)
         if queue is None:
@@ -108,7 +112,8 @@ class RecordAccumulator:
             if appended is not None:
                 if allocated_bytes:
                     self.pool.deallocate(allocated_bytes)
-                return RecordAppendResult(appended[0], last.is_full, False, appended[1])
+                made: RecordAppendResult = _new(RecordAppendResult, (appended[0], last.is_full, False, appended[1]))
+                return made
         if not allocated_bytes:
             return None
         ratio = self.ratios.estimation(partition.topic, self._format.codec)
@@ -121,7 +126,7 @@ class RecordAccumulator:
         self._incomplete[batch] = None
         return RecordAppendResult(appended[0], last is not None or batch.is_full, True, appended[1])
 
-    def new_batch_bytes(self, record: Record) -> int:
+    def new_batch_bytes(self, record: Fields) -> int:
         """What a batch that begins with `record` takes from the pool."""
         return max(self._format.write_limit_bytes, record_bytes_bound(record))
 
@@ -216,6 +221,11 @@ class RecordAccumulator:
             queue.abort(error)
         self._busy.clear()
 
+    def abort_undrained(self, error: Exception) -> None:
+        """What is not under way never will be; what is, is waited for."""
+        for queue in list(self._busy.values()):
+            queue.abort_undrained(error)
+
     def renumber(self, producer: ProducerId | None) -> None:
         """Whatever comes now is sent with another producer id or epoch, from sequence 0 on; all is decided."""
         for queue in self._queues.values():
@@ -265,9 +275,10 @@ def _turn(queue: PartitionQueue) -> int:
     return queue.turn
 
 
-def record_bytes_bound(record: Record) -> int:
+def record_bytes_bound(record: Fields) -> int:
     """What a batch with only this record takes at most, before compression."""
-    size = BATCH_HEADER_BYTES + 36 + len(record.key or b"") + len(record.value or b"")
-    for name, content in record.headers:
+    _, _, key, value, headers = record
+    size = BATCH_HEADER_BYTES + 36 + len(key or b"") + len(value or b"")
+    for name, content in headers:
         size += 10 + len(name.encode("utf-8", "surrogateescape")) + len(content or b"")
     return size

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from barnabas.client.producer.future import FutureRecordMetadata, NewLatch, ProduceRequestResult
 from barnabas.client.producer.record_accumulator import record_bytes_bound
-from protocol.records.record import Record
+from protocol.records.layout import Fields
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class UnplacedRecord:
     topic: str
     partition: int | None
     """None: the partitioner will choose."""
-    record: Record
+    record: Fields
     future: FutureRecordMetadata
     result: ProduceRequestResult
     reserved_bytes: int
@@ -60,13 +60,13 @@ class UnplacedRecords:
         return [unplaced for line in self._lines.values() for unplaced in line]
 
     def add(
-        self, topic: str, partition: int | None, record: Record, deadline_ms: int
+        self, topic: str, partition: int | None, record: Fields, deadline_ms: int
     ) -> tuple[UnplacedRecord, Line | None]:
         """(the record in its line, the line if that begins with it: then somebody has to `serve` it)."""
         result = ProduceRequestResult(topic, -1 if partition is None else partition, self._new_latch)
-        key, value = record.key, record.value
+        _, timestamp, key, value, _ = record
         sizes = (-1 if key is None else len(key), -1 if value is None else len(value))
-        future = FutureRecordMetadata(result, 0, record.timestamp, sizes)
+        future = FutureRecordMetadata(result, 0, timestamp, sizes)
         reserved_bytes = record_bytes_bound(record)
         unplaced = UnplacedRecord(topic, partition, record, future, result, reserved_bytes, deadline_ms)
         line = self._lines.get(topic)
