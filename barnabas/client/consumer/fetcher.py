@@ -74,17 +74,22 @@ class Fetcher:
         self._settings = settings
         self._states = states
         self._changed = changed
+        self._enough_bytes = max(1, settings.max_partition_fetch_bytes // 2)
         self._nodes: dict[int, _Node] = {}
         self.metrics = FetchMetrics()
 
     def look(self, now_ms: int) -> None:
         """Have every broker asked that should be."""
+        hungry: dict[int, _Node] = {}
         for state in self._states.values():
-            if state.may_fetch(now_ms):
+            if state.may_fetch(now_ms) and state.waiting_bytes < self._enough_bytes:
                 node = self._node_of(state, now_ms)
                 if node is not None and not node.is_busy:
-                    node.is_busy = True
-                    self._nursery.start_soon(self._read_from, node)
+                    hungry[node.node_id] = node
+        for node in hungry.values():
+            if self._plan(node, now_ms)[0]:
+                node.is_busy = True
+                self._nursery.start_soon(self._read_from, node)
 
     def wake_at_ms(self, now_ms: int) -> int | None:
         """When to look again even if nothing happens."""
@@ -128,14 +133,13 @@ class Fetcher:
         settings = self._settings
         if now_ms < node.not_before_ms:
             return [], False
-        enough_bytes = max(1, settings.max_partition_fetch_bytes // 2)
         wanted: list[PartitionState] = []
         waiting_bytes, left_out = 0, False
         for state in self._states.values():
             here_bytes = state.waiting_bytes
             waiting_bytes += here_bytes
             if state.may_fetch(now_ms) and self._node_of(state, now_ms) is node:
-                if here_bytes < enough_bytes:
+                if here_bytes < self._enough_bytes:
                     wanted.append(state)
                 else:
                     left_out = True
