@@ -30,6 +30,10 @@ class Admission(Protocol):
     def produce_at_most(self) -> int | None:
         """The highest version of Produce that means what is wanted."""
 
+    @property
+    def error(self) -> KafkaError | None:
+        """Why nothing more may go; None if it may."""
+
     async def admit(self, queue: PartitionQueue) -> None:
         """Assign a producer id, or abort what is there; returns too if neither could be done yet."""
 
@@ -45,6 +49,7 @@ class ProducerIds:
 
     transactional_id = None
     produce_at_most = None
+    error = None
 
     def __init__(self, cluster: Cluster, request_timeout_ms: int) -> None:
         self._cluster = cluster

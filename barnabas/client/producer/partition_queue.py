@@ -247,6 +247,19 @@ class PartitionQueue:
             self._on_decided(batch)
         self._settle()
 
+    def abort_undrained(self, error: Exception) -> None:
+        """What is not under way never will be."""
+        aborted = [batch for batch in self._undecided if not batch.in_flight]
+        if aborted:
+            self._break()
+            self._undecided = deque(batch for batch in self._undecided if batch.in_flight)
+        aborted += self._waiting
+        self._waiting.clear()
+        for batch in aborted:
+            batch.abort(error, maybe_written=batch.maybe_written)
+            self._on_decided(batch)
+        self._settle()
+
     def assign(self, producer: ProducerId) -> None:
         """Its batches go as this producer's."""
         self.producer = self.last_producer = producer

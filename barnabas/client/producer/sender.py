@@ -108,6 +108,8 @@ class Sender:
         while True:
             self._news = trio.Event()
             now_ms = cluster.now_ms()
+            if self._admission is not None and self._admission.error is not None:
+                accumulator.abort_undrained(self._admission.error)
             result = accumulator.ready(self._leader_of, now_ms)
             for queue in result.without_producer:
                 if queue.partition not in self._admitting:
@@ -280,7 +282,11 @@ class Sender:
         backoff = self._cluster.backoff()
         while self._sought:
             topics, self._sought = self._sought, {}
-            await self._cluster.refresh(topics)
+            try:
+                await self._cluster.refresh(topics)
+            except KafkaError as error:
+                # Nobody can be asked. What waits for a leader fails when its time is over.
+                log.warning("metadata: %s", error)
             self.wake()
             await trio.sleep(backoff.next_ms() / 1000)
         self._seeking = False

@@ -129,6 +129,10 @@ class Transactions:
     def produce_at_most(self) -> int | None:
         return self.manager.at_most("produce")
 
+    @property
+    def error(self) -> KafkaError | None:
+        return self.manager.error
+
     async def admit(self, queue: PartitionQueue) -> None:
         manager, partition = self.manager, queue.partition
         if manager.state is TransactionState.IN_TRANSACTION and partition in self._admitted:

@@ -216,3 +216,16 @@ def test_what_is_too_old_is_given_up_even_without_a_leader() -> None:
     desk.ready()
     assert isinstance(result.future.exception(), KafkaError)
     assert desk.pool.available_bytes == desk.pool.total_bytes
+
+
+@pytest.mark.feature("TX-12")
+def test_what_was_not_sent_may_end_before_what_was() -> None:
+    desk = Desk()
+    for partition in (P0, P1, P1, P2):
+        desk.append(partition, 300)
+    [first, second] = desk.drain(1)
+    desk.accumulator.abort_undrained(KafkaError(ErrorCode.PRODUCER_FENCED))
+    assert [batch.partition for batch in desk.ended] == [P1, P2]
+    assert not any(batch.futures[0].maybe_written for batch in desk.ended)
+    desk.ack([first, second])
+    assert desk.accumulator.incomplete == []
