@@ -7,7 +7,20 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from barnabas.cli import cluster, configs, demo, groups, log, nodes, records, storage, topics, transactions
+from barnabas.cli import (
+    cluster,
+    configs,
+    consume,
+    demo,
+    groups,
+    log,
+    nodes,
+    perf,
+    produce,
+    storage,
+    topics,
+    transactions,
+)
 
 app = typer.Typer(
     name="barnabas",
@@ -16,13 +29,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("produce")(records.produce)
-app.command("consume")(records.consume)
+app.command("produce")(produce.produce)
+app.command("consume")(consume.consume)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(perf.app, name="perf")
 app.command("demo")(demo.demo)
 app.add_typer(storage.app, name="storage")
 app.add_typer(log.app, name="log")

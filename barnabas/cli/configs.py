@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from barnabas.cli import quotas
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
 from barnabas.cli.options import pairs_from
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from barnabas.client.admin import Admin, ConfigEntry, ConfigResource
 
 app = typer.Typer(
-    help="Show and change the settings of topics, brokers, groups and metrics subscriptions.", rich_markup_mode=None
+    help="Show and change the settings of topics, brokers, groups and metrics subscriptions, and quotas.",
+    rich_markup_mode=None,
 )
 
 KINDS = {
@@ -175,3 +177,6 @@ def _entry_json(entry: ConfigEntry) -> dict[str, Any]:
         "read_only": entry.is_read_only,
         "sensitive": entry.is_sensitive,
     }
+
+
+app.add_typer(quotas.app, name="quotas")

@@ -87,8 +87,10 @@ class Connection:
 def _every_setting() -> Collection[str]:
     """What any kind of client knows."""
     from barnabas.client.admin.settings import AdminSettings
+    from barnabas.client.consumer.settings import ConsumerSettings
+    from barnabas.client.producer.settings import ProducerSettings
 
-    return AdminSettings.model_fields
+    return {*ProducerSettings.model_fields, *ConsumerSettings.model_fields, *AdminSettings.model_fields}
 
 
 def _snake(name: str) -> str:

@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-PATIENCE_MS = 15_000
-"""How long a cluster that does not answer is asked again."""
-
-
 class NoAnswer(ClusterError):
     """Nobody could be reached, or what was asked was not done in time: the same command may succeed later."""
 
@@ -86,17 +82,6 @@ def with_admin(connection: Connection, work: Callable[[Admin], Awaitable[T]]) ->
             return await work(admin)
 
     return run_until_done(session)
-
-
-async def partitions_of(cluster: Cluster, topic: str) -> int:
-    """How many partitions the topic has. Raises `ClusterError` at once if there is no such topic, KafkaError."""
-    from barnabas.cli.topic_check import missing_as_told
-    from barnabas.client.admin import Admin
-
-    found = await Admin.over(cluster, PATIENCE_MS).describe_topics(topic)
-    for error in missing_as_told(found.errors).values():
-        raise error
-    return len(found[topic].partitions)
 
 
 def with_cluster(

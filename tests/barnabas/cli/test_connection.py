@@ -51,6 +51,11 @@ def test_settings_that_there_are_not(text: str, told: str) -> None:
         Connection(properties=[text]).settings(KNOWN)
 
 
+def test_what_another_kind_of_client_knows_is_left_out() -> None:
+    assert "linger_ms" not in Connection(properties=["linger.ms=5"]).settings(KNOWN)
+    assert Connection(properties=["linger.ms=5"]).settings({"linger_ms"})["linger_ms"] == "5"
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(WrongArgument, match=r"--client-config .*nowhere: No such file"):
         Connection(client_config=tmp_path / "nowhere").settings(KNOWN)

@@ -1,0 +1,111 @@
+"""What measurements of producers and consumers share: the clock, the pace, and the way of each record timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.cli.session import NoAnswer, in_one_line, refusal
+
+if TYPE_CHECKING:
+    from barnabas.client.consumer import ConsumerRecord
+    from barnabas.client.consumer.consumer import Consumer
+    from barnabas.client.producer import FutureRecordMetadata, RecordMetadata
+
+POLL_MS = 100
+Counted = Callable[[int, int, int], None]
+"""(records, bytes, microseconds that each took)"""
+
+
+def now_us() -> int:
+    """Only differences mean anything."""
+    return time.monotonic_ns() // 1_000
+
+
+def cpu_us() -> int:
+    """What this process has spent, on all its threads."""
+    return time.process_time_ns() // 1_000
+
+
+class Pace:
+    """Keeps to so many records a second, counted from the first."""
+
+    def __init__(self, per_second: float) -> None:
+        """0 or less: there is nothing to keep to."""
+        self._per_second = per_second
+        self._began_us = now_us()
+
+    async def wait(self, number: int) -> None:
+        """Until it is the turn of the record `number`."""
+        if self._per_second <= 0:
+            return
+        import trio
+
+        ahead_us = number / self._per_second * 1e6 - (now_us() - self._began_us)
+        if ahead_us > 1_000:
+            await trio.sleep(ahead_us / 1e6)
+
+
+class Acks:
+    """Times how long each record takes until its fate is known."""
+
+    def __init__(self, counted: Counted) -> None:
+        self._counted = counted
+        self._error: Exception | None = None
+
+    def expect(self, future: FutureRecordMetadata, sent_us: int, size_bytes: int) -> None:
+        """ClusterError if an earlier record has failed."""
+        self.check()
+
+        def decided(metadata: RecordMetadata, error: Exception | None) -> None:
+            if error is not None:
+                self._error = self._error or error
+            else:
+                self._counted(1, size_bytes, now_us() - sent_us)
+
+        if future.done:
+            decided(future.metadata(), future.exception())
+        else:
+            future.callback = decided
+
+    def check(self) -> None:
+        """ClusterError if a record has failed."""
+        if self._error is not None:
+            told = refusal(self._error)
+            raise type(told)(f"a record was not taken: {in_one_line(self._error)}")
+
+
+async def assign_all(consumer: Consumer, topics: Sequence[str], *, at_end: bool) -> None:
+    """All partitions of the topics, from their first record or from their end as it is now."""
+    from barnabas.client.cluster import TopicPartition
+
+    partitions = [
+        TopicPartition(topic, info.partition) for topic in topics for info in await consumer.partitions_for(topic)
+    ]
+    consumer.assign(partitions)
+    starts = await (consumer.end_offsets(partitions) if at_end else consumer.beginning_offsets(partitions))
+    for partition, offset in starts.items():
+        consumer.seek(partition, offset)
+
+
+async def until_read(consumer: Consumer, key: bytes, timeout_ms: int) -> ConsumerRecord:
+    """The record with that key. `NoAnswer` if it does not come."""
+    deadline_us = now_us() + timeout_ms * 1_000
+    while now_us() < deadline_us:
+        for record in await consumer.poll(timeout_ms=POLL_MS):
+            if record.key == key:
+                return record
+    raise NoAnswer(f"a record that was acked was not read within {timeout_ms / 1000:g} s")
+
+
+def parts(count: int, size: int) -> Iterator[range]:
+    """0 to `count`, in parts of `size`; 0: in one."""
+    step = size or count
+    for first in range(0, count, step):
+        yield range(first, min(first + step, count))
+
+
+def size_of(record: ConsumerRecord) -> int:
+    """Bytes of key and value."""
+    return len(record.key or b"") + len(record.value or b"")

@@ -1,0 +1,278 @@
+"""`barnabas produce`: lines, files or JSON become records."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from barnabas.cli import completion
+from barnabas.cli.connection import Connection
+from barnabas.cli.line_format import raw, unescape
+from barnabas.cli.option_group import grouped
+from barnabas.cli.output import complain
+from barnabas.cli.progress import Advance, progress
+from barnabas.cli.record_text import KINDS, Headers, Outgoing, WrongText, parse_json, parse_text
+from barnabas.cli.session import refusal, run_until_done
+from barnabas.cluster.errors import ClusterError, WrongArgument
+
+if TYPE_CHECKING:
+    from barnabas.client.producer import FutureRecordMetadata, Producer, RecordMetadata
+
+AWAITED = 10_000
+"""How many records may be on their way before the oldest must have arrived."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """How bytes that come in are records."""
+
+    key_separator: Annotated[
+        str | None, typer.Option("--key-separator", "-k", "-K", help="Lines are KEY, this, VALUE.")
+    ] = None
+    delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="What ends a record.")] = "\\n"
+    as_json: Annotated[
+        bool, typer.Option("--json", "-J", help="Each line is an object as `consume --json` writes it.")
+    ] = False
+    key: Annotated[str | None, typer.Option("--key", help="The key of all records.")] = None
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="May be repeated.")
+    ] = None
+    empty_is_null: Annotated[bool, typer.Option("--null", "-Z", help="No bytes are no value: a tombstone.")] = False
+    key_serializer: Annotated[str, typer.Option("--key-serializer", metavar="KIND", help=", ".join(KINDS))] = "bytes"
+    value_serializer: Annotated[str, typer.Option("--value-serializer", metavar="KIND", help="As for keys.")] = "bytes"
+
+    def parser(self) -> Callable[[bytes], Outgoing]:
+        """From the bytes of a record to what is sent. Raises `WrongArgument`, what it gives raises `WrongText`."""
+        for option, kind in (("key", self.key_serializer), ("value", self.value_serializer)):
+            if kind not in KINDS:
+                raise WrongArgument(f"--{option}-serializer {kind}: there are {', '.join(KINDS)}")
+        headers = self._headers()
+        if self.as_json:
+            if self.key_separator is not None or self.key is not None:
+                raise WrongArgument("--json: the objects say the keys")
+            return lambda line: self._from_json(line, headers)
+        if self.key_separator is None:
+            key = None if self.key is None else self._parse("key", self.key_serializer, raw(self.key))
+            return lambda line: Outgoing(key, self._value(line), headers)
+        if self.key is not None:
+            raise WrongArgument("--key and --key-separator: one of them")
+        separator = _not_empty("--key-separator", self.key_separator)
+        return lambda line: self._split(line, separator, headers)
+
+    def _headers(self) -> Headers:
+        headers = []
+        for text in self.header or []:
+            name, equals, value = text.partition("=")
+            if not equals or not name:
+                raise WrongArgument(f"--header {text}: not NAME=VALUE")
+            headers.append((name, raw(value)))
+        return tuple(headers)
+
+    def _from_json(self, line: bytes, headers: Headers) -> Outgoing:
+        found = parse_json(line, self.key_serializer, self.value_serializer)
+        return Outgoing(found.key, found.value, (*headers, *found.headers), found.partition, found.timestamp_ms)
+
+    def _split(self, line: bytes, separator: bytes, headers: Headers) -> Outgoing:
+        key, found, value = line.partition(separator)
+        if not found:
+            raise WrongText(f"has no {separator.decode(errors='backslashreplace')!r} between key and value")
+        return Outgoing(self._parse("key", self.key_serializer, key), self._value(value), headers)
+
+    def _value(self, data: bytes) -> Any:
+        return self._parse("value", self.value_serializer, data)
+
+    def _parse(self, part: str, kind: str, data: bytes) -> Any:
+        if not data and self.empty_is_null:
+            return None
+        try:
+            return parse_text(kind, data)
+        except WrongText as error:
+            raise WrongText(f"{part}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Where records go, and when they have arrived."""
+
+    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this one.")] = None
+    acks: Annotated[str | None, typer.Option("--acks", "-a", help="all, 1 or 0.")] = None
+    compression: Annotated[str | None, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")] = (
+        None
+    )
+    transactional_id: Annotated[
+        str | None, typer.Option("--transactional-id", metavar="ID", help="All records in one transaction, or none.")
+    ] = None
+    report: Annotated[bool, typer.Option("--report", help="Write where each record is, as JSON lines.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Neither a bar nor a sum.")] = False
+
+
+@grouped
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", exists=True, dir_okay=False, help="Each is one record, whole."),
+    ] = None,
+    *,
+    source: Input,
+    delivery: Delivery,
+    connection: Connection,
+) -> None:
+    """Send lines of standard input, or files, as records, and wait until all have arrived (acks=all)."""
+    parse = source.parser()
+    delimiter = _not_empty("--delimiter", source.delimiter)
+    shipment = _Shipment(topic, delivery.report)
+
+    async def work() -> None:
+        from barnabas.cli.topic_check import existing_partitions
+        from barnabas.client.producer import Producer, ProducerSettings
+
+        count = await existing_partitions(connection, topic)
+        if delivery.partition is not None and delivery.partition >= count:
+            raise WrongArgument(f"--partition {delivery.partition}: {topic} has {count}, 0 to {count - 1}")
+        settings = connection.settings(
+            ProducerSettings.model_fields,
+            acks=delivery.acks,
+            compression_type=delivery.compression,
+            transactional_id=delivery.transactional_id,
+            key_serializer=source.key_serializer,
+            value_serializer=source.value_serializer,
+            max_block_ms=connection.timeout_ms,
+            allow_auto_create_topics=False,
+        )
+        with progress(f"to {topic}", _total_bytes(files), unit="bytes", quiet=delivery.quiet) as advance:
+            records = _records(files or [], delimiter, parse, advance)
+            async with Producer(**settings) as producer:
+                if delivery.transactional_id is None:
+                    await shipment.send_all(producer, records, delivery.partition)
+                else:
+                    async with producer.transaction():
+                        await shipment.send_all(producer, records, delivery.partition)
+
+    run_until_done(work)
+    if not delivery.quiet:
+        complain(f"{shipment.arrived} record{'s' if shipment.arrived != 1 else ''} sent to {topic}")
+
+
+class _Shipment:
+    """Records on their way, in the order in which they were read."""
+
+    def __init__(self, topic: str, report: bool) -> None:
+        self.arrived = 0
+        self._taken = 0
+        self._topic = topic
+        self._report = report
+        self._under_way: deque[FutureRecordMetadata] = deque()
+
+    async def send_all(self, producer: Producer, records: AsyncIterator[Outgoing], partition: int | None) -> None:
+        """Until the last one has arrived. Raises `ClusterError` for the first that does not arrive or cannot be
+        sent; what came before it has arrived then.
+        """
+        wrong: ClusterError | None = None
+        try:
+            async for record in records:
+                self._under_way.append(await self._enqueue(producer, record, partition))
+                await self._settle(AWAITED)
+        except ClusterError as error:
+            wrong = error
+        await self._settle(0)
+        if wrong is not None:
+            raise wrong
+
+    async def _enqueue(self, producer: Producer, record: Outgoing, partition: int | None) -> FutureRecordMetadata:
+        from protocol.errors import KafkaError
+
+        self._taken += 1
+        try:
+            return await producer.enqueue(
+                self._topic,
+                record.value,
+                key=record.key,
+                headers=record.headers,
+                partition=record.partition if partition is None else partition,
+                timestamp_ms=record.timestamp_ms,
+            )
+        except KafkaError as error:
+            raise _of_record(self._taken, error) from None
+
+    async def _settle(self, left: int) -> None:
+        from protocol.errors import KafkaError
+
+        while len(self._under_way) > left:
+            try:
+                metadata = await self._under_way.popleft()
+            except KafkaError as error:
+                raise _of_record(self.arrived + 1, error) from None
+            self.arrived += 1
+            if self._report:
+                typer.echo(_report_line(metadata))
+
+
+def _of_record(number: int, error: Exception) -> ClusterError:
+    told = refusal(error)
+    return type(told)(f"record {number}: {told}")
+
+
+async def _records(
+    files: list[Path], delimiter: bytes, parse: Callable[[bytes], Outgoing], advance: Advance
+) -> AsyncIterator[Outgoing]:
+    from barnabas.cli.source import pieces
+
+    if files:
+        for path in files:
+            data = path.read_bytes()
+            yield _parsed(parse, data, str(path))
+            advance(len(data))
+        return
+    number = 0
+    async for line in pieces(delimiter):
+        number += 1
+        yield _parsed(parse, line, f"line {number}")
+        advance(len(line) + len(delimiter))
+
+
+def _parsed(parse: Callable[[bytes], Outgoing], data: bytes, place: str) -> Outgoing:
+    try:
+        return parse(data)
+    except WrongText as error:
+        raise WrongArgument(f"{place} {error}" if str(error).startswith("has no") else f"{place}: {error}") from None
+
+
+def _total_bytes(files: list[Path] | None) -> int | None:
+    """Of the files, or of standard input if that is one."""
+    import os
+    import stat
+    import sys
+    from io import UnsupportedOperation
+
+    if files:
+        return sum(path.stat().st_size for path in files)
+    try:
+        found = os.fstat(sys.stdin.fileno())
+    except (UnsupportedOperation, AttributeError, OSError):
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _report_line(metadata: RecordMetadata) -> str:
+    return json.dumps(
+        {
+            "topic": metadata.topic,
+            "partition": metadata.partition,
+            "offset": metadata.offset,
+            "timestamp": metadata.timestamp_ms,
+        }
+    )
+
+
+def _not_empty(option: str, text: str) -> bytes:
+    data = unescape(option, text)
+    if not data:
+        raise WrongArgument(f"{option}: cannot be empty")
+    return data

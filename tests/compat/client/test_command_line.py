@@ -1,0 +1,274 @@
+"""The command line as a user types it, on our cluster and on Apache Kafka."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.cli.main import run
+from tests.compat.client.any_cluster import BARNABAS, AnyCluster
+
+
+class Shell:
+    """Runs commands against one cluster."""
+
+    def __init__(self, cluster: AnyCluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._where = ["--bootstrap-server", cluster.bootstrap_servers]
+        self._capfd = capfd
+        self._monkeypatch = monkeypatch
+        self.told = ""
+        """On standard error, by the last command."""
+
+    def __call__(self, command: str, *words: str, expect: int = 0, stdin: bytes | str = b"") -> str:
+        """Standard output of a command."""
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        self._monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+        code = run([*command.split(), *words, *self._where])
+        captured = self._capfd.readouterr()
+        self.told = captured.err
+        assert code == expect, captured.err + captured.out
+        return captured.out
+
+    def json(self, command: str, *words: str, expect: int = 0) -> Any:
+        return json.loads(self(command, *words, "--json", expect=expect))
+
+    def read(self, topic: str, *words: str) -> list[str]:
+        """Lines of all records that are there."""
+        return self("consume", topic, "-e", "-q", *words).splitlines()
+
+
+@pytest.fixture
+def shell(any_cluster: AnyCluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(any_cluster, capfd, monkeypatch)
+
+
+@pytest.mark.feature("TO-08")
+def test_lines_in_and_lines_out(any_cluster: AnyCluster, shell: Shell, tmp_path: Path) -> None:
+    topic = any_cluster.create_topic("lines")
+    shell("produce", topic, "-k", ":", "-H", "from=shell", "-z", "gzip", stdin="a:1\nb:2\r\nc:\n")
+    assert shell.told == f"3 records sent to {topic}\n"
+    whole = tmp_path / "whole"
+    whole.write_bytes(b"two\nlines")
+    shell("produce", topic, str(whole), "--key", "file", "-q")
+    assert shell.told == ""
+    shell("produce", topic, "-Z", "-k", ":", "-D", ";", stdin="gone:;last:x")
+
+    assert shell.read(topic, "-o", "beginning", "-k", "=", "-D", "|") == [
+        "a=1|b=2|c=|file=two",
+        "lines|gone=null|last=x|",
+    ]
+    assert shell.read(topic, "-o", "1", "-n", "2", "-f", r"%p %o %k %S %h\n") == [
+        "0 1 b 1 from=shell",
+        "0 2 c 0 from=shell",
+    ]
+    assert shell.read(topic, "-o", "-2", "-f", r"%o %K %S\n") == ["4 4 -1", "5 4 1"]
+    assert shell.read(topic) == []
+
+
+@pytest.mark.feature("TO-08")
+def test_json_out_is_json_in(any_cluster: AnyCluster, shell: Shell) -> None:
+    first, second = any_cluster.create_topic("first", partitions=2), any_cluster.create_topic("second", partitions=2)
+    records = [
+        {"partition": 1, "timestamp": 1785585600000, "key": "ü", "value": {"base64": "/w=="}, "headers": [["h", None]]},
+        {"partition": 1, "timestamp": 1785585600001, "key": None, "value": None, "headers": []},
+    ]
+    reported = shell(
+        "produce", first, "--json", "--report", stdin="".join(json.dumps(record) + "\n" for record in records)
+    )
+    assert [json.loads(line)["offset"] for line in reported.splitlines()] == [0, 1]
+    lines = shell("consume", first, "--json", "-e", "--from-beginning")
+    assert [json.loads(line) for line in lines.splitlines()] == [
+        {"topic": first, "offset": offset, **record} for offset, record in enumerate(records)
+    ]
+    shell("produce", second, "--json", stdin=lines)
+    copied = shell("consume", second, "--json", "-e", "--from-beginning")
+    assert copied == lines.replace(first, second)
+    at = (
+        shell.read(first, "-o", "s@1785585600001", "-f", r"%o\n"),
+        shell.read(first, "-o", "beginning", "-o", "e@1785585600001", "-f", r"%o\n"),
+    )
+    assert at == (["1"], ["0"])
+
+
+@pytest.mark.feature("TO-08", "TX-12")
+def test_a_transaction_holds_all_records_or_none(any_cluster: AnyCluster, shell: Shell) -> None:
+    topic = any_cluster.create_topic("whole")
+    shell("produce", topic, "--transactional-id", any_cluster.new_name("shell"), stdin="1\n2\n")
+    words = ["--json", "--transactional-id", any_cluster.new_name("shell")]
+    shell("produce", topic, *words, expect=2, stdin='{"value": "3"}\nnonsense\n')
+    assert "line 2: no JSON" in shell.told
+    assert shell.read(topic, "--from-beginning", "--read-committed") == ["1", "2"]
+
+
+@pytest.mark.feature("TO-08", "TO-05")
+def test_a_group_goes_on_where_it_was(any_cluster: AnyCluster, shell: Shell) -> None:
+    topic, group = any_cluster.create_topic("shared", partitions=2), any_cluster.new_name("readers")
+    shell("produce", topic, "-p", "0", stdin="".join(f"{number}\n" for number in range(10)))
+    words = ["-G", group, "--from-beginning"]
+    assert shell("consume", topic, *words, "-n", "4").splitlines() == ["0", "1", "2", "3"]
+    assert shell.told == "4 records\n"
+    assert shell("consume", topic, *words, "-X", "group.protocol=consumer", "-e").splitlines() == [
+        "4",
+        "5",
+        "6",
+        "7",
+        "8",
+        "9",
+    ]
+
+    [offset] = [each for each in shell.json("groups describe", group)["groups"][0]["offsets"] if each["partition"] == 0]
+    assert (offset["committed"], offset["end"], offset["lag"]) == (10, 10, 0)
+    assert group in shell("groups list")
+    planned = shell("groups reset-offsets", group, "--topic", f"{topic}:0", "--shift-by", "-3", "--export")
+    assert planned == f"{topic},0,7\n"
+    shell("groups reset-offsets", group, "--all-topics", "--to-earliest")
+    assert "--execute" in shell.told
+    assert shell.json("groups describe", group)["groups"][0]["offsets"][0]["committed"] == 10
+    shell("groups reset-offsets", group, "--topic", f"{topic}:0", "--shift-by", "-3", "--execute")
+    assert shell.read(topic, "-G", group) == ["7", "8", "9"]
+    shell("groups delete-offsets", group, "--topic", topic)
+    shell("groups delete", group)
+    assert shell.json("groups list") == [each for each in shell.json("groups list") if each["group_id"] != group]
+    shell("groups delete", group, expect=1)
+    assert "GROUP_ID_NOT_FOUND" in shell.told
+
+
+@pytest.mark.feature("TO-02")
+def test_topics_from_their_making_to_their_end(any_cluster: AnyCluster, shell: Shell) -> None:
+    first, second = any_cluster.new_name("made"), any_cluster.new_name("made")
+    made = shell.json("topics create", first, second, "-p", "2", "--config", "retention.ms=60000")
+    assert [(each["name"], each["partitions"]) for each in made["topics"]] == [(first, 2), (second, 2)]
+    shell("topics create", first, expect=1)
+    assert "TOPIC_ALREADY_EXISTS" in shell.told
+    shell("topics create", first, "--if-not-exists")
+    assert {first, second} <= set(shell("topics list").splitlines())
+    shell("topics alter", first, "-p", "3", "--config", "cleanup.policy=compact", "--unset", "retention.ms")
+    [described] = shell.json("topics describe", first)["topics"]
+    assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
+    assert all(each["leader"] in each["replicas"] for each in described["partitions"])
+    assert shell("topics describe", first).splitlines()[0].split()[:4] == ["topic", "partition", "leader", "epoch"]
+    assert shell.json("topics describe", first, "--unavailable")["topics"][0]["partitions"] == []
+
+    shell("produce", second, "-p", "0", stdin="1\n2\n3\n")
+    [offsets, _] = shell.json("topics offsets", second)
+    assert (offsets["first"], offsets["end"]) == (0, 3)
+    shell("topics delete-records", f"{second}:0", "--before", "2")
+    assert shell.json("topics offsets", f"{second}:0")[0]["first"] == 2
+    shell("topics delete", first, second)
+    shell("topics delete", first, expect=1)
+    assert f"there is no topic {first}" in shell.told
+
+
+@pytest.mark.feature("TO-02")
+def test_settings_of_topics_brokers_and_groups(any_cluster: AnyCluster, shell: Shell) -> None:
+    topic, group = any_cluster.create_topic("set"), any_cluster.new_name("set")
+    shell("configs set", "topic", topic, "retention.ms=1000", "cleanup.policy=compact")
+    [found] = shell.json("configs describe", "topic", topic)
+    assert {each["name"]: each["value"] for each in found["configs"]} == {
+        "retention.ms": "1000",
+        "cleanup.policy": "compact",
+    }
+    shell("configs unset", "topic", topic, "retention.ms")
+    assert "retention.ms" not in shell("configs describe", "topic", topic)
+    assert "retention.ms" in shell("configs describe", "topic", topic, "--all")
+    shell("configs set", "topic", topic, "retention.ms=soon", expect=1)
+    assert "INVALID_CONFIG" in shell.told
+    shell("configs set", "group", group, "consumer.session.timeout.ms=50000")
+    assert "50000" in shell("configs describe", "group", group)
+    assert "node.id" in shell("configs describe", "broker", "1", "--all")
+
+
+@pytest.mark.feature("TO-07")
+def test_transactions_are_listed_and_described(any_cluster: AnyCluster, shell: Shell) -> None:
+    topic, transactional_id = any_cluster.create_topic("in"), any_cluster.new_name("shell")
+    shell("produce", topic, "--transactional-id", transactional_id, stdin="1\n")
+    listed = shell.json("transactions list")
+    [mine] = [each for each in listed if each["transactional_id"] == transactional_id]
+    assert mine["state"] in ("CompleteCommit", "PrepareCommit")
+    [described] = shell.json("transactions describe", transactional_id)["transactions"]
+    assert described["producer_id"] == mine["producer_id"]
+    [producer] = shell.json("transactions producers", f"{topic}:0")[0]["producers"]
+    assert producer["producer_id"] == mine["producer_id"]
+    assert shell.json("transactions find-hanging", f"{topic}:0") == []
+    shell("transactions describe", "nobody", expect=1)
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in shell.told
+
+
+@pytest.mark.feature("TO-04", "TO-06")
+def test_the_cluster_tells_of_itself(any_cluster: AnyCluster, shell: Shell) -> None:
+    described = shell.json("cluster describe")
+    assert len(described["brokers"]) == any_cluster.replication_factor
+    quorum = shell.json("cluster quorum")
+    assert quorum["leader"] in [each["id"] for each in quorum["voters"]]
+    features = {each["name"]: each for each in shell.json("cluster features")["features"]}
+    assert features["metadata.version"]["finalized"] == 30
+    versions = shell.json("cluster api-versions")
+    assert {each["broker"] for each in versions} == {each["id"] for each in described["brokers"]}
+    assert {"Produce", "Metadata"} <= {each["name"] for each in versions}
+    topic = any_cluster.create_topic("dir")
+    directories = shell.json("cluster log-dirs", "--topic", topic)
+    assert {part["topic"] for each in directories for part in each["replicas"]} == {topic}
+
+
+@pytest.mark.feature("TO-06")
+def test_leaders_are_elected(any_cluster: AnyCluster, shell: Shell) -> None:
+    topic = any_cluster.create_topic("elect")
+    elected = shell.json("topics elect", f"{topic}:0")
+    assert elected["partitions"] == [{"topic": topic, "partition": 0, "elected": False}]
+    shell("topics elect", topic, "--unclean")
+
+
+@pytest.mark.feature("TO-08")
+def test_speed_is_measured(any_cluster: AnyCluster, shell: Shell) -> None:
+    topic = any_cluster.create_topic("fast", partitions=2)
+    sent = shell.json("perf produce", topic, "-n", "2000", "-s", "50", "--percentiles", "50,99")
+    assert (sent["records"], sent["bytes"]) == (2000, 100_000)
+    assert 0 < sent["latency_ms"]["p50"] <= sent["latency_ms"]["p99"] <= sent["latency_ms"]["max"]
+    read = shell.json("perf consume", topic, "-n", "2000")
+    assert read["records"] >= 2000
+    through = shell.json("perf latency", topic, "-n", "20")
+    assert through["until_acked_ms"]["p50"] <= through["until_read_ms"]["max"]
+    told = shell("perf produce", topic, "-n", "100", "-t", "10000", "--transaction-size", "50").splitlines()
+    assert told[0].startswith("100 records, ")
+    assert told[1].startswith("latency (ms): mean ")
+
+
+def test_nobody_answers(shell: Shell, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "list", "-b", "127.0.0.1:1", "--timeout", "0.5"]) == 3
+    assert len(capfd.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.feature("TO-02")
+def test_quotas_are_set_where_there_are_any(any_cluster: AnyCluster, shell: Shell) -> None:
+    name = any_cluster.new_name("who")
+    if any_cluster.name == BARNABAS:
+        shell("configs quotas describe", expect=1)
+        assert "UNSUPPORTED_VERSION" in shell.told
+        return
+    shell("configs quotas set", "--user", name, "--client", "default", "producer_byte_rate=1000")
+    entity = {"user": name, "client-id": None}
+    found = [each for each in shell.json("configs quotas describe") if each["entity"] == entity]
+    assert found == [{"entity": entity, "quotas": {"producer_byte_rate": 1000.0}}]
+    shell("configs quotas unset", "--user", name, "--client", "default", "producer_byte_rate")
+    assert name not in shell("configs quotas describe")
+
+
+@pytest.mark.feature("TO-06")
+def test_partitions_are_spread_anew(any_cluster: AnyCluster, shell: Shell, tmp_path: Path) -> None:
+    topic = any_cluster.create_topic("spread", partitions=2)
+    plan, back = tmp_path / "plan.json", tmp_path / "back.json"
+    plan.write_text(shell("topics reassign generate", topic))
+    parts = json.loads(plan.read_text())["partitions"]
+    assert [(part["topic"], part["partition"]) for part in parts] == [(topic, 0), (topic, 1)]
+    shell("topics reassign execute", str(plan), "--back", str(back), "--wait")
+    shell("topics reassign verify", str(plan))
+    assert shell.json("topics reassign list") == []
+    shell("topics reassign execute", str(back), "--wait")
+    described = shell.json("topics describe", topic)["topics"][0]["partitions"]
+    assert [each["replicas"] for each in described] == [
+        part["replicas"] for part in json.loads(back.read_text())["partitions"]
+    ]
