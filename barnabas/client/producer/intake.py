@@ -36,6 +36,9 @@ Choices = Callable[[], list[tuple[int, int]]]
 _new: Any = tuple.__new__  # skips the Python-level constructor of named tuples
 
 
+EMPTY: Fields = (0, 0, None, None, ())
+
+
 class Outgoing(NamedTuple):
     """A record as it will be written."""
 
@@ -54,8 +57,11 @@ class Intake:
         accumulator: RecordAccumulator,
         metrics: ProducerMetrics,
         check_open: Callable[[], None],
+        on_failed: Callable[[Exception], None],
     ) -> None:
-        """`check_open` raises if nothing may be sent now. ConfigException for serializers that are none."""
+        """`check_open` raises if nothing may be sent now; `on_failed` hears of records that were taken on and found no
+        partition. ConfigException for serializers that are none.
+        """
         self._settings = settings
         self._accumulator = accumulator
         self._pool = accumulator.pool
@@ -67,7 +73,9 @@ class Intake:
         self._is_intercepted = bool(self._interceptors)
         self._partitioner = settings.partitioner_class
         self._largest_bytes = min(settings.max_request_size, settings.buffer_memory)
-        self._unplaced = UnplacedRecords(trio.Event)
+        self._surely_small_bytes = self._largest_bytes - record_bytes_bound(EMPTY)
+        """With no more in key and value, and without headers, a record is not too large."""
+        self._unplaced = UnplacedRecords(trio.Event, on_failed)
         self._sticky: dict[str, tuple[StickyPartitioner, Choices]] = {}
         """By topic; with whom it asks what there is to choose from."""
         self._cluster: Cluster
@@ -114,14 +122,40 @@ class Intake:
             self._tell_refused(seen.topic, seen.partition, error)
             raise
 
+    def append_at_once(self, outgoing: Outgoing) -> RecordAppendResult | None:
+        """Into a batch, if nothing has to be waited for or asked of others: the way of nearly all records. If the
+        result wakes the sender, `let_sender_run`; if there is none, `enqueue`.
+        """
+        topic, partition, record = outgoing
+        view = self._cluster.topics.get(topic)
+        if view is None or self._partitioner is not None or self._unplaced.has_line(topic):
+            return None
+        leaders = view.leaders
+        if partition is None:
+            if not leaders:
+                return None
+            key = record[2]
+            if key is not None and not self._settings.partitioner_ignore_keys:
+                outgoing = _new(Outgoing, (topic, partition_for_key(key, len(leaders)), record))
+        elif partition not in leaders:
+            return None
+        try:
+            result = self._append_now(outgoing)
+        except Exception as error:
+            self._tell_refused(topic, partition, error)
+            raise
+        if result is not None and self._is_intercepted:
+            self._watched(result.future)
+        return result
+
+    async def let_sender_run(self) -> None:
+        """Who sends without end must do so."""
+        self._sender.wake()
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
     async def enqueue(self, outgoing: Outgoing) -> FutureRecordMetadata:
         """Into a batch; waits for max.block.ms at most."""
         try:
-            if not self._unplaced.has_line(outgoing.topic) and self._is_known(outgoing):
-                outgoing = self._placed(outgoing)
-                result = self._append_now(outgoing)
-                if result is not None:
-                    return await self._appended(result) if result.wakes_sender else self._watched(result.future)
             return await self._enqueue(outgoing)
         except Exception as error:
             self._tell_refused(outgoing.topic, outgoing.partition, error)
@@ -145,13 +179,10 @@ class Intake:
             self._check_open()
             if self._unplaced.has_line(topic):
                 return await self._stand_in_line(outgoing, deadline_ms)
-        return await self._appended(await self._append(self._placed(outgoing), deadline_ms, self._check_open))
-
-    async def _appended(self, result: RecordAppendResult) -> FutureRecordMetadata:
+        result = await self._append(self._placed(outgoing), deadline_ms, self._check_open)
         self._watched(result.future)
         if result.wakes_sender:
-            self._sender.wake()
-            await trio.lowlevel.cancel_shielded_checkpoint()  # who sends without end must let the sender run
+            await self.let_sender_run()
         return result.future
 
     def _enqueue_now(self, outgoing: Outgoing) -> FutureRecordMetadata:
@@ -183,12 +214,17 @@ class Intake:
         key_bytes = self._serialize_key(topic, headers, key)
         value_bytes = self._serialize_value(topic, headers, value)
         record: Fields = (0, timestamp_ms, key_bytes, value_bytes, _checked(headers) if headers else ())
+        content_bytes = (0 if key_bytes is None else len(key_bytes)) + (0 if value_bytes is None else len(value_bytes))
+        if headers or content_bytes > self._surely_small_bytes:
+            self._check_size(record)
+        outgoing: Outgoing = _new(Outgoing, (topic, partition, record))
+        return outgoing
+
+    def _check_size(self, record: Fields) -> None:
         bound = record_bytes_bound(record)
         if bound > self._largest_bytes:
             limit = "max_request_size" if bound > self._settings.max_request_size else "buffer_memory"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a record of {bound} bytes; {limit} is less")
-        outgoing: Outgoing = _new(Outgoing, (topic, partition, record))
-        return outgoing
 
     def _watched(self, future: FutureRecordMetadata) -> FutureRecordMetadata:
         if self._is_intercepted:

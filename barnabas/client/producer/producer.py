@@ -60,7 +60,7 @@ class Producer:
         self._accumulator = RecordAccumulator(
             _format(self.settings), _queues(self.settings), self._pool, trio.Event, self
         )
-        self._intake = Intake(self.settings, self._accumulator, self._metrics, self._check_open)
+        self._intake = Intake(self.settings, self._accumulator, self._metrics, self._check_open, self._not_placed)
         self._context: AbstractAsyncContextManager[Cluster] | None = None
         self._closed = False
         self._cluster: Cluster
@@ -195,8 +195,14 @@ class Producer:
         written; IllegalStateException if the producer is closed or no transaction is open; what a transaction failed
         with. A cancel before it returns means: the record was not taken on.
         """
-        outgoing = self._intake.prepare(topic, value, key, headers, partition, timestamp_ms)
-        return await self._intake.enqueue(outgoing)
+        intake = self._intake
+        outgoing = intake.prepare(topic, value, key, headers, partition, timestamp_ms)
+        result = intake.append_at_once(outgoing)
+        if result is None:
+            return await intake.enqueue(outgoing)
+        if result.batch_is_full or result.new_batch_created:
+            await intake.let_sender_run()
+        return result.future
 
     def send_nowait(
         self,
@@ -329,6 +335,12 @@ class Producer:
         if batch.final_state is not FinalState.SUCCEEDED and self._admission is not None:
             self._admission.failed(batch)
 
+    def _not_placed(self, error: Exception) -> None:
+        """A record of the open transaction is missing: that must not commit."""
+        if self._transactions is not None:
+            code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
+            self._transactions.manager.written(code, str(error))
+
     def split(self, batch: ProducerBatch) -> None:
         """The accumulator's word that a batch was too large."""
         self._metrics.count("batch-split-total")
@@ -351,7 +363,8 @@ class Producer:
             raise IllegalStateException("the producer is not open yet: use `async with`")
 
     def _check_open(self) -> None:
-        self._check_usable()
+        if self._closed or self._context is None:
+            self._check_usable()
         if self._transactions is not None:
             self._transactions.manager.check_open()
 

@@ -48,8 +48,10 @@ Place = Callable[[UnplacedRecord], Awaitable[None]]
 class UnplacedRecords:
     """The lines of one producer."""
 
-    def __init__(self, new_latch: NewLatch) -> None:
+    def __init__(self, new_latch: NewLatch, on_failed: Callable[[Exception], None]) -> None:
+        """`on_failed` hears of each that found no place."""
         self._new_latch = new_latch
+        self._on_failed = on_failed
         self._lines: dict[str, Line] = {}
 
     def has_line(self, topic: str) -> bool:
@@ -83,7 +85,9 @@ class UnplacedRecords:
             try:
                 await place(unplaced)
             except Exception as error:
-                unplaced.fail(error)
+                if not unplaced.result.done:
+                    unplaced.fail(error)
+                    self._on_failed(error)
             line.popleft()
         if self._lines.get(topic) is line:
             del self._lines[topic]
