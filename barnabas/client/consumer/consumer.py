@@ -159,7 +159,7 @@ class Consumer:
         finally:
             self._is_open = False
             self._ahead.clear()
-            self._reader.close()
+            await self._reader.close()
             self._interceptors.close()
 
     def _still_owned(

@@ -35,7 +35,7 @@ async def open_reader(cluster: Cluster, settings: ReadingSettings | None = None)
     try:
         yield reader
     finally:
-        reader.close()
+        await reader.close()
         nursery.cancel_scope.cancel()
 
 
@@ -252,10 +252,12 @@ class PartitionReader:
         assert error is not None
         return error
 
-    def close(self) -> None:
-        """Say goodbye to the brokers, as far as that needs no waiting. Whoever opened the nursery ends it."""
+    async def close(self) -> None:
+        """Say goodbye to the brokers, as far as that needs no waiting, also if cancelled. Whoever opened the nursery
+        ends it.
+        """
         self._states.clear()
-        self._fetcher.close()
+        await self._fetcher.close()
 
     @property
     def fetch_metrics(self) -> FetchMetrics:

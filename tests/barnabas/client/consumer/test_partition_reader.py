@@ -279,6 +279,19 @@ class TestPrefetch:
 
         run_simulation(12, with_reader, story)
 
+    def test_each_partition_has_its_turn(self) -> None:
+        async def story(brokers: ReadingBrokers, cluster: Cluster, nursery: trio.Nursery) -> None:
+            busy, small = brokers.create("t", 2)
+            small.leader = busy.leader
+            fill(busy, *[b"x" * 100] * 900)
+            fill(small, b"s")
+            async with open_reader(cluster) as reader:
+                reader.assign({T0: 0, T1: 0})
+                seen = [record.partition for _ in range(40) for record in await reader.poll(1000, 2)]
+                assert 1 in seen, "not only when the other one is at its end"
+
+        run_simulation(33, with_reader, story)
+
     def test_paused_partitions_wait_with_what_they_have(self) -> None:
         async def story(brokers: ReadingBrokers, cluster: Cluster, nursery: trio.Nursery) -> None:
             for partition in brokers.create("t", 2):
@@ -367,13 +380,18 @@ class TestSessions:
 
         run_simulation(17, with_reader, story)
 
-    def test_the_end_of_a_reader_ends_its_sessions(self) -> None:
+    @pytest.mark.parametrize("cancelled", [True, False])
+    def test_the_end_of_a_reader_ends_its_sessions(self, cancelled: bool) -> None:
         async def story(brokers: ReadingBrokers, cluster: Cluster, nursery: trio.Nursery) -> None:
             brokers.create("t", 3)
-            async with open_reader(cluster) as reader:
-                reader.assign({T0: 0, T1: 0, T2: 0})
-                await reader.poll(1000)
-                assert [len(sessions) for sessions in brokers.sessions.values()] == [1, 1, 1]
+            with trio.CancelScope() as scope:
+                async with open_reader(cluster) as reader:
+                    reader.assign({T0: 0, T1: 0, T2: 0})
+                    await reader.poll(1000)
+                    assert [len(sessions) for sessions in brokers.sessions.values()] == [1, 1, 1]
+                    if cancelled:
+                        scope.cancel()
+                        await trio.sleep_forever()
             await trio.sleep(1)
             assert [len(sessions) for sessions in brokers.sessions.values()] == [0, 0, 0]
 
