@@ -7,6 +7,7 @@ may succeed later.
 
 from __future__ import annotations
 
+from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError
 
 
@@ -634,10 +635,16 @@ class NoOffsetForPartitionException(InvalidOffsetException):
 
 
 class LogTruncationException(OffsetOutOfRangeException):
-    """The log was cut below the position, and auto.offset.reset is `none` (KIP-320)."""
+    """The log was cut below the position, and auto.offset.reset is `none` (KIP-320). Records that were read are no
+    more: who accepts that seeks to `divergent`.
+    """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, topic: str, partition: int, divergent: OffsetAndMetadata | None) -> None:
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        self.topic = topic
+        self.partition = partition
+        self.divergent = divergent
+        """Where the log parts from the one that was read; None if nobody knows."""
 
 
 class CommitFailedException(KafkaError):

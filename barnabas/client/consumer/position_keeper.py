@@ -15,6 +15,7 @@ from barnabas.client.consumer.partition_state import FetchState, Flight, Partiti
 from barnabas.client.consumer.reading_settings import ReadingSettings
 from barnabas.client.consumer.reset_policy import LATEST
 from barnabas.client.errors import LogTruncationException, NoOffsetForPartitionException
+from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -151,6 +152,8 @@ def _told(
     partition: TopicPartition, position: FetchPosition, divergent: FetchPosition | None
 ) -> LogTruncationException:
     where = "unknown where" if divergent is None else f"at offset {divergent.offset}"
-    return LogTruncationException(
+    message = (
         f"{partition} was read up to offset {position.offset} in epoch {position.epoch}; the log parts from it: {where}"
     )
+    parting = None if divergent is None else OffsetAndMetadata(divergent.offset, divergent.epoch)
+    return LogTruncationException(message, *partition, parting)
