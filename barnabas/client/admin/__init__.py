@@ -2,7 +2,7 @@
 
 `Admin` (`admin.py`) is put together from parts, one for each subject: `topics.py`, `partitions.py`, `configs.py`,
 `brokers.py`, `log_dirs.py`, `groups.py`, `group_offsets.py`, `share_offsets.py`, `transactions.py`, `acls.py`,
-`quotas.py`, `scram.py`. All ask through `calls.py`, which asks whom `routes.py` says, and give `Results`.
+`quotas.py`, `scram.py`, `tokens.py`. All ask through `calls.py`, which asks whom `routes.py` says, and give `Results`.
 """
 
 from barnabas.client.admin.acl_values import (
@@ -73,6 +73,7 @@ from barnabas.client.admin.streams_values import (
     StreamsSubtopology,
     StreamsTopicInfo,
 )
+from barnabas.client.admin.tokens import DelegationToken, KafkaPrincipal
 from barnabas.client.admin.topic_values import (
     CreatedTopic,
     NewPartitions,
@@ -115,6 +116,7 @@ __all__ = [
     "ConfigType",
     "ConsumerGroupDescription",
     "CreatedTopic",
+    "DelegationToken",
     "DeletedRecords",
     "ElectionType",
     "Endpoint",
@@ -124,6 +126,7 @@ __all__ = [
     "GroupListing",
     "GroupState",
     "GroupType",
+    "KafkaPrincipal",
     "LogDirDescription",
     "Match",
     "MemberDescription",

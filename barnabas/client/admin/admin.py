@@ -18,6 +18,7 @@ from barnabas.client.admin.quotas import Quotas
 from barnabas.client.admin.scram import Scram
 from barnabas.client.admin.settings import AdminOptions, AdminSettings
 from barnabas.client.admin.share_offsets import ShareGroupOffsets
+from barnabas.client.admin.tokens import DelegationTokens
 from barnabas.client.admin.topics import Topics
 from barnabas.client.admin.transactions import Transactions
 from barnabas.client.cluster import Cluster
@@ -39,6 +40,7 @@ class Admin(
     Acls,
     Quotas,
     Scram,
+    DelegationTokens,
 ):
     """Asks and changes; `async with Admin(bootstrap_servers=...) as admin`. May be used by many tasks at once.
 

@@ -29,12 +29,7 @@ class Leaders:
         self._given_up_at_ms = calls.cluster.now_ms() + LATE_BROKER_MS
 
     async def places(self, keys: Sequence[TopicPartition], timeout_ms: int) -> list[Place]:
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=name) for name in dict.fromkeys(key.topic for key in keys)],
-            allow_auto_topic_creation=False,
-        )
-        response: MetadataResponse = await self._calls.cluster.call_any(request, timeout_ms)
-        self._calls.cluster.learn_nodes(response.brokers)
+        response = await _metadata(self._calls, [key.topic for key in keys], timeout_ms)
         errors = {topic.name: refusal(topic.error_code, None, f"topic {topic.name}") for topic in response.topics}
         leaders = {
             (topic.name, partition.partition_index): partition.leader_id
@@ -130,11 +125,24 @@ class _Everybody:
 
 
 async def living_brokers(calls: Calls, timeout_ms: int) -> list[int]:
-    """Their ids, in order. Raises as `Cluster.call_any`."""
-    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    """Their ids, in order. Raises as `Cluster.call_any`, and KafkaError."""
+    return sorted(broker.node_id for broker in (await _metadata(calls, (), timeout_ms)).brokers)
+
+
+async def _metadata(calls: Calls, topics: Iterable[str], timeout_ms: int) -> MetadataResponse:
+    """What any broker knows now. Raises as `Cluster.call_any`, and KafkaError."""
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in dict.fromkeys(topics)], allow_auto_topic_creation=False
+    )
     response: MetadataResponse = await calls.cluster.call_any(request, timeout_ms)
+    if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+        # The broker is of another cluster by now (KIP-1102); a refresh begins anew.
+        await calls.cluster.refresh()
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the broker told to bootstrap again")
+    if error := refusal(response.error_code, None, "metadata"):
+        raise error
     calls.cluster.learn_nodes(response.brokers)
-    return sorted(broker.node_id for broker in response.brokers)
+    return response
 
 
 async def ask_everybody(calls: Calls, question: Question[int, V]) -> dict[int, V]:

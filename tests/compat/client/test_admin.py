@@ -18,6 +18,7 @@ from barnabas.client.admin import (
     Endpoint,
     FeatureUpdate,
     GroupType,
+    KafkaPrincipal,
     Match,
     ResourceType,
     ScramCredentialInfo,
@@ -32,6 +33,7 @@ from barnabas.client.errors import (
     LogDirNotFoundException,
     ResourceNotFoundException,
     UnacceptableCredentialException,
+    UnsupportedByAuthenticationException,
     UnsupportedVersionException,
 )
 from barnabas.client.session import open_cluster
@@ -189,3 +191,17 @@ async def test_what_only_other_clusters_do(any_cluster: AnyCluster) -> None:
             await stage.admin.add_raft_voter(104, NO_SUCH_ID, [Endpoint("CONTROLLER", "127.0.0.1", 1)])
         with pytest.raises(UnsupportedVersionException):
             await stage.admin.remove_raft_voter(104, NO_SUCH_ID)
+
+
+@pytest.mark.feature("CL-04")
+async def test_tokens_are_only_for_who_is_authenticated(any_cluster: AnyCluster) -> None:
+    async with stage_on(any_cluster) as stage:
+        admin, nobody = stage.admin, KafkaPrincipal("nobody")
+        with pytest.raises((UnsupportedVersionException, UnsupportedByAuthenticationException)):
+            await admin.create_delegation_token(renewers=[nobody], max_lifetime_ms=1000)
+        with pytest.raises((UnsupportedVersionException, UnsupportedByAuthenticationException)):
+            await admin.renew_delegation_token(b"hmac")
+        with pytest.raises((UnsupportedVersionException, UnsupportedByAuthenticationException)):
+            await admin.expire_delegation_token(b"hmac")
+        with pytest.raises((UnsupportedVersionException, UnsupportedByAuthenticationException)):
+            await admin.describe_delegation_token([nobody])

@@ -73,7 +73,7 @@ class ScriptedCluster:
             self.asked.append((broker, key))
         known: dict[ApiKey, Answer] = {
             ApiKey.API_VERSIONS: self._versions,
-            ApiKey.METADATA: self._metadata,
+            ApiKey.METADATA: self.metadata,
             ApiKey.FIND_COORDINATOR: self._coordinators,
         }
         answer = {**known, **self.answers}[key](broker, message)
@@ -94,7 +94,7 @@ class ScriptedCluster:
         ]
         return ApiVersionsResponse(api_keys=keys)
 
-    def _metadata(self, broker: int, message: MetadataRequest) -> Message:
+    def metadata(self, broker: int, message: MetadataRequest) -> Message:
         assert not message.allow_auto_topic_creation, "an administrator that looks must not make topics"
         names = list(self.topics) if message.topics is None else [topic.name or "" for topic in message.topics]
         brokers = [MetadataResponseBroker(node_id=node, host=f"b{node}", port=PORT) for node in self.alive()]

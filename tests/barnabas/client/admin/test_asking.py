@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.client.admin import Admin, ElectionType, GroupState, NewTopic, OffsetSpec
+from barnabas.client.admin import Admin, DelegationToken, ElectionType, GroupState, KafkaPrincipal, NewTopic, OffsetSpec
 from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import (
     BrokerNotAvailableException,
     ConfigException,
+    DelegationTokenNotFoundException,
     GroupIdNotFoundException,
     IllegalStateException,
     InvalidRequestException,
@@ -25,9 +26,12 @@ from barnabas.client.errors import (
 )
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.messages import create_delegation_token as tokens
 from protocol.messages import create_topics, delete_groups, elect_leaders, list_groups, list_offsets
 from protocol.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
 from protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsResponse
+from protocol.messages.metadata import MetadataResponse
+from protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
 from protocol.schema import Message
 from tests.barnabas.client.admin.scripted import Answer, ScriptedCluster, play
 
@@ -367,3 +371,59 @@ async def test_what_a_block_raises_is_raised_as_it_is() -> None:
         async with Admin(bootstrap_servers="localhost:1") as admin:
             await admin.list_topics()
     assert scope.cancelled_caught
+
+
+def test_a_token_is_told_as_the_cluster_tells_it() -> None:
+    """No cluster here authenticates, so the answers are scripted."""
+
+    async def story(scripted: ScriptedCluster, admin: Admin) -> None:
+        owner, renewer = KafkaPrincipal("alice"), KafkaPrincipal("bob")
+        asked: list[tokens.CreateDelegationTokenRequest] = []
+
+        def create(broker: int, request: tokens.CreateDelegationTokenRequest) -> Message:
+            asked.append(request)
+            return tokens.CreateDelegationTokenResponse(
+                principal_type="User",
+                principal_name=request.owner_principal_name or "",
+                token_requester_principal_type="User",
+                token_requester_principal_name="admin",
+                issue_timestamp_ms=1,
+                expiry_timestamp_ms=2,
+                max_timestamp_ms=request.max_lifetime_ms,
+                token_id="id",
+                hmac=b"secret",
+            )
+
+        scripted.answers[ApiKey.CREATE_DELEGATION_TOKEN] = create
+        token = await admin.create_delegation_token(owner=owner, renewers=[renewer], max_lifetime_ms=9)
+        assert token == DelegationToken("id", b"secret", owner, KafkaPrincipal("admin"), (renewer,), 1, 2, 9)
+        assert [it.principal_name for it in asked[0].renewers] == ["bob"]
+        assert "secret" not in repr(token)
+        scripted.answers[ApiKey.RENEW_DELEGATION_TOKEN] = lambda broker, request: RenewDelegationTokenResponse(
+            error_code=ErrorCode.NONE if request.hmac == b"secret" else ErrorCode.DELEGATION_TOKEN_NOT_FOUND,
+            expiry_timestamp_ms=request.renew_period_ms,
+        )
+        assert await admin.renew_delegation_token(token.hmac, renew_time_period_ms=5) == 5
+        with pytest.raises(DelegationTokenNotFoundException):
+            await admin.renew_delegation_token(b"guess")
+
+    play(story)
+
+
+def test_a_broker_of_another_cluster_sends_its_clients_back_to_the_bootstrap() -> None:
+    async def story(scripted: ScriptedCluster, admin: Admin) -> None:
+        scripted.topics = {"t": [1]}
+        scripted.answers[ApiKey.LIST_OFFSETS] = offsets(lambda broker, topic, index: (ErrorCode.NONE, 7))
+        told: list[int] = []
+
+        def once(broker: int, request: Any) -> Message:
+            if not told:
+                told.append(broker)
+                return MetadataResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+            return scripted.metadata(broker, request)
+
+        scripted.answers[ApiKey.METADATA] = once
+        found = await admin.list_offsets({TopicPartition("t", 0): OffsetSpec.latest()})
+        assert found[TopicPartition("t", 0)].offset == 7
+
+    play(story)
