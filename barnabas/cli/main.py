@@ -42,6 +42,8 @@ def run(words: Sequence[str]) -> int:
         # Whoever read our output has gone; say nothing when Python flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
+    except OSError as error:
+        return _tell(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise

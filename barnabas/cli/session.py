@@ -48,14 +48,20 @@ def run_until_done(work: Callable[[], Awaitable[T]]) -> T:
         scope.cancel()
 
     async def session() -> T:
+        failure: Exception | None = None
         async with trio.open_nursery() as nursery:
             scope = trio.CancelScope()
             await nursery.start(watch, scope)
             with scope:
-                result = await work()
+                try:
+                    result = await work()
+                except Exception as error:
+                    failure = error  # told as it is, and not as something of this nursery
             nursery.cancel_scope.cancel()
         if came:
             raise KeyboardInterrupt if came[0] == signal.SIGINT else Terminated
+        if failure is not None:
+            raise failure
         return result
 
     try:
@@ -63,10 +69,11 @@ def run_until_done(work: Callable[[], Awaitable[T]]) -> T:
     except BaseExceptionGroup as group:
         if group.subgroup(KeyboardInterrupt) is not None:
             raise KeyboardInterrupt from None
-        told = group.split((ClusterError, KafkaError, NoBrokerAvailable))[0]
+        told = group.split((ClusterError, KafkaError, NoBrokerAvailable, OSError))[0]
         if told is None:
             raise
-        raise refusal(_first(told)) from None
+        first = _first(told)
+        raise (first if isinstance(first, OSError) else refusal(first)) from None
     except (KafkaError, NoBrokerAvailable) as error:
         raise refusal(error) from None
 
