@@ -186,6 +186,14 @@ class PartitionReader:
         else:
             state.high_watermark = max(state.high_watermark, offset)
 
+    def reads_from(self, partition: TopicPartition) -> int | None:
+        """The node that is fetched from: the leader, or a replica in client.rack; None while that is not known."""
+        state = self._state(partition)
+        preferred = state.preferred(self._cluster.now_ms())
+        if preferred is not None:
+            return preferred
+        return state.leader if state.leader >= 0 else None
+
     async def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset at or after each timestamp (also EARLIEST, LATEST); -1 where there is none. As
         `find_offsets`.
