@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas import TopicPartition, errors, sync
 from barnabas.cli.main import run
 from tests.compat.client.any_cluster import BARNABAS, AnyCluster
 
@@ -272,3 +273,64 @@ def test_partitions_are_spread_anew(any_cluster: AnyCluster, shell: Shell, tmp_p
     assert [each["replicas"] for each in described] == [
         part["replicas"] for part in json.loads(back.read_text())["partitions"]
     ]
+
+
+@pytest.mark.feature("TO-07")
+def test_an_open_transaction_is_seen_and_ended(any_cluster: AnyCluster, shell: Shell) -> None:
+    topic, transactional_id = any_cluster.create_topic("open"), any_cluster.new_name("open")
+    options = {"bootstrap_servers": any_cluster.bootstrap_servers, "transactional_id": transactional_id}
+    with sync.Producer(**options) as producer:
+        with producer.transaction():
+            producer.send(topic, b"1")
+        producer.begin_transaction()
+        producer.send(topic, b"2")
+        [described] = shell.json("transactions describe", transactional_id)["transactions"]
+        assert (described["state"], described["partitions"]) == ("Ongoing", [{"topic": topic, "partition": 0}])
+        [state] = shell.json("transactions producers", topic)[0]["producers"]
+        assert state["start_offset"] == 2
+        assert shell.json("transactions find-hanging", topic, "--max-timeout", "0s") == []
+        assert shell.json("transactions list", "--state", "Ongoing", "--pattern", f"{transactional_id}.*")
+        assert shell.read(topic, "--from-beginning", "--read-committed") == ["1"]
+        assert shell.read(topic, "--from-beginning") == ["1", "2"]
+        shell("transactions abort", f"{topic}:0", "--start-offset", "1", expect=1)
+        assert "no transaction is open since offset 1" in shell.told
+        assert f"fenced {transactional_id}: producer id" in shell("transactions fence", transactional_id)
+        with pytest.raises(errors.KafkaError):
+            producer.commit_transaction()
+    assert shell.read(topic, "--from-beginning", "--read-committed") == ["1"]
+
+
+@pytest.mark.feature("TO-05")
+def test_members_are_shown_and_put_out(any_cluster: AnyCluster, shell: Shell) -> None:
+    topic, group = any_cluster.create_topic("members"), any_cluster.new_name("members")
+    shell("produce", topic, stdin="1\n2\n3\n")
+    options = {"bootstrap_servers": any_cluster.bootstrap_servers, "group_id": group, "auto_offset_reset": "earliest"}
+    with sync.Consumer(topic, group_instance_id="one", client_id="reader", **options) as consumer:
+        while not consumer.poll(timeout_ms=200):
+            pass
+        consumer.commit({TopicPartition(topic, 0): 2})
+        [described] = shell.json("groups describe", group)["groups"]
+        [member] = described["members"]
+        assert (member["instance_id"], member["client_id"]) == ("one", "reader")
+        assert member["assignment"] == [{"topic": topic, "partition": 0}]
+        assert described["offsets"] == [{"topic": topic, "partition": 0, "committed": 2, "end": 3, "lag": 1}]
+        assert shell("groups describe", group).splitlines()[1].split()[:6] == [group, topic, "0", "2", "3", "1"]
+        assert f"{topic}:0" in shell("groups describe", group, "--members")
+        assert "Stable" in shell("groups describe", group, "--state")
+        shell("groups reset-offsets", group, "--topic", topic, "--to-earliest", "--execute", expect=1)
+        assert f"{topic}:0: UNKNOWN_MEMBER_ID" in shell.told
+        shell("groups delete", group, expect=1)
+        assert "NON_EMPTY_GROUP" in shell.told
+        assert shell("groups remove-members", group, "--instance", "one") == "removed one\n"
+    assert shell.json("groups describe", group)["groups"][0]["members"] == []
+
+
+@pytest.mark.feature("TO-08")
+def test_a_pattern_reads_what_it_matches(any_cluster: AnyCluster, shell: Shell) -> None:
+    first, second, other = (any_cluster.create_topic(stem) for stem in ("seen-a", "seen-b", "unseen"))
+    for topic in (first, second, other):
+        shell("produce", topic, stdin=f"{topic}\n")
+    words = ["-G", any_cluster.new_name("pattern"), "--from-beginning", "-n", "2"]
+    assert sorted(shell("consume", f"^({first}|{second})$", *words).split()) == [first, second]
+    words = ["-G", any_cluster.new_name("pattern"), "--from-beginning", "-n", "2", "-X", "group.protocol=consumer"]
+    assert sorted(shell("consume", f"^({first}|{second})$", *words).split()) == [first, second]
