@@ -8,6 +8,7 @@ items that nobody has answered for good are asked for again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -101,13 +102,23 @@ class Calls:
     def __init__(self, cluster: Cluster, default_api_timeout_ms: int) -> None:
         self.cluster = cluster
         self._timeout_ms = default_api_timeout_ms
+        self._deadline_ms: int | None = None
         self._made: dict[str, int] = {}
+
+    def together(self) -> Calls:
+        """The same way with one deadline, from now, for all that is asked on it: for methods that ask in steps."""
+        steps = copy(self)
+        steps._deadline_ms = self._deadline()
+        return steps
+
+    def _deadline(self) -> int:
+        return self.cluster.now_ms() + self._timeout_ms if self._deadline_ms is None else self._deadline_ms
 
     def made_topic(self, name: str) -> None:
         """This client just made it: brokers that do not know it are late."""
-        now_ms = self.cluster.now_ms()
-        self._made = {known: until for known, until in self._made.items() if until > now_ms}
-        self._made[name] = now_ms + LATE_BROKER_MS
+        for old in [known for known in self._made if not self.is_new(known)]:
+            del self._made[old]
+        self._made[name] = self.cluster.now_ms() + LATE_BROKER_MS
 
     def removed_topic(self, name: str) -> None:
         self._made.pop(name, None)
@@ -119,7 +130,7 @@ class Calls:
     async def ask(self, keys: Iterable[K], route: Route[K], question: Question[K, V]) -> Results[K, V]:
         """The outcome of each item. Takes up to default.api.timeout.ms for all of them together."""
         cluster = self.cluster
-        deadline_ms = cluster.now_ms() + self._timeout_ms
+        deadline_ms = self._deadline()
         backoff = cluster.backoff()
         wanted = list(dict.fromkeys(keys))
         so_far = _Round[K, V]({}, {})

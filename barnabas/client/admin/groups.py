@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from barnabas.client.admin.calls import Part, Question
+from barnabas.client.admin.calls import Calls, Part, Question
 from barnabas.client.admin.group_values import (
     CONSUMER_PROTOCOL,
     ClassicGroupDescription,
@@ -109,7 +109,8 @@ class Groups(Part):
         InconsistentGroupProtocolException for a group of something else.
         """
         ids = names_in(group_ids)
-        route = group_coordinators(self._calls, str)
+        calls = self._calls.together()
+        route = group_coordinators(calls, str)
 
         def ask(some: list[str], _: int) -> modern.ConsumerGroupDescribeRequest:
             return modern.ConsumerGroupDescribeRequest(
@@ -123,11 +124,9 @@ class Groups(Part):
                 error = refusal(it.error_code, it.error_message, f"group {it.group_id}")
                 yield it.group_id, error or modern_group(it, route.found.get(it.group_id))
 
-        described = await self._calls.ask(ids, route, Question("group", ask, read))
+        described = await calls.ask(ids, route, Question("group", ask, read))
         others = [group_id for group_id, error in described.errors.items() if error.code in NOT_MODERN]
-        classics = await self.describe_classic_groups(
-            others, include_authorized_operations=include_authorized_operations
-        )
+        classics = await _describe_classic(calls, others, include_authorized_operations)
         outcomes: dict[str, ConsumerGroupDescription | KafkaError] = {**described.succeeded, **described.errors}
         outcomes |= {group_id: _as_consumers(group) for group_id, group in classics.succeeded.items()}
         return Results({group_id: (outcomes | classics.errors)[group_id] for group_id in ids})
@@ -136,24 +135,7 @@ class Groups(Part):
         self, group_ids: Iterable[str] | str, *, include_authorized_operations: bool = False
     ) -> Results[str, ClassicGroupDescription]:
         """Classic groups of any protocol, by id. GroupIdNotFoundException."""
-        route = group_coordinators(self._calls, str)
-
-        def ask(some: list[str], _: int) -> classic.DescribeGroupsRequest:
-            return classic.DescribeGroupsRequest(
-                groups=some, include_authorized_operations=include_authorized_operations
-            )
-
-        def read(
-            response: classic.DescribeGroupsResponse, _: object
-        ) -> Iterator[tuple[str, ClassicGroupDescription | KafkaError]]:
-            for it in response.groups:
-                error = refusal(it.error_code, it.error_message, f"group {it.group_id}")
-                if error is None and it.group_state == GroupState.DEAD:
-                    # So brokers before 4.0 say that there is none.
-                    error = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {it.group_id}")
-                yield it.group_id, error or classic_group(it, route.found.get(it.group_id))
-
-        return await self._calls.ask(names_in(group_ids), route, Question("group", ask, read))
+        return await _describe_classic(self._calls, names_in(group_ids), include_authorized_operations)
 
     async def describe_share_groups(
         self, group_ids: Iterable[str] | str, *, include_authorized_operations: bool = False
@@ -228,8 +210,9 @@ class Groups(Part):
         """Put members out of a classic group: static ones by their instance id (a text is one), others by member id,
         or all that it has. Who lives joins again. UnknownMemberIdException, FencedInstanceIdException.
         """
+        calls = self._calls.together()
         if members is None:
-            group = (await self.describe_classic_groups([group_id]))[group_id]
+            group = (await _describe_classic(calls, [group_id], False))[group_id]
             wanted = [MemberToRemove(it.group_instance_id, it.member_id) for it in group.members]
         else:
             wanted = [it if isinstance(it, MemberToRemove) else MemberToRemove(it) for it in _members(members)]
@@ -257,9 +240,30 @@ class Groups(Part):
                 if str(key) in codes:
                     yield key, refusal(codes[str(key)], None, f"member {key} of group {group_id}")
 
-        route: Coordinators[MemberToRemove] = group_coordinators(self._calls, lambda _: group_id)
+        route: Coordinators[MemberToRemove] = group_coordinators(calls, lambda _: group_id)
         question = Question[MemberToRemove, None]("member", ask, read)
-        return changed(await self._calls.ask(wanted, route, question), raise_errors)
+        return changed(await calls.ask(wanted, route, question), raise_errors)
+
+
+async def _describe_classic(
+    calls: Calls, group_ids: list[str], operations: bool
+) -> Results[str, ClassicGroupDescription]:
+    route = group_coordinators(calls, str)
+
+    def ask(some: list[str], _: int) -> classic.DescribeGroupsRequest:
+        return classic.DescribeGroupsRequest(groups=some, include_authorized_operations=operations)
+
+    def read(
+        response: classic.DescribeGroupsResponse, _: object
+    ) -> Iterator[tuple[str, ClassicGroupDescription | KafkaError]]:
+        for it in response.groups:
+            error = refusal(it.error_code, it.error_message, f"group {it.group_id}")
+            if error is None and it.group_state == GroupState.DEAD:
+                # So brokers before 4.0 say that there is none.
+                error = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {it.group_id}")
+            yield it.group_id, error or classic_group(it, route.found.get(it.group_id))
+
+    return await calls.ask(group_ids, route, Question("group", ask, read))
 
 
 def _members(members: Iterable[MemberToRemove | str] | str) -> Iterable[MemberToRemove | str]:

@@ -78,9 +78,10 @@ class LogDirs(Part):
         def ask(_: list[int], __: int) -> weighing.DescribeLogDirsRequest:
             return weighing.DescribeLogDirsRequest(topics=None)
 
-        wanted = await all_brokers(self._calls) if brokers is None else list(brokers)
-        return await self._calls.ask(
-            wanted, CertainBrokers[int](self._calls, lambda node_id: node_id), Question("broker", ask, read)
+        calls = self._calls.together()
+        wanted = await all_brokers(calls) if brokers is None else list(brokers)
+        return await calls.ask(
+            wanted, CertainBrokers[int](calls, lambda node_id: node_id), Question("broker", ask, read)
         )
 
     async def describe_replica_log_dirs(

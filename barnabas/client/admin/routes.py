@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
+import trio
+
 from barnabas.client.admin.calls import LATE_BROKER_MS, Calls, Nowhere, Place, Question
 from barnabas.client.admin.results import refusal
 from barnabas.client.cluster import NO_LEADER, Node, TopicPartition
@@ -149,10 +151,12 @@ async def ask_everybody(calls: Calls, question: Question[int, V]) -> dict[int, V
     """What each living broker answers. If one goes away meanwhile, what it had is elsewhere now, and all are asked
     again. KafkaError of the first that gives no answer in time.
     """
+    calls = calls.together()
     while True:
         answers = await calls.ask(await all_brokers(calls), _Everybody(calls), question)
         if not any(error.code is ErrorCode.BROKER_NOT_AVAILABLE for error in answers.errors.values()):
             return answers.all()
+        await trio.sleep(calls.cluster.backoff().next_ms() / 1000)
 
 
 async def all_brokers(calls: Calls) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from barnabas.client.admin.acl_values import operations_of
-from barnabas.client.admin.calls import Anywhere, Part, Question
+from barnabas.client.admin.calls import Anywhere, Calls, Part, Question
 from barnabas.client.admin.config_values import ConfigEntry, ConfigSource
 from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import names_in, uuid_of
@@ -121,18 +121,19 @@ class Topics(Part):
         """
         wanted, ids = names_in(names), _ids(topic_ids)
         found: dict[str, TopicDescription | KafkaError] = {}
-        backoff = self._calls.cluster.backoff()
+        calls = self._calls.together()
+        backoff = calls.cluster.backoff()
         while missing := [name for name in wanted if name not in found]:
             try:
-                described = await self._describe_by_pages(missing, include_authorized_operations)
+                described = await _describe_by_pages(calls, missing, include_authorized_operations)
             except UnsupportedVersionException:
-                described = await self._describe_at_once(missing, {}, include_authorized_operations)
-            late = [name for name, it in described.items() if _is_unknown(it) and self._calls.is_new(name)]
+                described = await _describe_at_once(calls, missing, {}, include_authorized_operations)
+            late = [name for name, it in described.items() if _is_unknown(it) and calls.is_new(name)]
             found |= {name: outcome for name, outcome in described.items() if name not in late}
             if late:
                 await trio.sleep(backoff.next_ms() / 1000)
         if ids:
-            found |= await self._describe_at_once(list(ids), ids, include_authorized_operations)
+            found |= await _describe_at_once(calls, list(ids), ids, include_authorized_operations)
         return Results({key: found[key] for key in [*wanted, *ids]})
 
     async def create_partitions(
@@ -157,61 +158,63 @@ class Topics(Part):
         question = Question[str, None]("topic", ask, read, final=AS_AN_ANSWER)
         return changed(await self._calls.ask(new_partitions, Anywhere(), question), raise_errors)
 
-    # ---- inside
 
-    async def _describe_by_pages(self, names: list[str], operations: bool) -> dict[str, TopicDescription | KafkaError]:
-        """Raises UnsupportedVersionException if no broker has pages."""
-        found: dict[str, TopicDescription | KafkaError] = {}
-        parts: dict[str, list[paging.DescribeTopicPartitionsResponsePartition]] = {}
-        cursor: paging.Cursor | None = None
-        wanted = [paging.TopicRequest(name=name) for name in sorted(names)]
-        while True:
+async def _describe_by_pages(
+    calls: Calls, names: list[str], operations: bool
+) -> dict[str, TopicDescription | KafkaError]:
+    """Raises UnsupportedVersionException if no broker has pages."""
+    found: dict[str, TopicDescription | KafkaError] = {}
+    parts: dict[str, list[paging.DescribeTopicPartitionsResponsePartition]] = {}
+    cursor: paging.Cursor | None = None
+    wanted = [paging.TopicRequest(name=name) for name in sorted(names)]
+    while True:
 
-            def ask(_: int, cursor: paging.Cursor | None = cursor) -> paging.DescribeTopicPartitionsRequest:
-                return paging.DescribeTopicPartitionsRequest(
-                    topics=wanted, response_partition_limit=PARTITIONS_IN_A_PAGE, cursor=cursor
-                )
-
-            page: paging.DescribeTopicPartitionsResponse = await self._calls.one("topics", ask, _as_it_is)
-            for topic in page.topics:
-                name = topic.name or ""
-                parts.setdefault(name, []).extend(topic.partitions)
-                error = refusal(topic.error_code, None, f"topic {name}")
-                found[name] = error or _described(topic, parts[name], operations)
-            after = page.next_cursor
-            if after is None:
-                break
-            if cursor is not None and (after.topic_name, after.partition_index) <= _place(cursor):
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the pages of the description do not go on")
-            cursor = after
-        left_out = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer leaves topics out")
-        return {name: found.get(name, left_out) for name in names}
-
-    async def _describe_at_once(
-        self, keys: list[str], ids: Mapping[str, bytes], operations: bool
-    ) -> dict[str, TopicDescription | KafkaError]:
-        def ask(some: list[str], _: int) -> metadata.MetadataRequest:
-            topics = [
-                metadata.MetadataRequestTopic(name=None, topic_id=ids[key])
-                if key in ids
-                else metadata.MetadataRequestTopic(name=key)
-                for key in some
-            ]
-            return metadata.MetadataRequest(
-                topics=topics,
-                allow_auto_topic_creation=False,
-                include_topic_authorized_operations=operations,
+        def ask(_: int, cursor: paging.Cursor | None = cursor) -> paging.DescribeTopicPartitionsRequest:
+            return paging.DescribeTopicPartitionsRequest(
+                topics=wanted, response_partition_limit=PARTITIONS_IN_A_PAGE, cursor=cursor
             )
 
-        def read(response: metadata.MetadataResponse, _: object) -> Iterator[tuple[str, TopicDescription | KafkaError]]:
-            for topic in response.topics:
-                key = _key(topic.name, topic.topic_id, ids)
-                error = refusal(topic.error_code, None, f"topic {key}")
-                yield key, error or _described(topic, topic.partitions, operations)
+        page: paging.DescribeTopicPartitionsResponse = await calls.one("topics", ask, _as_it_is)
+        for topic in page.topics:
+            name = topic.name or ""
+            parts.setdefault(name, []).extend(topic.partitions)
+            error = refusal(topic.error_code, None, f"topic {name}")
+            found[name] = error or _described(topic, parts[name], operations)
+        after = page.next_cursor
+        if after is None:
+            break
+        if cursor is not None and (after.topic_name, after.partition_index) <= _place(cursor):
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the pages of the description do not go on")
+        cursor = after
+    left_out = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer leaves topics out")
+    return {name: found.get(name, left_out) for name in names}
 
-        question = Question[str, TopicDescription]("topic", ask, read, final=AS_AN_ANSWER)
-        results = await self._calls.ask(keys, Anywhere(), question)
-        return {**results.succeeded, **results.errors}
+
+async def _describe_at_once(
+    calls: Calls, keys: list[str], ids: Mapping[str, bytes], operations: bool
+) -> dict[str, TopicDescription | KafkaError]:
+    def ask(some: list[str], _: int) -> metadata.MetadataRequest:
+        topics = [
+            metadata.MetadataRequestTopic(name=None, topic_id=ids[key])
+            if key in ids
+            else metadata.MetadataRequestTopic(name=key)
+            for key in some
+        ]
+        return metadata.MetadataRequest(
+            topics=topics,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=operations,
+        )
+
+    def read(response: metadata.MetadataResponse, _: object) -> Iterator[tuple[str, TopicDescription | KafkaError]]:
+        for topic in response.topics:
+            key = _key(topic.name, topic.topic_id, ids)
+            error = refusal(topic.error_code, None, f"topic {key}")
+            yield key, error or _described(topic, topic.partitions, operations)
+
+    question = Question[str, TopicDescription]("topic", ask, read, final=AS_AN_ANSWER)
+    results = await calls.ask(keys, Anywhere(), question)
+    return {**results.succeeded, **results.errors}
 
 
 def _as_it_is(response: Any) -> Any:

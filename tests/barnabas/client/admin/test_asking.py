@@ -28,6 +28,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages import create_delegation_token as tokens
 from protocol.messages import create_topics, delete_groups, elect_leaders, list_groups, list_offsets
+from protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse, DescribedGroup
 from protocol.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
 from protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsResponse
 from protocol.messages.metadata import MetadataResponse
@@ -427,3 +428,20 @@ def test_a_broker_of_another_cluster_sends_its_clients_back_to_the_bootstrap() -
         assert found[TopicPartition("t", 0)].offset == 7
 
     play(story)
+
+
+def test_a_method_that_asks_in_steps_has_one_deadline() -> None:
+    async def story(scripted: ScriptedCluster, admin: Admin) -> None:
+        scripted.coordinators = {"g": 1}
+        scripted.answers[ApiKey.CONSUMER_GROUP_DESCRIBE] = lambda broker, request: ConsumerGroupDescribeResponse(
+            groups=[DescribedGroup(group_id="g", error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
+            if trio.current_time() - began < 2
+            else [DescribedGroup(group_id="g", error_code=ErrorCode.GROUP_ID_NOT_FOUND)]
+        )
+        scripted.answers[ApiKey.DESCRIBE_GROUPS] = lambda broker, request: None
+        began = trio.current_time()
+        described = await admin.describe_consumer_groups("g")
+        assert isinstance(described.error("g"), TimeoutException)
+        assert 2 < trio.current_time() - began <= 3.1
+
+    play(story, default_api_timeout_ms=3_000)
