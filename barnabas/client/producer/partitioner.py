@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Protocol
 
@@ -121,4 +122,10 @@ def murmur2(data: bytes) -> int:
 
 def partition_for_key(key: bytes, partitions_count: int) -> int:
     """The partition that every Kafka client chooses for `key`."""
-    return (murmur2(key) & 0x7FFF_FFFF) % partitions_count
+    hashed = _kept_hash(key) if len(key) <= _KEPT_KEY_BYTES else murmur2(key)
+    return (hashed & 0x7FFF_FFFF) % partitions_count
+
+
+_KEPT_KEY_BYTES = 64
+_kept_hash = lru_cache(maxsize=4096)(murmur2)
+"""Keys come again and again, and the hash of one costs as much as all else on its record's way into a batch."""
