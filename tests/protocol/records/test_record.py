@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from protocol.records.batch import CorruptBatch, crc_is_valid, read_header
 from protocol.records.builder import build_batch, record_size_bytes
+from protocol.records.layout import encode_varint, read_varint, read_varlong, varint_size
 from protocol.records.record import Record, decode_records
-from protocol.records.varint import encode_varint, read_varint, read_varlong, varint_size
 
 int64 = st.integers(-(2**63), 2**63 - 1)
 payload = st.none() | st.binary(max_size=40) | st.sampled_from([b"x" * n for n in (63, 64, 8191, 8192)])
