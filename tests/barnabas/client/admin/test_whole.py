@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from barnabas.client.admin import Admin
+from barnabas.client.admin import Admin, OffsetSpec
+from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import UnsupportedVersionException
+from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
 from barnabas.testing.simulated import SimulatedClusterForTests
@@ -38,8 +40,8 @@ def test_an_administrator(story: Callable[[Stage], Awaitable[None]]) -> None:
     play(story)
 
 
-def play(story: Callable[[Stage], Awaitable[None]]) -> None:
-    simulated = SimulatedClusterForTests()
+def play(story: Callable[[Stage], Awaitable[None]], simulated: SimulatedClusterForTests | None = None) -> None:
+    simulated = simulated or SimulatedClusterForTests()
 
     async def test() -> None:
         servers, world = simulated.bootstrap_servers, simulated.world
@@ -61,3 +63,29 @@ def test_what_the_cluster_does_not_serve_is_said_at_once() -> None:
             (await stage.admin.describe_share_groups("g")).all()
 
     play(story)
+
+
+@pytest.mark.feature("CL-04")
+def test_it_gets_its_answers_past_the_death_of_whoever_has_them() -> None:
+    async def story(stage: Stage) -> None:
+        admin = stage.admin
+        topic, group = await stage.topic("kept", partitions=6), stage.name("group")
+        partitions = [TopicPartition(topic, index) for index in range(6)]
+        await admin.alter_consumer_group_offsets(group, dict.fromkeys(partitions, 3))
+        described = (await admin.describe_consumer_groups(group))[group]
+        assert described.coordinator is not None
+        dead = [f"broker-{described.coordinator.node_id}", await simulated.active_controller()]
+        simulated.kill(*dead)
+        assert len((await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))).all()) == 6
+        assert (await admin.list_consumer_group_offsets(group))[group] == dict.fromkeys(
+            partitions, OffsetAndMetadata(3)
+        )
+        assert [it.group_id for it in await admin.list_groups()] == [group]
+        await admin.create_partitions({topic: 7})
+        await admin.delete_groups(group)
+        simulated.start(*dead)
+        await simulated.wait_ready()
+        assert len((await admin.describe_log_dirs()).all()) == OF_THREE_BROKERS
+
+    simulated = SimulatedClusterForTests()
+    play(story, simulated)
