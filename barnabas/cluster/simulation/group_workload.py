@@ -44,7 +44,7 @@ class GroupPart:
     def options(self, client: str, chance: Stream) -> ConsumerOptions:
         """Of one life of a member."""
         plan = self.plan
-        protocol = plan.protocol
+        protocol = chance.choice(("classic", "consumer")) if plan.protocol == "mixed" else plan.protocol
         options = ConsumerOptions(
             bootstrap_servers=[f"{host}:{port}" for host, port in self.cluster.bootstrap],
             request_timeout_ms=CLIENT_SETTINGS.request_timeout_ms,
@@ -52,6 +52,7 @@ class GroupPart:
             socket_connection_setup_timeout_ms=CLIENT_SETTINGS.socket_connection_setup_timeout_ms,
             default_api_timeout_ms=plan.api_timeout_ms,
             group_id=plan.group_id,
+            group_instance_id=client if plan.static else None,
             group_protocol=protocol,
             max_poll_interval_ms=plan.max_poll_interval_ms,
             enable_auto_commit=False,
@@ -68,6 +69,9 @@ class GroupPart:
     @property
     def ends_a_life(self) -> frozenset[ErrorCode]:
         """What a member may be told that then has to begin anew."""
+        if self.plan.static:
+            # Its predecessor is missed only when its session ends; its successor fences it.
+            return frozenset({ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.FENCED_INSTANCE_ID})
         return frozenset()
 
     def not_settled(self) -> str:

@@ -51,11 +51,13 @@ class GroupPlan:
 
     group_id: str
     protocol: str
-    """`classic` or `consumer`."""
+    """`classic`, `consumer`, or `mixed`: each life of a member draws its own, and the group is migrated to and fro."""
     assignors: tuple[str, ...]
     """Of a classic group."""
     members: int
     session_timeout_ms: int
+    static: bool = False
+    """Members have a group.instance.id, and come again under it."""
     max_poll_interval_ms: int = 30_000
     api_timeout_ms: int = 4_000
     """How long a commit is tried. Longer than a session: then its member may be out of the group when it arrives."""
@@ -126,10 +128,29 @@ def draw_plan(chance: Stream) -> Plan:
         return plan
     plan = replace(plan, settings={**plan.settings, **_draw_coordinators(chance)})
     if kind == "groups":
-        return replace(plan, groups=(_draw_group(chance, "readers"),))
+        group = _draw_group(chance, "readers")
+        kind_of_members = chance.choice(("dynamic", "dynamic", "static", "mixed"))
+        if kind_of_members == "mixed":
+            group = replace(group, protocol="mixed", assignors=group.assignors or ("range",))
+        plan = replace(plan, groups=(replace(group, static=kind_of_members == "static"),))
+        return _with_cleaning(plan, chance)
     features = chance.choice(({}, {}, {"transaction.version": 1}))
     transactions = _draw_transactions(chance)
-    return replace(plan, transactions=transactions, features=features, producers=1, send_pause_seconds=0.8)
+    plan = replace(plan, transactions=transactions, features=features, producers=1, send_pause_seconds=0.8)
+    return _with_cleaning(plan, chance)
+
+
+def _with_cleaning(plan: Plan, chance: Stream) -> Plan:
+    """Some coordinators' logs roll so often that they are cleaned while they are written and loaded."""
+    if chance.random() < 0.6:
+        return plan
+    cleaning = {
+        "log.roll.ms": str(chance.choice((1_000, 5_000))),
+        "log.cleaner.backoff.ms": str(chance.choice((1_000, 3_000))),
+        "log.cleaner.min.cleanable.ratio": "0.01",
+        "log.cleaner.delete.retention.ms": str(chance.choice((1_000, 86_400_000))),
+    }
+    return replace(plan, settings={**plan.settings, **cleaning})
 
 
 def _draw_transactions(chance: Stream) -> TransactionPlan:
