@@ -1,7 +1,7 @@
 """Compiles with mypyc what Python itself is slow at, if BARNABAS_COMPILED=1; all else is in pyproject.toml.
 
 It takes a C compiler and mypy: `make compiled` here, or `BARNABAS_COMPILED=1 pip install --no-build-isolation …` where
-mypy and setuptools are installed. Without it the same modules run as Python.
+mypy, setuptools and wheel are installed. Without it the same modules run as Python.
 """
 
 from __future__ import annotations
