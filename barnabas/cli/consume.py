@@ -146,9 +146,9 @@ def consume(
         )
         async with Consumer(**settings) as consumer:
             if extent.group is None:
-                await reader.assign(consumer, connection, extent.partition)
+                await reader.assign(consumer, extent.partition)
             else:
-                await reader.subscribe(consumer, connection)
+                await reader.subscribe(consumer)
             await reader.read(consumer, quiet=look.quiet)
 
     try:

@@ -78,10 +78,11 @@ class Acks:
 
 async def assign_all(consumer: Consumer, topics: Sequence[str], *, at_end: bool) -> None:
     """All partitions of the topics, from their first record or from their end as it is now."""
+    from barnabas.cli.topic_check import partitions_count
     from barnabas.client.cluster import TopicPartition
 
     partitions = [
-        TopicPartition(topic, info.partition) for topic in topics for info in await consumer.partitions_for(topic)
+        TopicPartition(topic, index) for topic in topics for index in range(await partitions_count(consumer, topic))
     ]
     consumer.assign(partitions)
     starts = await (consumer.end_offsets(partitions) if at_end else consumer.beginning_offsets(partitions))

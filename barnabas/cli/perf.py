@@ -151,12 +151,10 @@ def consume(
 
     async def work() -> Result:
         from barnabas.cli import measuring
-        from barnabas.cli.topic_check import existing_partitions
+        from barnabas.cli.topic_check import partitions_count
         from barnabas.client.consumer.consumer import Consumer
         from barnabas.client.consumer.settings import ConsumerSettings
 
-        for topic in topics:
-            await existing_partitions(connection, topic)
         settings = connection.settings(
             ConsumerSettings.model_fields,
             group_id=group,
@@ -169,6 +167,8 @@ def consume(
             if group is None:
                 await measuring.assign_all(consumer, topics, at_end=False)
             else:
+                for topic in topics:
+                    await partitions_count(consumer, topic)
                 consumer.subscribe(topics=topics)
             heard_us, first_us = measuring.now_us(), 0
             with progress("read", records, quiet=report.as_json) as advance:
@@ -207,12 +207,10 @@ def latency(
 
     async def work() -> Result:
         from barnabas.cli import measuring
-        from barnabas.cli.topic_check import existing_partitions
         from barnabas.client.consumer.consumer import Consumer
         from barnabas.client.consumer.settings import ConsumerSettings
         from barnabas.client.producer import Producer, ProducerSettings
 
-        await existing_partitions(connection, topic)
         sending = connection.settings(ProducerSettings.model_fields, linger_ms=0, allow_auto_create_topics=False)
         reading = connection.settings(
             ConsumerSettings.model_fields, auto_offset_reset="latest", allow_auto_create_topics=False

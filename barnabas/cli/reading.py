@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.cli.connection import Connection
 from barnabas.cli.progress import progress
 from barnabas.cli.start_offsets import Place, Span
+from barnabas.cli.topic_check import partitions_count
 from barnabas.cluster.errors import WrongArgument
 
 if TYPE_CHECKING:
@@ -36,14 +36,13 @@ class Reader:
         self._stops: dict[TopicPartition, int] = {}
         """Where partitions end that are not read for ever."""
 
-    async def assign(self, consumer: Consumer, connection: Connection, wanted: Sequence[int] | None) -> None:
+    async def assign(self, consumer: Consumer, wanted: Sequence[int] | None) -> None:
         """All partitions, or those that are `wanted`, from where the span begins."""
-        from barnabas.cli.topic_check import existing_partitions
         from barnabas.client.cluster import TopicPartition
 
         partitions = []
         for topic in self._topics:
-            count = await existing_partitions(connection, topic)
+            count = await partitions_count(consumer, topic)
             for index in range(count) if wanted is None else dict.fromkeys(wanted):
                 if index >= count:
                     raise WrongArgument(f"--partition {index}: {topic} has {count}, 0 to {count - 1}")
@@ -53,10 +52,8 @@ class Reader:
         for partition, offset in (await self._starts(consumer, partitions)).items():
             consumer.seek(partition, offset)
 
-    async def subscribe(self, consumer: Consumer, connection: Connection) -> None:
+    async def subscribe(self, consumer: Consumer) -> None:
         """In a group: topics, or one pattern."""
-        from barnabas.cli.topic_check import existing_partitions
-
         patterns = [topic for topic in self._topics if topic.startswith("^")]
         if patterns:
             if len(self._topics) > 1:
@@ -64,7 +61,7 @@ class Reader:
             consumer.subscribe(pattern=patterns[0])
             return
         for topic in self._topics:
-            await existing_partitions(connection, topic)
+            await partitions_count(consumer, topic)
         consumer.subscribe(topics=self._topics)
 
     async def read(self, consumer: Consumer, *, quiet: bool) -> None:
