@@ -8,7 +8,7 @@ the reader may want that one again soon.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import trio
@@ -80,8 +80,12 @@ class Fetcher:
 
     def look(self, now_ms: int) -> None:
         """Have every broker asked that should be."""
+        self.feed(self._states.values(), now_ms)
+
+    def feed(self, states: Iterable[PartitionState], now_ms: int) -> None:
+        """Have the brokers asked that should be for one of these."""
         hungry: dict[int, _Node] = {}
-        for state in self._states.values():
+        for state in states:
             if state.may_fetch(now_ms) and state.waiting_bytes < self._enough_bytes:
                 node = self._node_of(state, now_ms)
                 if node is not None and not node.is_busy:
@@ -149,8 +153,9 @@ class Fetcher:
         leadership = self._cluster.leadership(state.partition)
         if leadership is None:
             return None
+        before = state.state
         state.follow(leadership)
-        if not state.may_fetch(now_ms):
+        if state.state is not before:
             return None  # there is a new leader, who has to be asked first
         node_id = state.preferred(now_ms)
         if node_id is None or node_id not in self._cluster.nodes:

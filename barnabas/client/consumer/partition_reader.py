@@ -26,6 +26,9 @@ Start = int | OffsetAndMetadata | None
 
 NO_LIMIT = 2**31 - 1
 
+LOOK_MS = 50
+"""How often all partitions are looked at while some of them have records to give."""
+
 
 @asynccontextmanager
 async def open_reader(cluster: Cluster, settings: ReadingSettings | None = None) -> AsyncIterator[PartitionReader]:
@@ -58,6 +61,7 @@ class PartitionReader:
         self._news = trio.Event()
         self._is_stale = False
         self._is_learning = False
+        self._look_at_ms = 0
         self._ends_asked: dict[TopicPartition, None] = {}
         self.records_given = 0
 
@@ -74,7 +78,7 @@ class PartitionReader:
             self._states[partition] = PartitionState(partition, self._cluster.backoff())
             if start is not None:
                 self.seek(partition, start)
-        self._news.set()
+        self._look_soon()
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Do not read these any more, and forget what was read ahead of them."""
@@ -94,7 +98,7 @@ class PartitionReader:
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         for state in self._all(partitions):
             state.is_paused = False
-        self._news.set()
+        self._look_soon()
 
     def paused(self) -> list[TopicPartition]:
         return [partition for partition, state in self._states.items() if state.is_paused]
@@ -111,13 +115,13 @@ class PartitionReader:
             state.seek(offset)
         else:
             state.seek(offset, epoch)
-        self._news.set()
+        self._look_soon()
 
     def reset(self, partitions: Iterable[TopicPartition], policy: ResetPolicy | None = None) -> None:
         """Go on from where `policy` says, which is the reader's own if it is None; the leaders are asked for it."""
         for state in self._all(partitions):
             state.request_reset(policy or self._settings.reset)
-        self._news.set()
+        self._look_soon()
 
     def uninitialized(self) -> list[TopicPartition]:
         """Partitions that have neither a position nor been told to look for one."""
@@ -221,18 +225,22 @@ class PartitionReader:
         deadline = trio.current_time() + timeout_ms / 1000
         while True:
             records = self._take(max_records)
-            if records or trio.current_time() >= deadline:
+            if not records and trio.current_time() < deadline:
+                await self._wait(deadline)
+                continue
+            if self._cluster.now_ms() >= self._look_at_ms:
                 self._look()
-                return records
-            await self._wait(deadline)
+            return records
 
     def _take(self, max_records: int) -> list[ConsumerRecord]:
         taken: list[ConsumerRecord] = []
+        givers: list[PartitionState] = []
         unpacking = self._settings.unpacking
         for partition, state in list(self._states.items()):
             if not state.can_give:
                 continue
             turn = state.waiting[0]
+            givers.append(state)
             try:
                 given = state.give(max_records - len(taken), unpacking)
             except KafkaError:
@@ -248,6 +256,7 @@ class PartitionReader:
                 break
         if taken:
             self.records_given += len(taken)
+            self._fetcher.feed(givers, self._cluster.now_ms())
             return taken
         for state in self._states.values():
             if state.error is not None:
@@ -287,6 +296,10 @@ class PartitionReader:
         self._is_stale = self._is_stale or stale
         if stale:
             self._learn_soon()
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        self._look_at_ms = 0
         self._news.set()
 
     async def _wait(self, deadline: float) -> None:
@@ -305,6 +318,7 @@ class PartitionReader:
     def _look(self) -> None:
         """Follow the leaders, and have everything asked that is due."""
         now_ms = self._cluster.now_ms()
+        self._look_at_ms = now_ms + LOOK_MS
         leaderless = False
         for state in self._states.values():
             leadership = self._cluster.leadership(state.partition)
@@ -340,7 +354,7 @@ class PartitionReader:
                 state.fail(refused, now_ms)
             elif self._cluster.leadership(state.partition) is None and now_ms >= state.not_before_ms:
                 self._has_no_leader(state, now_ms)
-        self._news.set()
+        self._look_soon()
 
     def _has_no_leader(self, state: PartitionState, now_ms: int) -> None:
         view = self._cluster.topics.get(state.partition.topic)

@@ -198,7 +198,7 @@ class PartitionState:
     @property
     def waiting_bytes(self) -> int:
         """Of what was fetched and is not decoded yet."""
-        return sum(fetched.size_bytes for fetched in self.waiting)
+        return sum([fetched.size_bytes for fetched in self.waiting]) if self.waiting else 0
 
     def arrived(self, fetched: Fetched) -> None:
         """An answer without an error to the fetch from `next`."""
