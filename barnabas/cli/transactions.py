@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from barnabas.cli import completion
+from barnabas.cli import completion, hanging
 from barnabas.cli.connection import AsJson, Connection
+from barnabas.cli.hanging import BrokerId
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import Account, show_json, show_table
 from barnabas.cli.partition_choice import PartitionChoice, by_name
 from barnabas.cli.session import with_admin
 from barnabas.cli.times import iso_time, parse_duration
 from barnabas.cli.topic_records import chosen_partitions
-from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
     from barnabas.client.admin import (
@@ -37,9 +34,6 @@ app = typer.Typer(help="Show transactions, and end those that hang.", rich_marku
 Choices = Annotated[
     list[str],
     typer.Argument(metavar="TOPIC[:PARTITIONS]...", autocompletion=completion.topics, help="As in flights:0,2-4."),
-]
-BrokerId = Annotated[
-    int | None, typer.Option("--broker", metavar="ID", min=0, help="As that replica sees it; the leader unless set.")
 ]
 
 
@@ -178,80 +172,6 @@ def producers(topics: Choices, broker: BrokerId = None, as_json: AsJson = False,
     account.close()
 
 
-@app.command("find-hanging")
-@grouped
-def find_hanging(
-    topics: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TOPIC[:PARTITIONS]]...", autocompletion=completion.topics, help="All partitions unless named."
-        ),
-    ] = None,
-    broker: BrokerId = None,
-    max_timeout: Annotated[
-        str, typer.Option("--max-timeout", metavar="TIME", help="The brokers' transaction.max.timeout.ms.")
-    ] = "15m",
-    as_json: AsJson = False,
-    *,
-    connection: Connection,
-) -> None:
-    """Find transactions that partitions hold open and no coordinator will ever end."""
-    longest_ms = parse_duration("--max-timeout", max_timeout)
-    choices = [PartitionChoice.parse("TOPIC", text) for text in topics or []]
-
-    async def work(admin: Admin) -> list[_Open]:
-        chosen = choices or [PartitionChoice(name, None) for name in await admin.list_topics(list_internal=True)]
-        partitions = await chosen_partitions(admin, chosen)
-        opened = _opened(await admin.describe_producers(partitions, broker_id=broker), longest_ms)
-        return await _without_owners(admin, opened) if opened else []
-
-    hanging = with_admin(connection, work)
-    if as_json:
-        show_json([each.to_json() for each in hanging])
-    else:
-        rows = [
-            (
-                each.topic,
-                each.partition,
-                each.producer_id,
-                each.producer_epoch,
-                each.start_offset,
-                iso_time(each.last_ms),
-            )
-            for each in hanging
-        ]
-        show_table(("topic", "partition", "producer id", "epoch", "open since offset", "last time"), rows)
-
-
-@app.command()
-@grouped
-def abort(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION", autocompletion=completion.topics)],
-    start_offset: Annotated[int, typer.Option("--start-offset", min=0, help="Where the transaction begins.")],
-    *,
-    connection: Connection,
-) -> None:
-    """End a hanging transaction in one partition: its records from there on count as aborted."""
-    choice = PartitionChoice.parse("TOPIC", topic)
-    if choice.partitions is None or len(choice.partitions) != 1:
-        raise WrongArgument(f"{topic}: not TOPIC:PARTITION, as in flights:0")
-
-    async def work(admin: Admin) -> None:
-        from barnabas.client.admin import AbortTransactionSpec
-
-        [partition] = await chosen_partitions(admin, [choice])
-        for each in (await admin.describe_producers(partition))[partition]:
-            if each.current_transaction_start_offset == start_offset:
-                break
-        else:
-            raise ClusterError(f"{topic}: no transaction is open since offset {start_offset}")
-        spec = AbortTransactionSpec(partition, each.producer_id, each.producer_epoch, each.coordinator_epoch or 0)
-        await admin.abort_transaction(spec)
-
-    with_admin(connection, work)
-    typer.echo(f"aborted the transaction of {topic} since offset {start_offset}")
-
-
 @app.command()
 @grouped
 def fence(ids: Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID...")], *, connection: Connection) -> None:
@@ -268,57 +188,8 @@ def fence(ids: Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID..."
     account.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """A transaction that a partition holds open."""
-
-    topic: str
-    partition: int
-    producer_id: int
-    producer_epoch: int
-    start_offset: int
-    last_ms: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "partition": self.partition,
-            "producer_id": self.producer_id,
-            "producer_epoch": self.producer_epoch,
-            "start_offset": self.start_offset,
-            "last_timestamp": self.last_ms,
-        }
-
-
-def _opened(found: Producers, longest_ms: int) -> list[_Open]:
-    """Transactions that wrote nothing for longer than any may take."""
-    now_ms = time.time_ns() // 1_000_000
-    return [
-        _Open(
-            partition.topic,
-            partition.partition,
-            each.producer_id,
-            each.producer_epoch,
-            start,
-            each.last_timestamp_ms,
-        )
-        for partition, states in found.succeeded.items()
-        for each in states
-        if (start := each.current_transaction_start_offset) is not None and now_ms - each.last_timestamp_ms > longest_ms
-    ]
-
-
-async def _without_owners(admin: Admin, opened: Sequence[_Open]) -> list[_Open]:
-    """Those that no coordinator has in an open transaction (KIP-664)."""
-    listings = await admin.list_transactions(producer_ids=sorted({each.producer_id for each in opened}))
-    ids = {each.producer_id: each.transactional_id for each in listings}
-    described = (await admin.describe_transactions(sorted(set(ids.values())))).succeeded if ids else {}
-
-    def is_owned(each: _Open) -> bool:
-        transaction = described.get(ids.get(each.producer_id, ""))
-        return transaction is not None and (each.topic, each.partition) in transaction.topic_partitions
-
-    return [each for each in opened if not is_owned(each)]
+app.command("find-hanging")(hanging.find_hanging)
+app.command("abort")(hanging.abort)
 
 
 def _time(timestamp_ms: int | None) -> str:
