@@ -148,10 +148,10 @@ class Intake:
             self._watched(result.future)
         return result
 
-    async def let_sender_run(self) -> None:
+    async def let_sender_run(self, result: RecordAppendResult) -> None:
         """Who sends without end must do so."""
-        self._sender.wake()
-        await trio.lowlevel.cancel_shielded_checkpoint()
+        if self._sender.appended(result):
+            await trio.lowlevel.cancel_shielded_checkpoint()
 
     async def enqueue(self, outgoing: Outgoing) -> FutureRecordMetadata:
         """Into a batch; waits for max.block.ms at most."""
@@ -182,7 +182,7 @@ class Intake:
         result = await self._append(self._placed(outgoing), deadline_ms, self._check_open)
         self._watched(result.future)
         if result.wakes_sender:
-            await self.let_sender_run()
+            await self.let_sender_run(result)
         return result.future
 
     def _enqueue_now(self, outgoing: Outgoing) -> FutureRecordMetadata:
@@ -196,9 +196,10 @@ class Intake:
         result = self._append_now(outgoing)
         if result is None:
             raise self._exhausted(self._accumulator.new_batch_bytes(outgoing.record))
+        future = self._watched(result.future)
         if result.wakes_sender:
-            self._sender.wake()
-        return self._watched(result.future)
+            self._sender.appended(result)
+        return future
 
     # ---- interceptors and serializers
 

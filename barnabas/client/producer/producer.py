@@ -201,7 +201,7 @@ class Producer:
         if result is None:
             return await intake.enqueue(outgoing)
         if result.batch_is_full or result.new_batch_created:
-            await intake.let_sender_run()
+            await intake.let_sender_run(result)
         return result.future
 
     def send_nowait(

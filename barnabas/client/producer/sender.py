@@ -1,8 +1,8 @@
 """Carries batches to brokers: what goes to which node now, and what an answer means.
 
-One task looks at what is ready and makes requests of it, one for each node with all partitions that it leads; each
-request under way is a task of its own. Requests leave a node's line in the order in which they were made, whichever
-task runs first.
+Whenever something may have become ready, all that is is made into requests, one for each node with all partitions that
+it leads; one task looks when time has made something ready. Each request under way has a task, which goes on with the
+next. Requests leave a node's line in the order in which they were made, whichever task runs first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from barnabas.client.producer.admission import Admission
 from barnabas.client.producer.metrics import ProducerMetrics
 from barnabas.client.producer.partition_queue import PartitionQueue
 from barnabas.client.producer.producer_batch import ProducerBatch
-from barnabas.client.producer.record_accumulator import RecordAccumulator
+from barnabas.client.producer.record_accumulator import RecordAccumulator, RecordAppendResult
 from barnabas.client.producer.settings import ProducerSettings
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.produce import (
@@ -81,6 +81,9 @@ class Sender:
         self._seeking = False
         self._news = trio.Event()
         self._quiet = trio.Event()
+        self._sleep = trio.CancelScope()
+        """Its deadline is when to look again without news."""
+        self._stepping = False
 
     def wake(self) -> None:
         """There is something new."""
@@ -104,31 +107,65 @@ class Sender:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        cluster, accumulator = self._cluster, self._accumulator
         while True:
             self._news = trio.Event()
-            now_ms = cluster.now_ms()
-            if self._admission is not None and self._admission.error is not None:
-                accumulator.abort_undrained(self._admission.error)
-            result = accumulator.ready(self._leader_of, now_ms)
-            for queue in result.without_producer:
-                if queue.partition not in self._admitting:
-                    self._admitting[queue.partition] = None
-                    self._nursery.start_soon(self._admit, queue)
-            if result.unknown_leader_topics:
-                self._seek(result.unknown_leader_topics)
-            wake_at_ms = result.next_check_ms
-            for node_id, queues in result.ready.items():
-                throttled_until_ms = self._make_requests(self._node(node_id), queues, now_ms)
-                if throttled_until_ms is not None:
-                    wake_at_ms = throttled_until_ms if wake_at_ms is None else min(wake_at_ms, throttled_until_ms)
-            wait_ms = float("inf") if wake_at_ms is None else max(0, wake_at_ms - cluster.now_ms())
-            with trio.move_on_after(wait_ms / 1000):
+            self._step()
+            with self._sleep:
                 await self._news.wait()
+            self._sleep = trio.CancelScope(deadline=self._sleep.deadline)
+
+    def appended(self, result: RecordAppendResult) -> bool:
+        """A batch is full, or has its first record. True if something could be done about it at once; else it lingers,
+        and no longer than that.
+        """
+        if not result.batch_is_full and self._settings.linger_ms and not self._accumulator.urgent:
+            place = TopicPartition(result.future.topic, result.future.partition)
+            if self._admission is None or self._accumulator.queue(place).producer is not None:
+                deadline = trio.current_time() + self._settings.linger_ms / 1000
+                self._sleep.deadline = min(self._sleep.deadline, deadline)
+                return False
+        self._step()
+        return True
+
+    def _step(self, spare: _Node | None = None) -> None:
+        """Make the requests that can be made now, and see when to look again. A task of the node `spare` has nothing to
+        do, and takes the first one for that.
+        """
+        if self._stepping:
+            # Somebody's callback sends in the midst of it.
+            self._news.set()
+            return
+        self._stepping = True
+        try:
+            now_ms = self._cluster.now_ms()
+            wake_at_ms = self._make_all_requests(now_ms, spare)
+        finally:
+            self._stepping = False
+        wait_ms = float("inf") if wake_at_ms is None else max(0, wake_at_ms - now_ms)
+        self._sleep.deadline = trio.current_time() + wait_ms / 1000
 
     # ---- requests
 
-    def _make_requests(self, node: _Node, queues: list[PartitionQueue], now_ms: int) -> int | None:
+    def _make_all_requests(self, now_ms: int, spare: _Node | None) -> int | None:
+        """When to look again without news."""
+        accumulator = self._accumulator
+        if self._admission is not None and self._admission.error is not None:
+            accumulator.abort_undrained(self._admission.error)
+        result = accumulator.ready(self._leader_of, now_ms)
+        for queue in result.without_producer:
+            if queue.partition not in self._admitting:
+                self._admitting[queue.partition] = None
+                self._nursery.start_soon(self._admit, queue)
+        if result.unknown_leader_topics:
+            self._seek(result.unknown_leader_topics)
+        wake_at_ms = result.next_check_ms
+        for node_id, queues in result.ready.items():
+            throttled_until_ms = self._make_requests(self._node(node_id), queues, now_ms, spare)
+            if throttled_until_ms is not None:
+                wake_at_ms = throttled_until_ms if wake_at_ms is None else min(wake_at_ms, throttled_until_ms)
+        return wake_at_ms
+
+    def _make_requests(self, node: _Node, queues: list[PartitionQueue], now_ms: int, spare: _Node | None) -> int | None:
         """As many as may be under way; gives when to come again if the broker wants to be left alone."""
         node.ready_ms = now_ms
         if not self._cluster.is_connected(node.node_id):
@@ -147,7 +184,10 @@ class Sender:
             node.drained_ms = now_ms
             node.in_flight += 1
             node.line.append(batches)
-            self._nursery.start_soon(self._send, node)
+            if node is spare:
+                spare = None
+            else:
+                self._nursery.start_soon(self._send, node)
         return None
 
     async def _connect(self, node: _Node, queues: list[PartitionQueue]) -> None:
@@ -164,17 +204,20 @@ class Sender:
             self.wake()
 
     async def _send(self, node: _Node) -> None:
-        batches = [batch for batch in node.line.popleft() if not batch.is_done]
-        began_ms = self._cluster.now_ms()
-        try:
-            if batches:
-                await self._produce(node, batches)
-                self._metrics.measure("request-latency", self._cluster.now_ms() - began_ms, self._cluster.now_ms())
-        finally:
-            node.in_flight -= 1
-            if not self.requests_in_flight:
-                self._quiet.set()
-            self.wake()
+        """One request of the line after the other, as long as there are any when the last one is answered."""
+        while node.line:
+            batches = [batch for batch in node.line.popleft() if not batch.is_done]
+            began_ms = self._cluster.now_ms()
+            try:
+                if batches:
+                    await self._produce(node, batches)
+                    now_ms = self._cluster.now_ms()
+                    self._metrics.measure("request-latency", now_ms - began_ms, now_ms)
+            finally:
+                node.in_flight -= 1
+                if not self.requests_in_flight:
+                    self._quiet.set()
+            self._step(node)
 
     async def _produce(self, node: _Node, batches: list[ProducerBatch]) -> None:
         cluster, settings = self._cluster, self._settings
