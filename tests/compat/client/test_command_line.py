@@ -334,3 +334,25 @@ def test_a_pattern_reads_what_it_matches(any_cluster: AnyCluster, shell: Shell) 
     assert sorted(shell("consume", f"^({first}|{second})$", *words).split()) == [first, second]
     words = ["-G", any_cluster.new_name("pattern"), "--from-beginning", "-n", "2", "-X", "group.protocol=consumer"]
     assert sorted(shell("consume", f"^({first}|{second})$", *words).split()) == [first, second]
+
+
+@pytest.mark.feature("TO-02", "TO-05")
+def test_the_shell_is_offered_names_that_there_are(
+    any_cluster: AnyCluster, shell: Shell, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    topic = any_cluster.create_topic("offered")
+
+    def offered(*words: str) -> list[str]:
+        monkeypatch.setenv("_BARNABAS_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", " ".join(["barnabas", *words]))
+        monkeypatch.setenv("COMP_CWORD", str(len(words)))
+        with pytest.raises(SystemExit):
+            run([])
+        return capfd.readouterr().out.split()
+
+    where = ["-b", any_cluster.bootstrap_servers]
+    assert offered("topics", "describe", *where, topic[:-1])[0].startswith(topic[:-1])
+    assert topic in offered("consume", *where, "offered")
+    assert offered("consume", *where, "there-is-none") == []
+    assert offered("topics", "describe", "-b", "127.0.0.1:1", "off") == []
+    assert offered("topics", "del") == ["delete", "delete-records"]
