@@ -133,10 +133,12 @@ class Consumer:
 
     async def _hold(self, task_status: trio.TaskStatus[tuple[Cluster, trio.Nursery]]) -> None:
         """What it needs of the network goes on after a cancel from outside, for as long as it takes to say goodbye."""
-        self._scope.shield = True
         with self._scope:
             async with open_cluster(self.settings, self._world) as cluster, trio.open_nursery() as nursery:
                 task_status.started((cluster, nursery))
+                # If the opening was cancelled, nobody will ever end this.
+                await trio.lowlevel.checkpoint_if_cancelled()
+                self._scope.shield = True
                 await trio.sleep_forever()
 
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS, leaving: Leaving = Leaving.DEFAULT) -> None:

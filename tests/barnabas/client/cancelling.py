@@ -134,14 +134,15 @@ async def cancel_in_a_row(
     act: Callable[[], Awaitable[object]],
     afterwards: Callable[[], Awaitable[object]],
     *,
+    every: int = 1,
     patience_seconds: float = 60.0,
     code: tuple[str, ...] = (),
 ) -> int:
-    """Within a story: cancel `act` at its first checkpoint, then `act` anew at its second, and so on, until one comes
-    to its end; after each, `afterwards` must work, and with `code` no task of these files be left. Gives how many
-    checkpoints the last one had.
+    """Within a story: cancel `act` before it begins, then `act` anew at its `every`-th checkpoint, then at twice that,
+    and so on, until one comes to its end; after each, `afterwards` must work, and with `code` no task of these files be
+    left. Gives how many checkpoints the last one had.
     """
-    for at in range(MOST_CHECKPOINTS):
+    for at in range(0, MOST_CHECKPOINTS, every):
         before = tasks_of(code)
         try:
             with Cut(at) as cut:
