@@ -10,10 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import ConfigException
+
+if TYPE_CHECKING:
+    from barnabas.client.consumer.record import ConsumerRecord
+    from barnabas.client.offsets import OffsetAndMetadata
+    from barnabas.client.producer.record_metadata import RecordMetadata
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +44,9 @@ class ProducerInterceptor:
         """Called before a record is serialized; the record that goes on is the one that this gives."""
         return record
 
-    def on_acknowledgement(self, metadata: Any, error: Exception | None) -> None:
-        """Called when a record's fate is known, before whoever waits for it wakes. `metadata` is its
-        RecordMetadata; after an `error` its offset is -1, and its partition if none was chosen."""
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        """Called when a record's fate is known, before whoever waits for it wakes. After an `error` the offset of
+        `metadata` is -1, and its partition if none was chosen."""
 
     def close(self) -> None:
         """Called once, when the producer closes."""
@@ -50,13 +55,13 @@ class ProducerInterceptor:
 class ConsumerInterceptor:
     """Overwrite what you need."""
 
-    def on_consume(self, records: list[Any]) -> list[Any]:
-        """Called with each list of ConsumerRecord that a poll is about to give; it gives the list that this gives.
+    def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        """Called with each list of records that a poll is about to give; it gives the list that this gives.
         Positions go on as if nothing was left out or added."""
         return records
 
-    def on_commit(self, offsets: Mapping[TopicPartition, Any]) -> None:
-        """Called when the group's offsets were committed: partition to OffsetAndMetadata."""
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Called when offsets of the group were committed."""
 
     def close(self) -> None:
         """Called once, when the consumer closes."""
@@ -86,7 +91,7 @@ class ProducerInterceptors:
                 _told(interceptor, "on_send", error)
         return record
 
-    def on_acknowledgement(self, metadata: Any, error: Exception | None) -> None:
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
         for interceptor in self._interceptors:
             _call(interceptor, "on_acknowledgement", interceptor.on_acknowledgement, metadata, error)
 
@@ -107,7 +112,7 @@ class ConsumerInterceptors:
     def __bool__(self) -> bool:
         return bool(self._interceptors)
 
-    def on_consume(self, records: list[Any]) -> list[Any]:
+    def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         """The records that the poll gives."""
         for interceptor in self._interceptors:
             try:
@@ -119,7 +124,7 @@ class ConsumerInterceptors:
                 _told(interceptor, "on_consume", error)
         return records
 
-    def on_commit(self, offsets: Mapping[TopicPartition, Any]) -> None:
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         for interceptor in self._interceptors:
             _call(interceptor, "on_commit", interceptor.on_commit, offsets)
 
