@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -146,7 +147,8 @@ def produce(
             max_block_ms=connection.timeout_ms,
             allow_auto_create_topics=False,
         )
-        with progress(f"to {topic}", _total_bytes(files), unit="bytes", quiet=delivery.quiet) as advance:
+        quiet = delivery.quiet or (not files and sys.stdin.isatty())
+        with progress(f"to {topic}", _total_bytes(files), unit="bytes", quiet=quiet) as advance:
             records = _records(files or [], delimiter, parse, advance)
             async with Producer(**settings) as producer:
                 if delivery.transactional_id is None:
@@ -248,7 +250,6 @@ def _total_bytes(files: list[Path] | None) -> int | None:
     """Of the files, or of standard input if that is one."""
     import os
     import stat
-    import sys
     from io import UnsupportedOperation
 
     if files:
