@@ -10,6 +10,7 @@ Kafka are skipped.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +22,23 @@ from tests.compat.client.any_cluster import APACHE_KAFKA, BARNABAS, AnyCluster
 from tests.compat.running import QUICK_GROUPS, RunningCluster
 
 _KINDS = [pytest.param(kind, marks=[pytest.mark.compat, pytest.mark.client(kind)]) for kind in (BARNABAS, APACHE_KAFKA)]
+
+
+LONGEST_TEST_SECONDS = 60
+
+
+@pytest.fixture(autouse=True)
+def nothing_hangs() -> Iterator[None]:
+    """A test that waits for ever fails, and says where; the others still have their turn."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError(f"this test takes longer than {LONGEST_TEST_SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(LONGEST_TEST_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session")
