@@ -37,20 +37,41 @@ async def open_cluster(
     addresses = settings.addresses
     if settings.client_dns_lookup == CANONICAL and world is None:
         addresses = [(name, port) for host, port in addresses for name in await canonical_names(host)]
-    async with trio.open_nursery() as nursery:
-        cluster = Cluster(
-            world or real_world(),
-            nursery,
-            addresses,
-            client_id=settings.client_id,
-            settings=patience_of(settings, metadata_max_idle_ms),
-            authenticator=authenticator,
-        )
-        try:
-            yield cluster
-        finally:
-            cluster.close()
-            nursery.cancel_scope.cancel()
+    thrown: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            cluster = Cluster(
+                world or real_world(),
+                nursery,
+                addresses,
+                client_id=settings.client_id,
+                settings=patience_of(settings, metadata_max_idle_ms),
+                authenticator=authenticator,
+            )
+            try:
+                yield cluster
+            except BaseException as error:
+                thrown = error
+                raise
+            finally:
+                cluster.close()
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        if thrown is not None and not isinstance(thrown, trio.Cancelled):
+            raise thrown from thrown.__cause__
+        told = first_told(group)
+        if told is None:
+            raise
+        raise told from told.__cause__
+
+
+def first_told(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    """The first error in there that is not a cancellation; None if there are only those."""
+    for error in group.exceptions:
+        found = first_told(error) if isinstance(error, BaseExceptionGroup) else error
+        if found is not None and not isinstance(found, trio.Cancelled):
+            return found
+    return None
 
 
 def patience_of(settings: ClientSettings, metadata_max_idle_ms: int | None = None) -> ClusterSettings:
