@@ -428,11 +428,10 @@ class ClassicMember:
     def leave(self, leaving: Leaving = Leaving.DEFAULT, reason: str | None = None) -> Message | None:
         """A static member stays: whoever comes back under its name goes on in its place."""
         member_id, instance_id = self.member_id, self._settings.group_instance_id
-        was_in = self.generation != NO_GENERATION or self.state is MemberState.PREPARING_REBALANCE
         self._lost(forget_id=True)
         self._rejoin = self._asleep
         stays = instance_id is not None if leaving is Leaving.DEFAULT else leaving is Leaving.REMAIN_IN_GROUP
-        if stays or not member_id or not was_in:
+        if stays or not member_id:
             return None
         identity = MemberIdentity(member_id=member_id, group_instance_id=instance_id, reason=reason)
         return LeaveGroupRequest(group_id=self._settings.group_id, members=[identity])

@@ -86,6 +86,8 @@ class ConsumerMember:
         self._told: tuple[TopicPartition, ...] | None = None
         """As the heartbeat that is under way says it."""
         self._changes: list[Change] = []
+        self._may_be_in = False
+        """The broker was asked to let it in, and has not said that it is out."""
         self._under_way = False
         self._void = False
         """What is under way is of an earlier membership."""
@@ -187,6 +189,7 @@ class ConsumerMember:
             instance_id=settings.group_instance_id,
         )
         self._told = self._subscribing = None
+        self._may_be_in = True
         if self._acknowledged is None:
             request.rebalance_timeout_ms = settings.max_poll_interval_ms
             request.server_assignor = settings.group_remote_assignor
@@ -252,7 +255,7 @@ class ConsumerMember:
     def leave(self, leaving: Leaving = Leaving.DEFAULT, reason: str | None = None) -> Message | None:
         """A static member says that it comes back, if it is not to leave for good. Reasons are not told."""
         settings = self._settings
-        was_in, dynamic = self.epoch > 0, settings.group_instance_id is None
+        was_in, dynamic = self._may_be_in, settings.group_instance_id is None
         self._lost()
         self.state = MemberState.LEFT
         if not was_in or (dynamic and leaving is Leaving.REMAIN_IN_GROUP):
@@ -312,6 +315,7 @@ class ConsumerMember:
 
     def _lost(self) -> None:
         self.epoch = JOIN_EPOCH
+        self._may_be_in = False
         self._heartbeat_at_ms = 0
         self._void = self._under_way
         self._target = self._acknowledged = self._subscribed = None

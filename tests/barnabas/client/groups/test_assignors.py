@@ -162,3 +162,15 @@ def test_sticky_is_even_and_moves_no_more_than_it_must(sizes: list[int], count: 
     assert loads[-1] - loads[0] <= 1
     for member, owned in had.items():
         assert len(set(owned) & set(assignment[member])) >= min(len(owned), count // len(sizes))
+
+
+def test_a_sticky_member_notes_what_javas_does() -> None:
+    assignor = StickyAssignor()
+    assert assignor.user_data(("a",)) is None
+    assignor.assigned((A[0], A[2]), 5)
+    noted = bytes.fromhex("00000001 0001 61 00000002 00000000 00000002 00000005")
+    assert assignor.user_data(("a",)) == noted
+    cooperative = CooperativeStickyAssignor()
+    assert cooperative.user_data(("a",)) == b"\xff\xff\xff\xff"
+    cooperative.assigned((), 5)
+    assert cooperative.user_data(("a",)) == bytes.fromhex("00000005")

@@ -406,3 +406,12 @@ def test_racks_reach_the_assignor() -> None:
     story.syncs()
     # Even partitions have their replicas in x, odd ones in y.
     story.wants(ChangeKind.ASSIGN, A0, A2)
+
+
+def test_a_member_that_was_only_named_leaves_so_that_nobody_waits_for_it() -> None:
+    story = Story()
+    assert story.member.leave() is None, "nobody knows it"
+    story = Story()
+    story.sends(JoinGroupRequest)
+    story.hears(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
+    assert isinstance(story.member.leave(), LeaveGroupRequest)

@@ -302,3 +302,12 @@ def test_a_pattern_is_told_and_taken_back() -> None:
     story.member.subscribe(WANTED)
     request = story.beats()
     assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (["a"], "")
+
+
+def test_whoever_asked_to_be_let_in_leaves_even_without_an_answer() -> None:
+    story = Story()
+    assert story.member.leave() is None, "nobody knows it"
+    story = Story()
+    story.beats()
+    request = story.member.leave()
+    assert isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == -1
