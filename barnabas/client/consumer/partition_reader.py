@@ -223,14 +223,13 @@ class PartitionReader:
         """
         await trio.lowlevel.checkpoint()  # fetches go on while the application is busy with what it was given
         deadline = trio.current_time() + timeout_ms / 1000
+        if self._cluster.now_ms() >= self._look_at_ms:
+            self._look()
         while True:
             records = self._take(max_records)
-            if not records and trio.current_time() < deadline:
-                await self._wait(deadline)
-                continue
-            if self._cluster.now_ms() >= self._look_at_ms:
-                self._look()
-            return records
+            if records or trio.current_time() >= deadline:
+                return records
+            await self._wait(deadline)
 
     def _take(self, max_records: int) -> list[ConsumerRecord]:
         taken: list[ConsumerRecord] = []
@@ -244,6 +243,7 @@ class PartitionReader:
             try:
                 given = state.give(max_records - len(taken), unpacking)
             except KafkaError:
+                self._states[partition] = self._states.pop(partition)
                 if taken:
                     break  # it comes again
                 raise

@@ -583,6 +583,27 @@ class TestWhatIsWrong:
 
         run_simulation(28, with_reader, story)
 
+    def test_a_record_that_nobody_steps_over_does_not_hold_up_other_partitions(self) -> None:
+        async def story(brokers: ReadingBrokers, cluster: Cluster, nursery: trio.Nursery) -> None:
+            bad, good = brokers.create("t", 2)
+            fill(bad, b"{")
+            fill(good, *[b"%d" % n for n in range(9)])
+            unpacking = Unpacking(value_deserializer=deserializer_of("json"))
+            async with open_reader(cluster, ReadingSettings(unpacking=unpacking)) as reader:
+                reader.assign({T0: 0, T1: 0})
+                values: list[int] = []
+                failures = 0
+                while len(values) < 9:
+                    try:
+                        values += [record.value for record in await reader.poll(1000, 2)]
+                    except RecordDeserializationException:
+                        failures += 1
+                        await trio.sleep(0.01)
+                assert values == list(range(9))
+                assert failures > 0
+
+        run_simulation(34, with_reader, story)
+
     def test_the_others_are_read_meanwhile(self) -> None:
         async def story(brokers: ReadingBrokers, cluster: Cluster, nursery: trio.Nursery) -> None:
             for partition in brokers.create("t", 2):
