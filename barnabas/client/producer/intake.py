@@ -26,7 +26,6 @@ from barnabas.client.producer.unplaced_records import UnplacedRecord, UnplacedRe
 from barnabas.client.serialization import serializer_of
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.layout import Fields
-from runtime.world import Clock
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -69,6 +68,9 @@ class Intake:
         self._check_open = check_open
         self._serialize_key = serializer_of(settings.key_serializer, "key_serializer")
         self._serialize_value = serializer_of(settings.value_serializer, "value_serializer")
+        self._bytes_keys = self._serialize_key == serializer_of("bytes", "key_serializer")
+        self._bytes_values = self._serialize_value == serializer_of("bytes", "value_serializer")
+        """Bytes go as they are: nobody needs to be asked."""
         self._interceptors = ProducerInterceptors(settings.interceptors)
         self._is_intercepted = bool(self._interceptors)
         self._partitioner = settings.partitioner_class
@@ -81,12 +83,13 @@ class Intake:
         self._cluster: Cluster
         self._nursery: trio.Nursery
         self._sender: Sender
-        self._wall_clock: Clock
+        self._now_ms: Callable[[], int]
+        """By the wall clock."""
 
     def open(self, cluster: Cluster, nursery: trio.Nursery, sender: Sender) -> None:
         """From now on records may come."""
         self._cluster = cluster
-        self._wall_clock = cluster.world.wall_clock
+        self._now_ms = cluster.world.wall_clock.now_ms
         self._nursery = nursery
         self._sender = sender
 
@@ -207,13 +210,17 @@ class Intake:
         self, topic: str, value: Any, key: Any, headers: Headers, partition: int | None, timestamp_ms: int | None
     ) -> Outgoing:
         if timestamp_ms is None:
-            timestamp_ms = self._wall_clock.now_ms()
+            timestamp_ms = self._now_ms()
         elif not 0 <= timestamp_ms < 2**63:
             raise ValueError(f"timestamp_ms {timestamp_ms}: milliseconds since 1970")
         if partition is not None and partition < 0:
             raise ValueError(f"partition {partition}: not negative")
-        key_bytes = self._serialize_key(topic, headers, key)
-        value_bytes = self._serialize_value(topic, headers, value)
+        key_bytes = key
+        if key is not None or not self._bytes_keys:
+            key_bytes = self._serialize_key(topic, headers, key)
+        value_bytes = value
+        if type(value) is not bytes or not self._bytes_values:
+            value_bytes = self._serialize_value(topic, headers, value)
         record: Fields = (0, timestamp_ms, key_bytes, value_bytes, _checked(headers) if headers else ())
         content_bytes = (0 if key_bytes is None else len(key_bytes)) + (0 if value_bytes is None else len(value_bytes))
         if headers or content_bytes > self._surely_small_bytes:

@@ -144,7 +144,7 @@ class PartitionQueue:
 
     def next_to_send(self, now_ms: int, *, urgent: bool = False) -> ProducerBatch | None:
         """The batch that may go now, not taken yet; None if there is none. `urgent`: do not linger."""
-        if now_ms < self._retry_at_ms or not self._may_send():
+        if now_ms < self._retry_at_ms or self.muted:
             return None
         if self.in_flight < len(self._undecided):
             return self._again()

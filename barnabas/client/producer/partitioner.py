@@ -94,10 +94,6 @@ class StickyPartitioner:
         if (enough and batch_is_full) or sticky.produced_bytes >= 2 * self._sticky_bytes:
             self._sticky = _Sticky(self._draw(choices()))
 
-    def left_behind(self, partition: int) -> bool:
-        """Somebody else made it go on while a record waited for memory."""
-        return self._sticky is not None and self._sticky.partition != partition
-
     def _draw(self, choices: QueueSizes) -> int:
         """The longer a queue, the smaller its share: longest + 1 - its own length."""
         longest = max(size for _, size in choices) + 1

@@ -149,11 +149,8 @@ class Producer:
         """End all tasks. Whatever failed in one of them is raised as itself."""
         self._abandon()
         assert self._context is not None
-        try:
-            # What the block raised is none of the tasks' business.
-            await self._context.__aexit__(None, None, None)
-        except BaseExceptionGroup as group:
-            raise _first(group) from None
+        # What the block raised is none of the tasks' business.
+        await self._context.__aexit__(None, None, None)
 
     # ---- sending
 
@@ -383,12 +380,3 @@ def _queues(settings: ProducerSettings) -> QueueSettings:
         settings.retries,
         settings.enable_idempotence,
     )
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first that is no cancellation."""
-    _, others = group.split(trio.Cancelled)
-    found: BaseException = group if others is None else others
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found

@@ -95,10 +95,6 @@ class ProducerBatch:
         return self.final_state is not None
 
     @property
-    def has_sequence(self) -> bool:
-        return self.base_sequence != NO_SEQUENCE
-
-    @property
     def size_bytes(self) -> int:
         """Of the batch as it is sent; estimated until it is closed."""
         return len(self.encoded) or self._builder.estimated_bytes

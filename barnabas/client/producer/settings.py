@@ -91,6 +91,8 @@ class ProducerSettings(ClientSettings):
             self.__dict__["enable_idempotence"] = False
         if self.transactional_id is not None and not self.enable_idempotence:
             raise ValueError(f"transactional_id: it needs enable_idempotence; {against or 'that is switched off'}")
+        if self.buffer_memory < self.batch_size:
+            raise ValueError(f"buffer_memory: {self.buffer_memory}: no room for one batch_size, {self.batch_size}")
         least_ms = min(self.linger_ms + self.request_timeout_ms, MAX_INT32)
         if self.delivery_timeout_ms < least_ms:
             if "delivery_timeout_ms" in given:

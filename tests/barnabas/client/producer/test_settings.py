@@ -103,6 +103,7 @@ def test_a_delivery_takes_at_least_a_linger_and_a_request() -> None:
         ({"batch_size": -1}, "batch_size"),
         ({"batch_size": "large"}, "batch_size"),
         ({"linger": 5}, "linger_ms?"),
+        ({"buffer_memory": 1000}, "no room for one batch_size"),
         ({"transactional_id": ""}, "transactional_id"),
         ({"partitioner_class": "murmur2_random"}, "partitioner"),
         ({"interceptors": ["mine"]}, "interceptors"),
