@@ -359,7 +359,7 @@ def varint_size(value: int) -> int:
 
 
 _SIZE_LIMIT: Final = 8192
-_SIZES: Final[bytes] = bytes([varint_size(number) for number in range(_SIZE_LIMIT)])
+_SIZES: Final[bytes] = b"\x01" * 64 + b"\x02" * (_SIZE_LIMIT - 64)
 """Bytes of the varints that lengths and deltas mostly are."""
 _SMALL_LIMIT: Final = 2048
 _SMALL: Final[tuple[bytes, ...]] = tuple([_encode(value) for value in range(_SMALL_LIMIT)])
