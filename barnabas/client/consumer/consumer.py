@@ -29,7 +29,7 @@ from barnabas.client.groups.membership import ConsumerGroupMetadata, Leaving
 from barnabas.client.groups.participant import Participant, Wanted
 from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
-from barnabas.client.session import open_cluster
+from barnabas.client.session import first_told, open_cluster
 from protocol.errors import ErrorCode, KafkaError
 from runtime.channel import ChannelError
 from runtime.world import World
@@ -102,7 +102,7 @@ class Consumer:
             return await self._life.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
             # Who uses a client does not see its tasks.
-            told = _first(group)
+            told = first_told(group)
             if told is None:
                 raise
             if told is error:
@@ -557,12 +557,3 @@ def _with_metadata(offsets: Mapping[TopicPartition, Place]) -> dict[TopicPartiti
         if place.offset < 0:
             raise ValueError(f"commit: {partition}: there is no offset {place.offset}")
     return places
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
-    """The first that is not a cancellation."""
-    for error in group.exceptions:
-        found = _first(error) if isinstance(error, BaseExceptionGroup) else error
-        if found is not None and not isinstance(found, trio.Cancelled):
-            return found
-    return None
