@@ -97,12 +97,13 @@ def produce(
         from barnabas.cli.topic_check import existing_partitions
         from barnabas.client.producer import Producer, ProducerSettings
 
-        await existing_partitions(connection, topic)
         settings = connection.settings(
             ProducerSettings.model_fields,
             transactional_id=f"barnabas-perf-{time.time_ns()}" if load.transaction_size else None,
             allow_auto_create_topics=False,
         )
+        opening = Producer(**settings)
+        await existing_partitions(connection, topic)
         began_us, began_cpu_us = measuring.now_us(), measuring.cpu_us()
         account = Throughput(began_us, round(report.interval * 1e6))
         with progress(f"to {topic}", load.records, quiet=report.as_json) as advance:
@@ -112,7 +113,7 @@ def produce(
                 advance(count)
 
             acks, pace = measuring.Acks(counted), measuring.Pace(load.throughput)
-            async with Producer(**settings) as producer:
+            async with opening as producer:
                 for part in measuring.parts(load.records, load.transaction_size):
                     async with _maybe_transaction(producer, load.transaction_size):
                         for number in part:

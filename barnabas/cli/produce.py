@@ -134,9 +134,6 @@ def produce(
         from barnabas.cli.topic_check import existing_partitions
         from barnabas.client.producer import Producer, ProducerSettings
 
-        count = await existing_partitions(connection, topic)
-        if delivery.partition is not None and delivery.partition >= count:
-            raise WrongArgument(f"--partition {delivery.partition}: {topic} has {count}, 0 to {count - 1}")
         settings = connection.settings(
             ProducerSettings.model_fields,
             acks=delivery.acks,
@@ -147,10 +144,15 @@ def produce(
             max_block_ms=connection.timeout_ms,
             allow_auto_create_topics=False,
         )
+        # What is wrong with the settings is told before anything is asked.
+        opening = Producer(**settings)
+        count = await existing_partitions(connection, topic)
+        if delivery.partition is not None and delivery.partition >= count:
+            raise WrongArgument(f"--partition {delivery.partition}: {topic} has {count}, 0 to {count - 1}")
         quiet = delivery.quiet or (not files and sys.stdin.isatty())
         with progress(f"to {topic}", _total_bytes(files), unit="bytes", quiet=quiet) as advance:
             records = _records(files or [], delimiter, parse, advance)
-            async with Producer(**settings) as producer:
+            async with opening as producer:
                 if delivery.transactional_id is None:
                     await shipment.send_all(producer, records, delivery.partition)
                 else:

@@ -39,6 +39,36 @@ CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
         (["topics", "create", "t", "--config", "retention.ms"], "--config retention.ms: not NAME=VALUE"),
         (["produce", "t", "-k", ""], "--key-separator: cannot be empty"),
         (["consume", "t", "--max-messages", "-1"], "Invalid value for '--max-messages'"),
+        (["produce", "t", "--acks", "7"], "acks: '7'"),
+        (["produce", "t", "-X", "delivery.timeout.ms=1"], "delivery_timeout_ms: 1: at least"),
+        (["produce", "t", "-X", "lingerms=1"], "-X lingerms=1: there is no such setting; did you mean linger.ms?"),
+        (["produce", "t", "nowhere"], "Invalid value for '[FILE]...'"),
+        (["consume", "t", "-o", "x"], "--offset x: there are beginning"),
+        (["consume", "t", "-f", "%y"], "--format: %y"),
+        (["consume", "t", "u", "-X", "isolation.level=x", "-b", "127.0.0.1:1"], "isolation_level: 'x'"),
+        (["topics", "alter", "t"], "nothing to alter"),
+        (["topics", "create", "t", "--assign", "1:x"], "--assign 1:x: not ids of brokers"),
+        (["topics", "create", "t", "--assign", "1", "-p", "2"], "leave out -p and -r"),
+        (["topics", "offsets", "t:x"], "TOPIC t:x: x is no partition"),
+        (["topics", "offsets", "t", "--at", "noon"], "--at noon: not a time"),
+        (["topics", "delete-records", "t"], "what? TOPIC[:PARTITIONS] --before OFFSET, or --from-file FILE"),
+        (["topics", "elect"], "which? TOPIC[:PARTITIONS], or --all"),
+        (["topics", "reassign", "execute", "nowhere"], "Invalid value for 'PLAN'"),
+        (["groups", "describe"], "Missing argument 'GROUP...'"),
+        (["groups", "describe", "g", "--members", "--state"], "--members and --state: one of them"),
+        (["groups", "reset-offsets", "g", "--all-topics"], "where to? One of --to-earliest, --to-latest"),
+        (["groups", "reset-offsets", "g", "--to-latest"], "which partitions? --topic"),
+        (["groups", "reset-offsets", "g", "--to-latest", "--to-offset", "1"], "--to-latest and --to-offset: one of"),
+        (["groups", "remove-members", "g"], "who? --instance ID, or --all"),
+        (["configs", "describe", "planet", "x"], "planet has no settings; there are topic, broker"),
+        (["configs", "set", "broker", "x", "a=b"], "x is no id of a broker"),
+        (["configs", "set", "topic", "t", "a"], "set a: not NAME=VALUE"),
+        (["configs", "quotas", "set", "a=1"], "whose? --user, --client or both, or --ip"),
+        (["configs", "quotas", "set", "a=x", "--user", "u"], "set a=x: a quota is a number"),
+        (["transactions", "abort", "t", "--start-offset", "1"], "t: not TOPIC:PARTITION"),
+        (["transactions", "list", "--older-than", "x"], "--older-than x: not a length of time"),
+        (["perf", "produce", "t", "--percentiles", "x"], "--percentiles x: not numbers from 0 to 100"),
+        (["perf", "consume", "t", "-n", "0"], "Invalid value for '--records'"),
         (["log", "dump", "nowhere.log"], "Invalid value for 'FILE...'"),
     ],
 )
@@ -57,9 +87,7 @@ def test_a_wrong_argument_is_told_in_one_line(
     assert captured.out == ""
 
 
-def test_a_node_that_does_not_run_cannot_be_killed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_node_that_does_not_run_cannot_be_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cluster", "kill", "broker-1", "--data", str(tmp_path)]) == 1
     assert capsys.readouterr().err == "broker-1 does not run; `barnabas cluster start broker-1` starts it\n"
 
@@ -84,9 +112,7 @@ def test_an_unknown_setting_is_warned_of_before_anything_starts(
 ) -> None:
     words = ["cluster", "up", "--data", str(tmp_path), "--base-port", "70000", "--set", "brokr.rack=r"]
     assert run(words) == 2
-    assert (
-        "warning: brokr.rack is not a key of Kafka 4.3; did you mean broker.rack?" in capsys.readouterr().err
-    )
+    assert "warning: brokr.rack is not a key of Kafka 4.3; did you mean broker.rack?" in capsys.readouterr().err
 
 
 @pytest.mark.feature("KR-15")
