@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.available import kafka_libs, lacking, missing
+from tests.compat.available import kafka_libs, lacking, missing, thing_of
 from tests.compat.java import Java
 from tests.compat.running import QUICK_GROUPS, RunningCluster
 
@@ -66,7 +66,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             counts = _counts.setdefault(client, dict.fromkeys(_OUTCOMES, 0))
             counts[report.outcome] += 1
     if clients and report.outcome == "skipped":
-        impossible = any(missing().get(client, ("", ""))[0] == "impossible" for client in clients)
+        impossible = any(missing().get(thing_of(client), ("", ""))[0] == "impossible" for client in clients)
         (_excused if impossible else _unexcused).append(report.nodeid)
 
 
