@@ -70,6 +70,7 @@ class Consumer:
         if topics:
             self._require_group()
         self._reading_settings = self.settings.reading
+        self._commits_by_itself = self.settings.commits_by_itself
         self._topics = topics
         self._world = world
         self._interceptors = ConsumerInterceptors(self.settings.interceptors)
@@ -316,7 +317,8 @@ class Consumer:
         if self._wanted is None and not self._reader.assigned:
             raise IllegalStateException("nothing is subscribed to, and no partition is assigned")
         deadline = trio.current_time() + timeout_ms / 1000
-        self._done = self._reader.positions()
+        if self._commits_by_itself:
+            self._done = self._reader.positions()
         if self._group is not None:
             self._group.polled(self._cluster.now_ms())
         while True:

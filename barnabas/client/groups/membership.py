@@ -96,9 +96,6 @@ class ConsumerGroupMetadata(NamedTuple):
     group_instance_id: str | None = None
 
 
-GroupStamp = ConsumerGroupMetadata
-
-
 class Leaving(Enum):
     """What becomes of the membership when a consumer closes (KIP-1092)."""
 

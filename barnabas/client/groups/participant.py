@@ -187,8 +187,7 @@ class Participant:
         except Exception as error:  # of the application's own assignor
             failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the assignor raised {type(error).__name__}: {error}")
             failure.__cause__ = error
-            self.member.fail(failure)
-            self._tell()
+            self._fail(failure)
             return None
 
     def _wake_at_ms(self) -> int | None:
@@ -199,6 +198,12 @@ class Participant:
     def _tell(self) -> None:
         if self.member.change is not None or self.member.fatal is not None:
             self._on_news()
+
+    def _fail(self, error: KafkaError) -> None:
+        """It will never be in the group."""
+        self.member.fail(error)
+        self._wake()
+        self._tell()
 
     async def _call(self, request: Message) -> None:
         member = self.member
@@ -242,6 +247,9 @@ class Participant:
                 directory = await asked
             except (ChannelError, NoBrokerAvailable) as error:
                 log.debug("%r: metadata: %s", member, error)
+            except KafkaError as error:
+                self._fail(error)
+                return
             else:
                 member.learnt(directory)
                 self._wake()
@@ -260,6 +268,9 @@ class Participant:
                 log.debug("%r: metadata: %s", self.member, error)
                 await trio.sleep(backoff.next_ms() / 1000)
                 continue
+            except KafkaError as error:
+                self._fail(error)
+                return
             backoff.reset()
             with trio.move_on_after(self._settings.metadata_max_age_ms / 1000):
                 await self._wants_else.wait()

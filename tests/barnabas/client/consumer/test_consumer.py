@@ -20,8 +20,10 @@ from barnabas.client.errors import (
     RecordDeserializationException,
     TimeoutException,
 )
+from barnabas.client.groups.assignor import Assignment, Assignor, GroupTopics, Subscriber
 from barnabas.client.groups.membership import Leaving
 from barnabas.client.offsets import OffsetAndMetadata
+from protocol.errors import KafkaError
 from tests.barnabas.client.consumer.serving import Stage, polled, read, told, until
 
 pytestmark = pytest.mark.feature("CL-03")
@@ -535,5 +537,49 @@ def test_a_position_that_cannot_be_found_out_in_time() -> None:
             consumer.assign([TopicPartition("nothing", 0)])
             with pytest.raises(TimeoutException):
                 await consumer.position(TopicPartition("nothing", 0), timeout_ms=500)
+
+    told(story)
+
+
+class Broken(Assignor):
+    name = "broken"
+
+    def assign(self, members: Sequence[Subscriber], topics: GroupTopics) -> Assignment:
+        raise ZeroDivisionError("no members to divide by")
+
+
+@pytest.mark.feature("CG-07")
+def test_an_assignor_that_raises_is_told_and_another_subscription_begins_anew() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.create("t")
+        options = group(partition_assignment_strategy=Broken)
+        async with stage.consumer("t", **options) as consumer:
+            with pytest.raises(KafkaError, match="no members to divide by"):
+                await until(consumer, lambda: bool(consumer.assignment()))
+            with pytest.raises(KafkaError, match="no members to divide by"):
+                await consumer.poll(0)
+            before = consumer.membership
+            consumer.subscribe("t")
+            assert consumer.membership is not before
+
+    told(story)
+
+
+@pytest.mark.feature("CG-16")
+def test_a_group_moves_to_the_new_protocol_member_by_member() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.create("t", 2)
+        async with (
+            polled(stage.consumer("t", **group("classic"))) as old,
+            stage.consumer("t", **group("consumer")) as new,
+        ):
+            await until(new, lambda: len(new.assignment()) == 1)
+            for partition in (0, 1):
+                await stage.write("t", b"x", partition=partition)
+            mine = await read(new, 1)
+            with trio.fail_after(10):
+                while not old:
+                    await trio.sleep(0.1)
+            assert {each.partition for each in mine}.isdisjoint(each.partition for each in old)
 
     told(story)
