@@ -51,6 +51,8 @@ CORES = [
     "barnabas/client/groups/membership.py",
     "barnabas/client/groups/range_assignor.py",
     "barnabas/client/groups/sticky_assignor.py",
+    "barnabas/client/metadata.py",
+    "barnabas/client/patience.py",
     "barnabas/client/producer/buffer_pool.py",
     "barnabas/client/producer/future.py",
     "barnabas/client/producer/memory_records_builder.py",

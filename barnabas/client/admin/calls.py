@@ -17,9 +17,9 @@ import trio
 from barnabas.client.admin.results import Results
 from barnabas.client.cluster import Cluster, NoBrokerAvailable
 from barnabas.client.errors import IllegalStateException
-from protocol.errors import EncodeError, ErrorCode, KafkaError, UnsupportedFieldError
+from protocol.errors import EncodeError, ErrorCode, KafkaError
 from protocol.schema import Message
-from runtime.channel import ChannelError, UnsupportedVersion
+from runtime.channel import ChannelError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -220,8 +220,6 @@ def _told(error: Exception, what: str) -> KafkaError:
     """The error of a call, as a class of the public face."""
     if isinstance(error, KafkaError):
         return error
-    if isinstance(error, UnsupportedVersion | UnsupportedFieldError):
-        return KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{what}: {error}")
     if isinstance(error, EncodeError):
         return KafkaError(ErrorCode.INVALID_REQUEST, f"{what}: {error}")
     return KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{what}: {error}")

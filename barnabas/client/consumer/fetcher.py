@@ -20,7 +20,7 @@ from barnabas.client.consumer.partition_state import Flight, PartitionState
 from barnabas.client.consumer.reading_settings import Isolation, ReadingSettings
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.fetch import FetchResponse, PartitionData
-from runtime.channel import ChannelError, UnsupportedVersion
+from runtime.channel import ChannelError
 
 log = logging.getLogger(__name__)
 
@@ -205,9 +205,7 @@ class Fetcher:
             if state.flight is not flight:
                 continue
             state.give_up_preferred()
-            if isinstance(error, UnsupportedVersion):
-                state.fail(KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{state.partition}: {error}"), now_ms)
-            elif isinstance(error, KafkaError):
+            if isinstance(error, KafkaError):
                 state.fail(error, now_ms)
             else:
                 state.put_off(now_ms)

@@ -17,7 +17,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from runtime.channel import ChannelError, UnsupportedVersion
+from runtime.channel import ChannelError
 
 CONSUMER = -1
 """As a replica's id: not a replica."""
@@ -114,8 +114,6 @@ async def ask_once(cluster: Cluster, timestamps: Mapping[TopicPartition, int], i
             response: ListOffsetsResponse = await cluster.call(
                 node_id, _request(cluster, partitions, timestamps, isolation)
             )
-        except UnsupportedVersion:
-            asked.failed.update(dict.fromkeys(partitions, ErrorCode.UNSUPPORTED_VERSION))
         except KafkaError as error:
             asked.failed.update(dict.fromkeys(partitions, error.code))
         except ChannelError:

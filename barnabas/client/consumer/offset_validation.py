@@ -18,7 +18,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from runtime.channel import ChannelError, UnsupportedVersion
+from runtime.channel import ChannelError
 
 
 class EpochEnd(NamedTuple):
@@ -46,8 +46,6 @@ async def ask_epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int])
         asked.failed.update(dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR))
         try:
             response: OffsetForLeaderEpochResponse = await cluster.call(node_id, _request(partitions, epochs))
-        except UnsupportedVersion:
-            asked.failed.update(dict.fromkeys(partitions, ErrorCode.UNSUPPORTED_VERSION))
         except KafkaError as error:
             asked.failed.update(dict.fromkeys(partitions, error.code))
         except ChannelError:

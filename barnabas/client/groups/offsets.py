@@ -29,7 +29,7 @@ from protocol.messages.offset_fetch import (
 )
 from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
-from runtime.channel import ChannelError, UnsupportedVersion
+from runtime.channel import ChannelError
 
 NO_EPOCH = -1
 
@@ -109,8 +109,6 @@ class GroupOffsets:
             while True:
                 try:
                     code = refused(await self._coordinator.call(ask(stamp())))
-                except UnsupportedVersion as error:
-                    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(error)) from error
                 except ChannelError:
                     code = ErrorCode.REQUEST_TIMED_OUT
                 if code is ErrorCode.NONE:
