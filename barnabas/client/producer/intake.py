@@ -151,6 +151,10 @@ class Intake:
             self._watched(result.future)
         return result
 
+    def tell_sender(self, result: RecordAppendResult) -> None:
+        """A batch is full, or has its first record."""
+        self._sender.appended(result)
+
     async def let_sender_run(self, result: RecordAppendResult) -> None:
         """Who sends without end must do so."""
         if self._sender.appended(result):

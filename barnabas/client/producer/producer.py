@@ -170,10 +170,14 @@ class Producer:
         broker said. Who has to know whether the record can be in the log nevertheless, takes `enqueue` and asks the
         future for its `outcome()`. A cancel while it waits does not take the record back.
         """
-        future = await self.enqueue(
-            topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
-        )
-        return await future
+        intake = self._intake
+        outgoing = intake.prepare(topic, value, key, headers, partition, timestamp_ms)
+        result = intake.append_at_once(outgoing)
+        if result is None:
+            return await (await intake.enqueue(outgoing))
+        if result.wakes_sender:
+            intake.tell_sender(result)  # it runs while this waits
+        return await result.future
 
     async def enqueue(
         self,
