@@ -96,19 +96,23 @@ class Topics:
         return count
 
     def count(self, topic: str) -> int:
-        from confluent_kafka import Consumer, TopicPartition
+        """Records in all partitions."""
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-        consumer = Consumer(
-            {"bootstrap.servers": self._bootstrap, "broker.address.family": "v4", "group.id": "unused", "log_level": 0}
-        )
+        settings = {"group.id": "unused", "log_level": 0, "broker.address.family": "v4"}
+        consumer = Consumer({"bootstrap.servers": self._bootstrap, **settings})
+        partitions = [TopicPartition(topic, index) for index in range(PARTITIONS)]
+        end = time.monotonic() + 30
         try:
-            ends = [
-                consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=20)[1]
-                for index in range(PARTITIONS)
-            ]
+            while True:
+                try:
+                    return sum(consumer.get_watermark_offsets(partition, timeout=20)[1] for partition in partitions)
+                except KafkaException:  # a leader of a moment ago may not know yet that it is one
+                    if time.monotonic() > end:
+                        raise
+                    time.sleep(0.1)
         finally:
             consumer.close()
-        return sum(ends)
 
 
 def warm_up(topics: Topics, bootstrap: str, seconds: float) -> None:
