@@ -12,8 +12,8 @@ from collections import Counter
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
 from broker.groups.classic_member import ClassicMember, MemberProtocol
 from broker.groups.classic_state import CAN_REBALANCE, MOVES, ClassicState
-from broker.groups.embedded_protocol import read_topics
 from broker.groups.group import Client, Commit, GroupType
+from protocol.embedded_consumer import read_topics
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember

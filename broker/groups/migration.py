@@ -20,11 +20,11 @@ from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_member import ClassicMember, MemberProtocol
 from broker.groups.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerGroupKey
 from broker.groups.consumer_member import ConsumerMember, MemberState, Partitions, partitions_of
-from broker.groups.embedded_protocol import read_assignment, read_subscription, read_version, write_assignment
 from broker.groups.group import Client, Group, GroupContext
 from broker.groups.modern import ConsumerGroups
 from broker.groups.target_assignment import TargetAssignment
 from broker.groups.update import Update
+from protocol.embedded_consumer import read_assignment, read_subscription, read_version, write_assignment
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignmentTopicPartition,

@@ -11,16 +11,13 @@ from typing import Any
 
 from barnabas.client.admin.acl_values import AclOperation, operations_of
 from barnabas.client.cluster import Node, TopicPartition
-from protocol.errors import MalformedMessage
+from protocol.embedded_consumer import read_assignment
 from protocol.messages import consumer_group_describe as modern
 from protocol.messages import describe_groups as classic
 from protocol.messages import share_group_describe as sharing
-from protocol.messages.consumer_protocol import ConsumerProtocolAssignment
-from protocol.schema import decode_prefix
 
 CONSUMER_PROTOCOL = "consumer"
 """The protocol type of consumers, in classic groups."""
-EMBEDDED_VERSION = 3
 
 
 class GroupState(StrEnum):
@@ -271,13 +268,7 @@ def _assigned(topics: Iterable[Any]) -> tuple[TopicPartition, ...]:
 
 
 def _embedded(data: bytes) -> tuple[TopicPartition, ...]:
-    """What a newer version has appended is passed over."""
     if not data:
         return ()
-    version = int.from_bytes(data[:2], "big", signed=True)
-    if len(data) < 2 or version < 0:
-        raise MalformedMessage(f"an assignment of {len(data)} bytes, version {version}")
-    assignment, _ = decode_prefix(ConsumerProtocolAssignment, data, 2, min(version, EMBEDDED_VERSION))
-    return tuple(
-        sorted(TopicPartition(it.topic, index) for it in assignment.assigned_partitions for index in it.partitions)
-    )
+    topics = read_assignment(data).assigned_partitions
+    return tuple(sorted(TopicPartition(it.topic, index) for it in topics for index in it.partitions))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import TypeVar
 
 from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.groups.assignor import Assignor, GroupTopics, Subscriber
@@ -31,10 +30,9 @@ from barnabas.client.groups.membership import (
     difference,
     lose,
 )
+from protocol.embedded_consumer import read_assignment, read_subscription, write_assignment, write_subscription
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage, error_code
 from protocol.messages.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
 )
@@ -42,13 +40,9 @@ from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from protocol.schema import Message, decode_prefix, encode
-
-EmbeddedT = TypeVar("EmbeddedT", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
+from protocol.schema import Message
 
 PROTOCOL_TYPE = "consumer"
-EMBEDDED_VERSION = 3
-"""Of the subscription and the assignment inside of the group's messages."""
 JOIN_MARGIN_MS = 5_000
 
 LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
@@ -315,7 +309,7 @@ class ClassicMember:
             generation_id=self.generation,
             rack_id=self._settings.client_rack or None,
         )
-        return EMBEDDED_VERSION.to_bytes(2, "big") + encode(subscription, EMBEDDED_VERSION)
+        return write_subscription(subscription)
 
     def _joined(self, response: JoinGroupResponse, now_ms: int) -> ErrorCode:
         code = error_code(response.error_code)
@@ -369,7 +363,7 @@ class ClassicMember:
         given = self._assignors[self._protocol_name or ""].assign(members, GroupTopics(self._counts, racks))
         return [
             SyncGroupRequestAssignment(
-                member_id=member.member_id, assignment=_encode_assignment(given.get(member.member_id, ()))
+                member_id=member.member_id, assignment=write_assignment(by_topic(given.get(member.member_id, ())))
             )
             for member in members
         ]
@@ -381,7 +375,7 @@ class ClassicMember:
             self.state = MemberState.STABLE
             self._heartbeat_at_ms = now_ms + self._settings.heartbeat_interval_ms
             try:
-                assigned = _decode_assignment(response.assignment)
+                assigned = _owned_in(response.assignment)
             except MalformedMessage as error:
                 self._fail(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error))
             else:
@@ -442,7 +436,7 @@ class ClassicMember:
 
 def _subscriber(member_id: str, group_instance_id: str | None, metadata: bytes) -> Subscriber:
     """Raises MalformedMessage."""
-    subscription = _decode_embedded(ConsumerProtocolSubscription, metadata)
+    subscription = read_subscription(metadata)
     owned = tuple(
         TopicPartition(each.topic, partition) for each in subscription.owned_partitions for partition in each.partitions
     )
@@ -457,31 +451,11 @@ def _subscriber(member_id: str, group_instance_id: str | None, metadata: bytes) 
     )
 
 
-def _encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    assigned = [
-        ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=indexes)
-        for topic, indexes in by_topic(partitions).items()
-    ]
-    assignment = ConsumerProtocolAssignment(assigned_partitions=assigned)
-    return EMBEDDED_VERSION.to_bytes(2, "big") + encode(assignment, EMBEDDED_VERSION)
-
-
-def _decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
+def _owned_in(data: bytes) -> tuple[TopicPartition, ...]:
     if not data:
         return ()
-    assignment = _decode_embedded(ConsumerProtocolAssignment, data)
     return tuple(
         TopicPartition(each.topic, partition)
-        for each in assignment.assigned_partitions
+        for each in read_assignment(data).assigned_partitions
         for partition in each.partitions
     )
-
-
-def _decode_embedded(message: type[EmbeddedT], data: bytes) -> EmbeddedT:
-    """Other clients may write a later version: what is known of it is read."""
-    version = int.from_bytes(data[:2], "big", signed=True)
-    if len(data) < 2 or version < 0:
-        raise MalformedMessage(f"a {message.__name__} of {len(data)} bytes, version {version}")
-    known = min(version, EMBEDDED_VERSION)
-    decoded, _ = decode_prefix(message, data, 2, known)
-    return decoded

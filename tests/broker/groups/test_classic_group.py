@@ -10,8 +10,8 @@ from broker.coordinator.outcome import Now
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_member import ClassicMember, MemberProtocol
 from broker.groups.classic_state import MOVES, ClassicState
-from broker.groups.embedded_protocol import read_topics
 from broker.groups.group import Client, Commit, Group, GroupType
+from protocol.embedded_consumer import read_topics
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.messages.heartbeat import HeartbeatRequest

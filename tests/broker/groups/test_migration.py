@@ -9,10 +9,10 @@ import pytest
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.consumer_group import GroupState
 from broker.groups.consumer_member import MemberState
-from broker.groups.embedded_protocol import read_assignment, write_assignment
 from broker.groups.group import Commit, GroupContext
 from broker.groups.machine import GroupMachine
 from broker.groups.modern import ConsumerGroups
+from protocol.embedded_consumer import read_assignment, write_assignment
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_protocol import (
     ConsumerProtocolSubscription,

@@ -85,7 +85,7 @@ class MixedHistories(RuleBasedStateMachine):
         member = self.old[number]
         assignments: dict[str, bytes] = {}
         if member.joined.leader == member.member_id:
-            from broker.groups.embedded_protocol import write_assignment
+            from protocol.embedded_consumer import write_assignment
 
             ids = [each.member_id for each in member.joined.members]
             assignments = {

@@ -51,7 +51,12 @@ def _read(kind: type[M], data: bytes, version: int) -> M:
     return message
 
 
-def write_assignment(partitions: Mapping[str, Sequence[int]], version: int) -> bytes:
+def write_subscription(subscription: ConsumerProtocolSubscription) -> bytes:
+    """In the newest version."""
+    return b"".join(encode_chunks(subscription, NEWEST_VERSION, NEWEST_VERSION.to_bytes(2, "big")))
+
+
+def write_assignment(partitions: Mapping[str, Sequence[int]], version: int = NEWEST_VERSION) -> bytes:
     """Partitions by name of topic."""
     message = ConsumerProtocolAssignment(
         assigned_partitions=[
