@@ -60,6 +60,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     clients = [name for key, value in report.user_properties if key == "compat_clients" for name in value]
+    if report.when == "call":
+        _notes.extend(str(value) for key, value in report.user_properties if key == "compat_note")
     for client in clients:
         _seconds[client] = _seconds.get(client, 0.0) + report.duration
         if report.when == "call" or report.outcome != "passed":
@@ -91,10 +93,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"skipped though it could be had: {', '.join(_unexcused)}")
 
 
-@pytest.fixture(scope="session")
-def note() -> Callable[[str], None]:
-    """Lines for the summary at the end."""
-    return _notes.append
+@pytest.fixture
+def note(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Lines for the summary at the end; they travel with the test's report, from other processes, too."""
+    return lambda line: request.node.user_properties.append(("compat_note", line))
 
 
 @pytest.fixture(scope="session")
