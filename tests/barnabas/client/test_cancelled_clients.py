@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import trio
 
-from barnabas.client.admin import Admin, NewTopic
+from barnabas.client.admin import Admin, ConfigResource, NewTopic, ResourceType
 from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer.consumer import Consumer
+from barnabas.client.groups.membership import ConsumerGroupMetadata
+from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.producer import Producer
+from barnabas.client.producer.transaction_manager import TransactionState
 from barnabas.testing.simulated import SimulatedClusterForTests
 from tests.barnabas.client.cancelling import cancel_in_a_row
 
@@ -76,7 +80,20 @@ def test_a_transaction_is_cancelled() -> None:
                 async with producer.transaction():
                     await producer.send("t", b"works")
 
+            async def transact_by_hand() -> None:
+                if producer.transaction_state is TransactionState.READY:
+                    producer.begin_transaction()
+                await producer.send("t", b"maybe")
+                await producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, ConsumerGroupMetadata("g"))
+                await producer.commit_transaction()
+
+            async def ends() -> None:
+                if producer.transaction_state is not TransactionState.READY:
+                    await producer.abort_transaction()
+                await works()
+
             await cancel_in_a_row(transact, works)
+            await cancel_in_a_row(transact_by_hand, ends)
 
     play(tell)
 
@@ -135,6 +152,35 @@ def test_what_a_consumer_does_is_cancelled() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_what_a_member_does_is_cancelled(protocol: str) -> None:
+    async def tell(cluster: SimulatedClusterForTests) -> None:
+        where: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "world": cluster.world}
+        options: dict[str, Any] = {"group_protocol": protocol, "auto_offset_reset": "earliest", **where}
+        async with Producer(**where) as producer, Consumer("t", group_id="g", **options) as consumer:
+            given: list[int] = []
+
+            async def read() -> None:
+                await producer.send("t", b"next")
+                given.extend(record.offset for record in await consumer.poll(5_000))
+
+            async def works() -> None:
+                wanted = (await producer.send("t", b"works")).offset
+                while wanted not in given:
+                    given.extend(record.offset for record in await consumer.poll(5_000))
+                await consumer.commit()
+
+            async def join_again() -> None:
+                consumer.enforce_rebalance()
+                await consumer.poll(100)
+
+            for act in (read, consumer.commit, join_again):
+                await cancel_in_a_row(act, works)
+            assert given == list(range(len(given))), "nothing twice, nothing left out"
+
+    play(tell)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_members_life_is_cancelled(protocol: str) -> None:
     async def tell(cluster: SimulatedClusterForTests) -> None:
         where: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "world": cluster.world}
@@ -158,19 +204,36 @@ def test_a_members_life_is_cancelled(protocol: str) -> None:
 def test_what_an_administrator_does_is_cancelled() -> None:
     async def tell(cluster: SimulatedClusterForTests) -> None:
         async with Admin(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world) as admin:
-            names = iter(f"topic-{number}" for number in range(1_000))
+            names = (f"topic-{number}" for number in itertools.count())
+            broker = ConfigResource(ResourceType.BROKER, "1")
 
             async def works() -> None:
                 assert "t" in await admin.list_topics()
 
-            async def create() -> None:
-                await admin.create_topics([NewTopic(next(names), 1, 1)])
-
-            async def describe() -> None:
-                await admin.describe_topics(["t"])
-
-            for act in (create, describe, works):
-                await cancel_in_a_row(act, works)
+            acts: list[Callable[[], Awaitable[object]]] = [
+                lambda: admin.create_topics(NewTopic(next(names), 1, 1)),
+                lambda: admin.describe_topics("t"),
+                lambda: admin.create_partitions({"t": 1}, raise_errors=False),
+                lambda: admin.delete_topics("not-there", raise_errors=False),
+                lambda: admin.list_offsets({T0: -1}),
+                lambda: admin.delete_records({T0: 0}),
+                lambda: admin.elect_leaders(partitions=T0, raise_errors=False),
+                lambda: admin.describe_configs([broker, ConfigResource(ResourceType.TOPIC, "t")]),
+                lambda: admin.incremental_alter_configs({ConfigResource(ResourceType.TOPIC, "t"): {"segment.ms": "9"}}),
+                admin.describe_cluster,
+                admin.describe_metadata_quorum,
+                admin.describe_features,
+                admin.list_groups,
+                lambda: admin.alter_consumer_group_offsets("g", {T0: 0}),
+                lambda: admin.list_consumer_group_offsets("g"),
+                lambda: admin.describe_consumer_groups("g"),
+                lambda: admin.delete_groups("g", raise_errors=False),
+                admin.list_transactions,
+                lambda: admin.describe_producers(T0),
+                lambda: admin.fence_producers("etl"),
+            ]
+            for act in acts:
+                await cancel_in_a_row(act, works, code=CLIENT_CODE)
 
     play(tell)
 
