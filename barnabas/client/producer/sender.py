@@ -109,10 +109,10 @@ class Sender:
         """Until it is cancelled."""
         while True:
             self._news = trio.Event()
+            self._sleep = trio.CancelScope()
             self._step()
             with self._sleep:
                 await self._news.wait()
-            self._sleep = trio.CancelScope(deadline=self._sleep.deadline)
 
     def appended(self, result: RecordAppendResult) -> bool:
         """A batch is full, or has its first record. True if something could be done about it at once; else it lingers,
@@ -121,8 +121,7 @@ class Sender:
         if not result.batch_is_full and self._settings.linger_ms and not self._accumulator.urgent:
             place = TopicPartition(result.future.topic, result.future.partition)
             if self._admission is None or self._accumulator.queue(place).producer is not None:
-                deadline = trio.current_time() + self._settings.linger_ms / 1000
-                self._sleep.deadline = min(self._sleep.deadline, deadline)
+                self._look_again_in(self._settings.linger_ms)
                 return False
         self._step()
         return True
@@ -141,8 +140,14 @@ class Sender:
             wake_at_ms = self._make_all_requests(now_ms, spare)
         finally:
             self._stepping = False
-        wait_ms = float("inf") if wake_at_ms is None else max(0, wake_at_ms - now_ms)
-        self._sleep.deadline = trio.current_time() + wait_ms / 1000
+        if wake_at_ms is not None:
+            self._look_again_in(max(0, wake_at_ms - now_ms))
+
+    def _look_again_in(self, wait_ms: int) -> None:
+        """At the latest. To look too early costs less than to move the moment each time."""
+        deadline = trio.current_time() + wait_ms / 1000
+        if deadline < self._sleep.deadline:  # noqa: PLR1730 - setting it is what costs
+            self._sleep.deadline = deadline
 
     # ---- requests
 
