@@ -91,6 +91,9 @@ class GroupSide:
         if self.participant is not None and self.participant.fatal is None:
             self.participant.subscribe(wanted)
             return
+        if self.participant is not None:
+            self.participant.stop()
+            self.forget(self.participant.member.owned)
         self.participant = Participant(self._cluster, self._coordinator, self._group_settings, wanted, self._interrupt)
         self._nursery.start_soon(self._participate, self.participant)
 
@@ -176,11 +179,11 @@ class GroupSide:
         self.forget(self._reader.assigned)
         if participant is not None:
             self._leaving, self.going, self._left = participant, places, trio.Event()
-            self._nursery.start_soon(self._leave_in_background, participant)
+            self._nursery.start_soon(self._leave_in_background, participant, self._listener)
 
-    async def _leave_in_background(self, participant: Participant) -> None:
+    async def _leave_in_background(self, participant: Participant, listener: RebalanceListener) -> None:
         try:
-            await self._tell_of_the_end(participant)
+            await _tell_of_the_end(participant, listener)
         except Exception as error:
             log.debug("group %s: the listener raised %r", self.group_id, error)
             self._error = error
@@ -200,19 +203,12 @@ class GroupSide:
             if self._auto is not None and done and (participant is None or participant.stamp is not None):
                 await self._commit_last(done)
             if participant is not None:
-                await self._tell_of_the_end(participant)
+                await _tell_of_the_end(participant, self._listener)
         finally:
             self.participant = None
             self.forget(self._reader.assigned)
             if participant is not None:
                 await participant.leave(leaving, "the consumer is being closed")
-
-    async def _tell_of_the_end(self, participant: Participant) -> None:
-        owned = participant.member.owned
-        if owned and participant.stamp is not None:
-            await self._listener.revoked(owned)
-        elif owned:
-            await self._listener.lost(owned)
 
     async def _commit_last(self, done: Positions) -> None:
         try:
@@ -293,3 +289,11 @@ class GroupSide:
                 self._reader.seek(partition, place)
             elif partition in committed:
                 self._reader.reset([partition])
+
+
+async def _tell_of_the_end(participant: Participant, listener: RebalanceListener) -> None:
+    owned = participant.member.owned
+    if owned and participant.stamp is not None:
+        await listener.revoked(owned)
+    elif owned:
+        await listener.lost(owned)

@@ -273,9 +273,9 @@ def test_unsubscribing_leaves_and_the_same_consumer_comes_back(protocol: str) ->
             assert consumer.subscription() == ()
             with pytest.raises(IllegalStateException, match="nothing is subscribed"):
                 await consumer.poll(0)
-            consumer.subscribe("t")
+            consumer.subscribe("t", listener=RebalanceListener())
             await until(consumer, lambda: bool(consumer.assignment()))
-            assert heard == ["t-0"]
+            assert heard == ["t-0"], "who was told of the coming is told of the going"
             assert await consumer.position(T0) == 2
             with pytest.raises(IllegalStateException, match="subscribed to"):
                 consumer.assign([T0])
