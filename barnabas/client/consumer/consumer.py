@@ -307,6 +307,8 @@ class Consumer:
     async def __anext__(self) -> ConsumerRecord:
         """The next record, whenever there is one. Positions and commits count what was given here, not what was read
         ahead for it. Raises as `poll`."""
+        if self._ahead:
+            return self._ahead.popleft()
         with self._one_task():
             while not self._ahead:
                 self._ahead.extend(await self._poll(ITERATION_POLL_MS))
