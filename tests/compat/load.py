@@ -19,10 +19,16 @@ REQUEST_TIMEOUT_MS = 3_000
 _METADATA_AGE_MS = 1_000
 
 
+UNTOLD = -1
+
+
 class Ack(NamedTuple):
     """A record that a client was told is safe."""
 
     offset: int
+    """UNTOLD if the client knows only that it is there: librdkafka, when the answer to an earlier batch is late and
+    that to a later one is not (in one sequence the later one cannot be there without it).
+    """
     value: str
     sent_at: float
     acked_at: float
@@ -123,7 +129,7 @@ class ConfluentWriter(Writer):
 
             def told(error: Any, message: Any, value: str = value, sent_at: float = sent_at) -> None:
                 if error is None:
-                    self.acked(value, sent_at, message.offset())
+                    self.acked(value, sent_at, max(UNTOLD, message.offset()))
                 else:
                     self.failed(value, error)
 

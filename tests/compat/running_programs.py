@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -68,6 +69,11 @@ class Program:
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def ended(self) -> bool:
+        """It was started, and ended by itself."""
+        return self._process is not None and self._process.poll() not in (None, -signal.SIGKILL)
 
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""

@@ -374,22 +374,3 @@ def test_writers_and_readers_live_through_a_topic_that_is_made_anew(cluster: Run
                     admin.delete_topics([topic])[topic].result(TIMEOUT_SECONDS)
 
     asyncio.run(asyncio.wait_for(write_to_both(), 3 * TIMEOUT_SECONDS))
-
-
-@pytest.mark.client("confluent-kafka", "kafka-python")
-@pytest.mark.feature("CL-01")
-def test_a_group_member_waits_in_vain_and_does_no_harm(cluster: RunningCluster) -> None:
-    """There are no coordinators: who looks for one is told to ask again, and everything else goes on."""
-    from confluent_kafka import Consumer
-
-    topic = cluster.create_topic("grouped")
-    member = Consumer(
-        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "hopeful", "auto.offset.reset": "earliest"}
-    )
-    member.subscribe([topic])
-    try:
-        KafkaPython(cluster.bootstrap_servers).produce(topic, [Sent("k", str(number)) for number in range(50)])
-        assert member.poll(1.0) is None
-        assert len(poll(cluster, topic, 50)) == 50
-    finally:
-        member.close()

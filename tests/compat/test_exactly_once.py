@@ -21,7 +21,7 @@ pytestmark = pytest.mark.compat
 PARTITIONS = 4
 RECORDS = 3_000
 RECORDS_PER_SECOND = 150
-QUIET_SECONDS = 60.0
+QUIET_SECONDS = 90.0
 INTERNAL = {"group coordinator": "__consumer_offsets", "transaction coordinator": "__transaction_state"}
 
 
@@ -98,6 +98,9 @@ class Pipeline:
             self._producer.produce(self.source, f"{self._sent}", partition=self._sent % PARTITIONS)
             self._sent += 1
         self._producer.poll(0)
+        for program in self.programs:
+            if program.ended:
+                program.start()
         for message in self._consumer.consume(500, 0.05):
             assert message.error() is None, message.error()
             self.seen[message.value().decode()] += 1

@@ -3,14 +3,21 @@
 `transform.py BOOTSTRAP INPUT OUTPUT GROUP NAME PROTOCOL`: NAME is the transactional id, and with the classic protocol
 the group.instance.id. With KIP-848 the id of a static member that was killed is in use until its session ends.
 Says `began` when it has its partitions.
+
+It ends itself when a call does not come back: librdkafka's send_offsets_to_transaction may wait for ever, whatever its
+timeout, for a coordinator that went while it was looked for. Whoever runs it starts it again.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer
+
+PATIENCE_SECONDS = 40
+"""Longer than any call may take: their timeouts are 30 s."""
 
 
 def main(bootstrap: str, source: str, target: str, group: str, name: str, protocol: str) -> None:
@@ -38,6 +45,7 @@ def main(bootstrap: str, source: str, target: str, group: str, name: str, protoc
         try:
             producer.init_transactions(30)
             while True:
+                faulthandler.dump_traceback_later(PATIENCE_SECONDS, exit=True)
                 messages = consumer.consume(50, 0.2)
                 if messages:
                     one_transaction(consumer, producer, messages, target)
