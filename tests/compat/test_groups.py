@@ -109,7 +109,8 @@ class ConfluentMember(Member):
 
 class KafkaPythonMember(Member):
     """It asks for metadata often: an answer that is under way while it subscribes makes it forget to ask for the topic
-    (`ClusterMetadata.set_topics`), and its leader then assigns nothing until metadata_max_age_ms, five minutes.
+    (`ClusterMetadata.set_topics`), and its leader then assigns nothing until metadata_max_age_ms, five minutes. And it
+    polls for long: when the answer to SyncGroup comes just as a poll ends, it beats no more and does not join again.
     """
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
@@ -132,7 +133,7 @@ class KafkaPythonMember(Member):
         )
         try:
             while not self.stopped.is_set():
-                polled = consumer.poll(100)
+                polled = consumer.poll(4_000)
                 for records in polled.values():
                     self.seen += [record.value.decode() for record in records]
                 if polled:
