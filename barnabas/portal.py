@@ -122,12 +122,16 @@ class Portal:
         thread.join()
 
     def call(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        """What awaiting `function(*args, **kwargs)` in the loop gives or raises."""
+        """What awaiting `function(*args, **kwargs)` in the loop gives or raises. If the caller is interrupted, whenever
+        that is, the task is cancelled and its end waited for.
+        """
         scope = trio.CancelScope()
-        answers: queue.SimpleQueue[_Answer[Any]] = queue.SimpleQueue()
+        ended = threading.Event()
+        answer: _Answer[Any] = _Answer(error=IllegalStateException("interrupted"))
+        begun = False
 
         async def run() -> None:
-            answer: _Answer[Any] = _Answer(error=IllegalStateException("interrupted"))
+            nonlocal answer
             try:
                 with scope:
                     answer = _Answer(await function(*args, **kwargs))
@@ -137,10 +141,28 @@ class Portal:
             except BaseException as error:
                 answer = _Answer(error=error)
             finally:
-                answers.put(answer)
+                ended.set()
 
-        self.spawn(run)
-        value: T = self.wait(answers, scope).unwrap()
+        def begin(nursery: trio.Nursery) -> None:
+            nonlocal begun
+            begun = True
+            nursery.start_soon(run)
+
+        def interrupt() -> None:
+            scope.cancel()
+            if not begun:
+                ended.set()
+
+        try:
+            self._in_nursery(begin)
+            ended.wait()
+        except Exception:
+            raise  # it was not begun
+        except BaseException:
+            self.soon(interrupt)
+            ended.wait()
+            raise
+        value: T = answer.unwrap()
         return value
 
     def call_now(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -158,10 +180,13 @@ class Portal:
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Let the loop run a task that answers by itself."""
+        self._in_nursery(lambda nursery: nursery.start_soon(function))
+
+    def _in_nursery(self, begin: Callable[[trio.Nursery], None]) -> None:
         nursery = self._nursery
         if nursery is None:
             raise IllegalStateException(_CLOSED)
-        self.soon(lambda: nursery.start_soon(function))
+        self.soon(lambda: begin(nursery))
 
     def soon(self, function: Callable[[], object]) -> None:
         """Call `function` in the loop's thread, in the order of these calls."""

@@ -65,6 +65,7 @@ def main() -> None:
     if any('"name": "client.' in Path(file).read_text() for file in files):
         compiled = "Ours walks and lays out records in " + ("compiled Python." if COMPILED else "Python as it stands.")
         sys.stdout.write(CLIENTS.format(compiled=compiled, table="\n".join(clients.table(files))))
+    sys.stdout.write((Path(__file__).parent / "behind.md").read_text())
 
 
 def without_clients(file: Path, directory: Path) -> str:

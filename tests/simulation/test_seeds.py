@@ -16,7 +16,7 @@ from barnabas.cluster.simulate import ENOUGH_SEEDS, MUST_HAPPEN, Summary, descri
 from barnabas.cluster.simulation.seed import LEAST_ACKS, LEAST_FAULTS, LEAST_SECONDS, SeedReport, run_seed
 from barnabas.cluster.simulation.swarm import Plan
 
-BLOCKS = 12
+BLOCKS = 10
 SEEDS_IN_A_BLOCK = 10
 ROOT = Path(__file__).resolve().parents[2]
 
