@@ -79,7 +79,7 @@ test: .venv/installed-dev
 
 compat: .venv/installed-compat
 	@tests/compat/install.sh
-	@$(BIN)/pytest -n 2 --dist loadfile tests/compat -m compat $(ARGS)
+	@$(BIN)/pytest tests/compat -m compat $(ARGS)
 
 docker-test: .venv/installed-compat
 	@$(BIN)/pytest tests/docker -m docker $(ARGS)
