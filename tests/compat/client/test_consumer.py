@@ -6,13 +6,10 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import trio
-from confluent_kafka import Consumer as ForeignConsumer
-from confluent_kafka import Producer as ForeignProducer
-from confluent_kafka import TopicPartition as ForeignPartition
 
 from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer.consumer import Consumer
@@ -21,6 +18,12 @@ from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.offsets import OffsetAndMetadata
 from tests.compat.client.any_cluster import AnyCluster
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer as ForeignConsumer
+    from confluent_kafka import TopicPartition as ForeignPartition
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 pytestmark = pytest.mark.feature("CL-03")
 PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -36,7 +39,7 @@ def options(cluster: AnyCluster, group_id: str, protocol: str = "classic", **mor
 
 async def write(cluster: AnyCluster, topic: str, *values: str, partition: int = 0) -> None:
     def produce() -> None:
-        producer = ForeignProducer({"bootstrap.servers": cluster.bootstrap_servers})
+        producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
         for value in values:
             producer.produce(topic, value.encode(), key=b"k", partition=partition)
         assert producer.flush(10) == 0
@@ -105,7 +108,7 @@ async def foreign_member(
             assigned.pop((each.topic, each.partition), None)
 
     def live() -> None:
-        consumer = ForeignConsumer(
+        consumer = confluent_kafka.Consumer(
             {"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": "earliest", **settings}
         )
         consumer.subscribe([topic], on_assign=took, on_revoke=gave, on_lost=gave)
