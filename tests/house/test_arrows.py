@@ -71,6 +71,8 @@ CORES = [
     "broker/groups",
     "broker/transactions/transaction.py",
     "broker/transactions/machine.py",
+    "jepsen-style/checkers",
+    "jepsen-style/operations.py",
 ]
 """Files and folders that take time, chance, disk and network from their caller."""
 

@@ -1,0 +1,26 @@
+"""`python jepsen-style`: breaks clusters on purpose, and checks what their clients saw."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import typer
+
+ROOT = Path(__file__).resolve().parent
+COMMANDS: tuple[str, ...] = ()
+"""Each is a module of `commands`, whose function `command` does it."""
+
+
+def main() -> None:
+    # The program runs from its folder, beside the packages that it breaks.
+    sys.path[:0] = [str(ROOT), str(ROOT.parent)]
+    app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    for name in COMMANDS:
+        app.command(name)(import_module(f"commands.{name}").command)
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What a workload asks of a client: one administrator, one producer and one consumer of one process.
+
+Knows no library. Each library has a file that does what is said here: `barnabas_client.py` (on trio, in every world),
+`confluent_client.py` (librdkafka, in threads), `java_client.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from operations import Place
+
+
+class ClientError(Exception):
+    """A call did not succeed."""
+
+    def __init__(self, name: str, text: str, *, definite: bool, fatal: bool = False) -> None:
+        """`name` is Kafka's exception class. `definite`: surely nothing happened. `fatal`: this client (a fenced
+        producer, say) can do no more, and the process must end.
+
+        Only these are definite: OutOfOrderSequence, ProducerFenced, authorization, invalid or unknown topic, a
+        transaction that was aborted before its commit was tried, and what never left the client. A timeout, a
+        disconnect, NotLeaderOrFollower (KAFKA-13574), UnknownServerError and any error of EndTxn are not.
+        """
+        super().__init__(f"{name}: {text}")
+        self.name = name
+        self.text = text
+        self.definite = definite
+        self.fatal = fatal
+
+
+class Read(NamedTuple):
+    """A record that a poll gave."""
+
+    place: Place
+    offset: int
+    key: bytes | None
+    value: bytes
+    timestamp_ms: int
+
+
+class Sent(NamedTuple):
+    """An acknowledged record."""
+
+    offset: int | None
+    """None where the library does not tell."""
+    timestamp_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """The safe preset of part 1; a workload or an option may weaken it."""
+
+    bootstrap_servers: str
+    client_id: str
+    group_id: str | None = None
+    transactional_id: str | None = None
+    acks: str = "all"
+    idempotence: bool = True
+    isolation: str = "read_committed"
+    auto_offset_reset: str = "earliest"
+    auto_commit: bool = False
+    group_protocol: str = "classic"
+    group_instance_id: str | None = None
+    delivery_timeout_ms: int = 10_000
+    request_timeout_ms: int = 3_000
+    max_block_ms: int = 10_000
+    transaction_timeout_ms: int = 1_000
+    session_timeout_ms: int = 6_000
+    heartbeat_interval_ms: int = 300
+
+
+class WorkClient(Protocol):
+    """All calls are bounded in time and raise ClientError; none is called while another of the same client is under
+    way."""
+
+    # ---- administrator
+    async def create_topic(
+        self, name: str, partitions: int, replicas: int, configs: Mapping[str, str] | None = None
+    ) -> None: ...
+    async def delete_topic(self, name: str) -> None: ...
+    async def create_partitions(self, name: str, total: int) -> None: ...
+    async def list_topics(self) -> Mapping[str, int]:
+        """Partitions of each topic, without internal ones, asked from the cluster and not from a cache."""
+
+    async def alter_config(self, topic: str, name: str, value: str) -> None: ...
+    async def describe_config(self, topic: str, name: str) -> str: ...
+
+    # ---- producer
+    async def send(self, place: Place, key: bytes | None, value: bytes) -> Sent:
+        """Waits for the acknowledgement."""
+
+    async def init_transactions(self) -> None: ...
+    async def begin(self) -> None: ...
+    async def send_offsets(self, offsets: Mapping[Place, int]) -> None:
+        """Next offsets to read, of this client's group, into the open transaction."""
+
+    async def commit_transaction(self) -> None: ...
+    async def abort_transaction(self) -> None: ...
+
+    # ---- consumer
+    async def assign(self, places: Sequence[Place], *, from_beginning: bool) -> None: ...
+    async def subscribe(self, topics: Sequence[str]) -> None: ...
+    async def seek(self, place: Place, offset: int) -> None: ...
+    async def poll(self, timeout_ms: int) -> list[Read]: ...
+    async def position(self, place: Place) -> int | None: ...
+    async def commit_offsets(self) -> Mapping[Place, int]:
+        """Commits the positions, waits; gives what was committed."""
+
+    async def committed(self, places: Sequence[Place]) -> Mapping[Place, int]: ...
+    async def end_offsets(self, places: Sequence[Place]) -> Mapping[Place, int]: ...
+    def assignment(self) -> list[Place]: ...
+    def take_rebalances(self) -> list[dict[str, Any]]:
+        """`{"kind": "assigned" | "revoked" | "lost", "places": [...], "generation": n, "t_ns": t}` since the last
+        call."""
+
+    async def crash(self) -> None:
+        """Gone without a goodbye: no leave, no commit, no abort."""
+
+
+class ClientLibrary(Protocol):
+    """Makes clients of one library."""
+
+    @property
+    def name(self) -> str: ...
+
+    def open(self, settings: ClientSettings, host: str) -> AbstractAsyncContextManager[WorkClient]:
+        """`host` names where it lives: in simulation a host of its own. The end of the block closes it in good order,
+        in bounded time, unless it crashed."""

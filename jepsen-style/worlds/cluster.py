@@ -1,0 +1,174 @@
+"""The cluster that a run breaks: one set of words for simulated nodes, processes, network namespaces and containers.
+
+Knows no workload. What a world cannot do it says in `cannot`, and nobody asks it to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+from operations import Place
+from runtime.world import World
+
+FAULTS = (
+    "kill",
+    "stop",
+    "pause",
+    "partition",
+    "slow",
+    "lossy",
+    "half-open",
+    "message",
+    "clock",
+    "power",
+    "disk-full",
+    "flip",
+    "truncate",
+    "wipe",
+    "membership",
+    "kill-at",
+)
+"""Every kind; `--nemesis` takes these words. `partition`: one, halves, one-way, bridge, ring. `kill-at`: at a named
+fault point."""
+
+NodeState = Literal["running", "paused", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFault:
+    """What happens on the way from one node to another. All zero: nothing."""
+
+    latency_ms: float = 0.0
+    jitter_ms: float = 0.0
+    bytes_per_second: int = 0
+    """0: as fast as it goes."""
+    loss: float = 0.0
+    """Probability that a burst of bytes stands still for as long as TCP would need to send it again."""
+    half_open: bool = False
+    """Connections look alive and carry nothing; new ones are taken and never answered."""
+    reset_after_bytes: int = 0
+    """Ends the connection in the middle of a frame after so many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRule:
+    """Requests or answers of one API, on any link or on some."""
+
+    api_key: int
+    direction: Literal["request", "response"]
+    action: Literal["hold", "drop", "delay", "reset"]
+    """`hold` until cleared, `drop` and let the rest of the connection go on, `delay_ms`, `reset` the connection right
+    after the message was carried (request) or instead of it (response)."""
+    delay_ms: float = 0.0
+    source: str | None = None
+    """Node or `client`; None: any."""
+    target: str | None = None
+    probability: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Of the files of a node that does not run."""
+
+    kind: Literal["flip", "truncate"]
+    pattern: str
+    """A glob below the node's data directory: `*/*.log`, `__cluster_metadata-0/quorum-state`."""
+    probability: float = 0.0
+    """flip: of each byte."""
+    bytes_: int = 0
+    """truncate: from the end."""
+
+
+class ReplicaView(NamedTuple):
+    """What one node knows of one partition."""
+
+    node: str
+    place: Place
+    high_watermark: int
+    log_end_offset: int
+    leader_epoch: int
+    leader: int
+    """-1: nobody."""
+    isr: tuple[int, ...]
+
+
+class ClusterUnderTest(Protocol):
+    """Calls that do something return when it is done. ClusterError, one line, where it could not be done."""
+
+    @property
+    def name(self) -> str:
+        """`sim`, `local`, `netns`, `compose`, `bootstrap`."""
+
+    @property
+    def cannot(self) -> Mapping[str, str]:
+        """Why a kind of `FAULTS` is off here."""
+
+    @property
+    def brokers(self) -> Sequence[str]: ...
+    @property
+    def controllers(self) -> Sequence[str]: ...
+    @property
+    def bootstrap_servers(self) -> str:
+        """As clients reach it; through the proxies where there are some."""
+
+    def world(self, host: str) -> World:
+        """For our own client on a host of that name. Its clocks are those of the run."""
+
+    def now_ns(self) -> int:
+        """Since the run began."""
+
+    def wall_ms(self) -> int: ...
+
+    # ---- nodes
+    async def kill(self, *names: str) -> None: ...
+    async def start(self, *names: str) -> None: ...
+    async def stop(self, name: str) -> None: ...
+    async def pause(self, name: str) -> None: ...
+    async def resume(self, name: str) -> None: ...
+    async def states(self) -> Mapping[str, NodeState]: ...
+
+    # ---- links; `client` stands for all clients
+    async def cut(self, source: str, target: str) -> None:
+        """Nothing passes in this direction any more, and nobody is told."""
+
+    async def set_link(self, source: str, target: str, fault: LinkFault) -> None: ...
+    async def add_rule(self, rule: MessageRule) -> int:
+        """Gives a number for `clear_rule`."""
+
+    async def clear_rule(self, number: int) -> None:
+        """What was held goes on."""
+
+    async def heal(self) -> None:
+        """All links and messages are as they were."""
+
+    # ---- clocks and disks
+    async def set_clock(self, name: str, offset_ms: int) -> None: ...
+    async def power_cut(self, name: str) -> None:
+        """Ends the node; what it had not synced is gone when it is started again."""
+
+    async def fill_disk(self, name: str, *, full: bool) -> None: ...
+    async def damage(self, name: str, damage: Damage) -> Sequence[str]:
+        """Of a node that does not run; tells what was damaged."""
+
+    async def wipe(self, name: str) -> None:
+        """Of a node that does not run: its disk is empty."""
+
+    async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
+        """The node ends when it next comes to that fault point; returns at once."""
+
+    async def disarm(self, name: str) -> bool:
+        """Takes `kill_at` back; True if it had struck."""
+
+    # ---- looking
+    async def leader_of(self, place: Place) -> str | None: ...
+    async def active_controller(self) -> str | None: ...
+    async def coordinator_of(self, kind: Literal["group", "transaction"], id_: str) -> str | None: ...
+    async def views(self) -> Sequence[ReplicaView]:
+        """Of all nodes that answer, for the topics of the run."""
+
+    async def wait_ready(self, timeout_seconds: float = 60.0) -> None: ...
+    def log_files(self) -> Mapping[str, Path]:
+        """What nodes say, by name; empty where there are none."""

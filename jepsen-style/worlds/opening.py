@@ -1,0 +1,42 @@
+"""From the name of a world to a cluster in it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TypeVar
+
+from worlds.cluster import ClusterUnderTest
+
+T = TypeVar("T")
+
+WORLDS = ("sim", "local", "netns", "compose", "bootstrap")
+"""Each is a module beside this one that has `run_in(options, main)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorldOptions:
+    """Of one run."""
+
+    world: str
+    seed: int
+    directory: Path
+    """Of the run; the nodes' data and logs go below it."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of all nodes, by Kafka's names."""
+    plant: str | None = None
+    """A mistake that is planted into every node; see `plants`."""
+    bootstrap: str | None = None
+    """The world `bootstrap`: somebody else's cluster, which is not broken."""
+
+
+def run_in(options: WorldOptions, main: Callable[[ClusterUnderTest], Awaitable[T]]) -> T:
+    """Runs `main` with a cluster that is ready, to its end; whatever happens, nothing of the cluster is left behind.
+
+    In the world `sim` this is one simulation, and time is virtual; elsewhere it is one trio run. Raises ClusterError
+    when there is no cluster to be had, in one line.
+    """
+    result: T = import_module(f"worlds.{options.world}").run_in(options, main)
+    return result
