@@ -15,7 +15,6 @@ from datetime import date
 from pathlib import Path
 
 import clients
-
 from protocol.records.record import COMPILED
 
 HEAD = """# Beside Apache Kafka
