@@ -1,0 +1,129 @@
+"""Writes what happens in a run into its directory, while it happens: `run.json`, `history.jsonl`, `views.jsonl`.
+
+Whatever becomes of the run, every line that was written is there; only a last one may be torn, and `History.load`
+leaves that out. Knows no clock: who writes says when it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from operations import OperationType
+from worlds.cluster import ReplicaView
+
+RUN = "run.json"
+HISTORY = "history.jsonl"
+VIEWS = "views.jsonl"
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
+
+class HistoryError(Exception):
+    """A history cannot be written or read; one line that says why."""
+
+
+class Recorder:
+    """Of one run; the directory is made, and must not hold another run's history.
+
+    Raises HistoryError when nothing can be written any more (a full disk); what was written before stays.
+    """
+
+    def __init__(self, directory: Path, run: Mapping[str, Any]) -> None:
+        self.directory = directory
+        self.run = dict(run)
+        self.operations = 0
+        """Written so far: the `i` of the next one."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._write_run()
+            self._history = open(directory / HISTORY, "xb", buffering=0)  # noqa: SIM115 - open as long as the run
+            self._views = open(directory / VIEWS, "xb", buffering=0)  # noqa: SIM115
+        except FileExistsError as error:
+            raise HistoryError(f"{directory} already holds a history: name another directory with --store") from error
+        except OSError as error:
+            raise HistoryError(f"{directory}: {error.strerror}: name another directory with --store") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def write(  # noqa: PLR0913 - the fields of a line
+        self,
+        process: int | str,
+        type: OperationType,
+        f: str,
+        value: Any = None,
+        *,
+        t_ns: int,
+        wall_ms: int,
+        client: str | None = None,
+        node: str | None = None,
+        error: tuple[str, str] | None = None,
+        note: Mapping[str, Any] | None = None,
+    ) -> int:
+        """One `Operation`; gives its `i`."""
+        i = self.operations
+        line: dict[str, Any] = {"i": i, "process": process, "type": type, "f": f, "value": value}
+        line["t_ns"], line["wall_ms"] = t_ns, wall_ms
+        for name, evidence in (("client", client), ("node", node), ("error", error), ("note", note)):
+            if evidence:
+                line[name] = evidence
+        self._append(self._history, HISTORY, line)
+        self.operations = i + 1
+        return i
+
+    def view(self, t_ns: int, views: Iterable[ReplicaView], states: Mapping[str, str], controller: str | None) -> None:
+        """What the nodes said of their replicas, all at about `t_ns`."""
+        rows = [
+            [
+                view.node,
+                view.place.topic,
+                view.place.partition,
+                view.high_watermark,
+                view.log_end_offset,
+                view.leader_epoch,
+                view.leader,
+                list(view.isr),
+            ]
+            for view in views
+        ]
+        line = {"t_ns": t_ns, "views": rows, "states": dict(states), "controller": controller}
+        self._append(self._views, VIEWS, line)
+
+    def amend(self, **more: Any) -> None:
+        """Into `run.json`, what is known only later: `cannot`, `versions`, `ended`."""
+        self.run.update(more)
+        self._write_run()
+
+    def close(self) -> None:
+        """Everything is on the disk when this returns. May be called again."""
+        for file in (self._history, self._views):
+            if not file.closed:
+                with file:
+                    os.fsync(file.fileno())
+
+    def _append(self, file: Any, name: str, line: Mapping[str, Any]) -> None:
+        try:
+            data = memoryview(_ENCODER.encode(line).encode() + b"\n")
+            while data:
+                data = data[file.write(data) :]
+        except OSError as error:
+            raise HistoryError(f"{self.directory / name}: {error.strerror}: the run ends here") from error
+
+    def _write_run(self) -> None:
+        # Renamed into its place: a full disk must not cost the run.json that was there.
+        written = self.directory / f"{RUN}.new"
+        try:
+            written.write_text(json.dumps(self.run, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            written.replace(self.directory / RUN)
+        except OSError as error:
+            raise HistoryError(f"{self.directory / RUN}: {error.strerror}: the run ends here") from error
