@@ -105,80 +105,6 @@ refuse_strangers(FOR_CLIENTS)
 
 _MODULES = {"errors": "barnabas.client.errors", "sync": "barnabas.sync"}
 _NAMES = {
-    "barnabas.client.admin": (
-        "AbortTransactionSpec",
-        "AclBinding",
-        "AclBindingFilter",
-        "AclOperation",
-        "AclPermissionType",
-        "AclResourceType",
-        "Admin",
-        "AlterConfigOp",
-        "ApiVersion",
-        "BrokerNode",
-        "ClassicGroupDescription",
-        "ClassicMember",
-        "ClientQuotaEntity",
-        "ClientQuotaFilter",
-        "ClusterDescription",
-        "ConfigEntry",
-        "ConfigResource",
-        "ConfigSource",
-        "ConfigSynonym",
-        "ConfigType",
-        "ConsumerGroupDescription",
-        "CreatedTopic",
-        "DelegationToken",
-        "DeletedRecords",
-        "ElectionType",
-        "Endpoint",
-        "FeatureMetadata",
-        "FeatureUpdate",
-        "FinalizedVersionRange",
-        "GroupListing",
-        "GroupState",
-        "GroupType",
-        "KafkaPrincipal",
-        "LogDirDescription",
-        "Match",
-        "MemberDescription",
-        "MemberToRemove",
-        "NewPartitions",
-        "NewTopic",
-        "OffsetSpec",
-        "OpType",
-        "PartitionReassignment",
-        "PatternType",
-        "ProducerIdAndEpoch",
-        "ProducerState",
-        "QuorumInfo",
-        "ReplicaInfo",
-        "ReplicaLogDirInfo",
-        "ReplicaState",
-        "ResourceType",
-        "Results",
-        "ScramCredentialInfo",
-        "ScramMechanism",
-        "ShareGroupDescription",
-        "ShareMemberDescription",
-        "SharePartitionOffset",
-        "StreamsAssignment",
-        "StreamsGroupDescription",
-        "StreamsMemberDescription",
-        "StreamsSubtopology",
-        "StreamsTopicInfo",
-        "SupportedVersionRange",
-        "TopicDescription",
-        "TopicListing",
-        "TopicPartitionInfo",
-        "TopicPartitionReplica",
-        "TransactionDescription",
-        "TransactionListing",
-        "TransactionState",
-        "UpgradeType",
-        "UserScramCredentialDeletion",
-        "UserScramCredentialUpsertion",
-    ),
     "barnabas.client.cluster": ("TopicPartition",),
     "barnabas.client.consumer.consumer": ("Consumer",),
     "barnabas.client.consumer.listener": ("RebalanceListener",),
@@ -197,6 +123,8 @@ _NAMES = {
     "barnabas.client.producer.record_metadata": ("Acked", "Failed", "RecordMetadata", "Unknown"),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
+_HOME_OF_THE_REST = "barnabas.client.admin"
+"""Of all names in `__all__` that stand nowhere else."""
 
 __all__ = [
     "AbortTransactionSpec",
@@ -295,8 +223,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         found: object = import_module(_MODULES[name])
-    elif name in _HOMES:
-        found = getattr(import_module(_HOMES[name]), name)
+    elif name in __all__:
+        found = getattr(import_module(_HOMES.get(name, _HOME_OF_THE_REST)), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found

@@ -293,10 +293,6 @@ class Channel:
         """How many requests were ever sent, those of handshakes, too."""
         return self._last_correlation_id
 
-    def versions_of(self, api_key: ApiKey) -> tuple[int, int] | None:
-        """(lowest, highest) version of an API that the peer serves; None if it does not, or nothing is connected."""
-        return None if self._link is None else self._link.versions.get(api_key)
-
     async def call(
         self, request: Message, *, timeout_ms: float, version: int | None = None, at_most: int | None = None
     ) -> Any:

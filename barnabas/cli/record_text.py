@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
+from barnabas.cli.line_format import Showable
 from barnabas.cluster.errors import WrongArgument
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -38,23 +39,13 @@ class Outgoing:
     timestamp_ms: int | None = None
 
 
-class Incoming(Protocol):
+class Incoming(Showable, Protocol):
     """A record that was read, its key and value as the deserializers made them."""
 
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp_ms(self) -> int: ...
     @property
     def key(self) -> Any: ...
     @property
     def value(self) -> Any: ...
-    @property
-    def headers(self) -> Headers: ...
 
 
 def parse_text(kind: str, data: bytes) -> Any:

@@ -207,13 +207,6 @@ class Cluster:
             self._refreshes += 1
             return self._refreshed
 
-    async def learn_topic_ids(self, topic_ids: Iterable[bytes]) -> bool:
-        """Ask what topics these are; from then on `topic_name` tells, and they are asked about. False if no broker
-        answered."""
-        asked = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in topic_ids]
-        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        return await self._absorb_answer_to(request)
-
     def _want(self, topics: Iterable[str]) -> None:
         some = False
         for topic in topics:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -77,6 +77,25 @@ class ClientSettings(BaseModel):
             return f"{name} is missing"
         reason = error["msg"].removeprefix("Value error, ")
         return f"{name}: {error['input']!r}: {reason}" if name != "settings" else reason
+
+
+class ClientOptions(TypedDict, total=False):
+    """What every client takes by name; what each means is said at `ClientSettings`."""
+
+    bootstrap_servers: str | Sequence[str]
+    client_id: str
+    client_dns_lookup: str
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    socket_connection_setup_timeout_ms: int
+    socket_connection_setup_timeout_max_ms: int
+    connections_max_idle_ms: int
+    metadata_max_age_ms: int
+    metadata_recovery_strategy: str
+    metadata_recovery_rebootstrap_trigger_ms: int
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -38,8 +38,6 @@ CLOSE_TIMEOUT_MS = 30_000
 CANCELLED_CLOSE_MS = 2_000
 """How long a block that is cancelled may still take to commit and to leave its group."""
 ITERATION_POLL_MS = 1_000
-FOREVER_MS = 2**31 - 1
-
 Place = int | OffsetAndMetadata
 Partitions = Collection[TopicPartition]
 

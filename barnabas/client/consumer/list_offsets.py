@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import trio
 
 from barnabas.client.cluster import STALE_METADATA, Cluster, Leadership, TopicPartition
+from barnabas.client.consumer.asking import CONSUMER, Answer, Asked, ask_leaders
 from barnabas.client.consumer.reading_settings import Isolation
 from barnabas.client.consumer.reset_policy import EARLIEST, LATEST
 from protocol.errors import ErrorCode, KafkaError, error_code
@@ -17,10 +19,6 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from runtime.channel import ChannelError
-
-CONSUMER = -1
-"""As a replica's id: not a replica."""
 
 
 class FoundOffset(NamedTuple):
@@ -32,31 +30,9 @@ class FoundOffset(NamedTuple):
     leader_epoch: int
 
 
-class Asked(NamedTuple):
-    """What one round of asking gave; each partition is in one of the two."""
-
-    found: dict[TopicPartition, FoundOffset]
-    failed: dict[TopicPartition, ErrorCode]
-
-
 def is_passing(code: ErrorCode) -> bool:
     """Whether to ask again, perhaps somebody else."""
     return code.retriable or code in STALE_METADATA or code is ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-def by_leader(
-    cluster: Cluster, partitions: Iterable[TopicPartition]
-) -> tuple[dict[int, dict[TopicPartition, Leadership]], list[TopicPartition]]:
-    """Partitions by the node that leads them, and those that nobody leads."""
-    by_node: dict[int, dict[TopicPartition, Leadership]] = {}
-    leaderless = []
-    for partition in partitions:
-        leadership = cluster.leadership(partition)
-        if leadership is None:
-            leaderless.append(partition)
-        else:
-            by_node.setdefault(leadership.node_id, {})[partition] = leadership
-    return by_node, leaderless
 
 
 async def list_offsets(
@@ -102,36 +78,19 @@ async def find_offsets(
     raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no offsets in {timeout_ms} ms: {missing}")
 
 
-async def ask_once(cluster: Cluster, timestamps: Mapping[TopicPartition, int], isolation: Isolation) -> Asked:
+async def ask_once(
+    cluster: Cluster, timestamps: Mapping[TopicPartition, int], isolation: Isolation
+) -> Asked[FoundOffset]:
     """Ask all leaders at once, each one time."""
-    by_node, leaderless = by_leader(cluster, timestamps)
-    asked = Asked({}, dict.fromkeys(leaderless, ErrorCode.LEADER_NOT_AVAILABLE))
-
-    async def ask(node_id: int, partitions: dict[TopicPartition, Leadership]) -> None:
-        # What is not in the answer, was not answered.
-        asked.failed.update(dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR))
-        try:
-            response: ListOffsetsResponse = await cluster.call(
-                node_id, _request(cluster, partitions, timestamps, isolation)
-            )
-        except KafkaError as error:
-            asked.failed.update(dict.fromkeys(partitions, error.code))
-        except ChannelError:
-            asked.failed.update(dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION))
-        else:
-            _take(response, partitions, asked)
-
-    async with trio.open_nursery() as nursery:
-        for node_id, partitions in by_node.items():
-            nursery.start_soon(ask, node_id, partitions)
-    return asked
+    question = partial(_request, cluster, timestamps, isolation)
+    return await ask_leaders(cluster, timestamps, question, _answers)
 
 
 def _request(
     cluster: Cluster,
-    partitions: Mapping[TopicPartition, Leadership],
     timestamps: Mapping[TopicPartition, int],
     isolation: Isolation,
+    partitions: Mapping[TopicPartition, Leadership],
 ) -> ListOffsetsRequest:
     topics: dict[str, ListOffsetsTopic] = {}
     for partition, leadership in partitions.items():
@@ -150,21 +109,15 @@ def _request(
     )
 
 
-def _take(response: ListOffsetsResponse, partitions: Mapping[TopicPartition, Leadership], asked: Asked) -> None:
+def _answers(response: ListOffsetsResponse) -> Iterator[Answer[FoundOffset]]:
     for topic in response.topics:
         for answer in topic.partitions:
-            partition = TopicPartition(topic.name, answer.partition_index)
             code = error_code(answer.error_code)
-            if partition not in partitions:
-                continue
+            found = FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)
             if code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
                 # Records of the oldest format have no timestamps: there is nothing at or after any.
-                answer.offset = answer.timestamp = -1
-            elif code is not ErrorCode.NONE:
-                asked.failed[partition] = code
-                continue
-            asked.failed.pop(partition, None)
-            asked.found[partition] = FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)
+                code, found = ErrorCode.NONE, found._replace(offset=-1, timestamp_ms=-1)
+            yield Answer(TopicPartition(topic.name, answer.partition_index), code, found)
 
 
-__all__ = ["EARLIEST", "LATEST", "Asked", "FoundOffset", "ask_once", "by_leader", "find_offsets", "list_offsets"]
+__all__ = ["EARLIEST", "LATEST", "Asked", "FoundOffset", "ask_once", "find_offsets", "list_offsets"]

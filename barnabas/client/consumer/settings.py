@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -14,7 +14,7 @@ from barnabas.client.groups.assignors import AssignorOption, assignors_of
 from barnabas.client.groups.membership import GroupSettings
 from barnabas.client.interceptors import ConsumerInterceptor
 from barnabas.client.serialization import DeserializerOption, deserializer_of
-from barnabas.client.settings import ClientSettings
+from barnabas.client.settings import ClientOptions, ClientSettings
 
 OF_CLASSIC_GROUPS = ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy")
 """In consumer groups the broker decides these."""
@@ -146,24 +146,10 @@ class ConsumerSettings(ClientSettings):
         )
 
 
-class ConsumerOptions(TypedDict, total=False):
+class ConsumerOptions(ClientOptions, total=False):
     """`ConsumerSettings` as keyword arguments."""
 
-    bootstrap_servers: str | Sequence[str]
-    client_id: str
     client_rack: str
-    client_dns_lookup: str
-    request_timeout_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-    reconnect_backoff_ms: int
-    reconnect_backoff_max_ms: int
-    socket_connection_setup_timeout_ms: int
-    socket_connection_setup_timeout_max_ms: int
-    connections_max_idle_ms: int
-    metadata_max_age_ms: int
-    metadata_recovery_strategy: str
-    metadata_recovery_rebootstrap_trigger_ms: int
     allow_auto_create_topics: bool
     group_id: str | None
     group_instance_id: str | None

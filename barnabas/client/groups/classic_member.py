@@ -18,6 +18,7 @@ from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.groups.assignor import Assignor, GroupTopics, Subscriber
 from barnabas.client.groups.assignors import assignors_of
 from barnabas.client.groups.membership import (
+    COORDINATOR_AWAY,
     NO_GENERATION,
     Change,
     ChangeKind,
@@ -47,15 +48,7 @@ JOIN_MARGIN_MS = 5_000
 
 LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 """The group went on without this member."""
-AGAIN = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
+AGAIN = COORDINATOR_AWAY | {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
 class MemberState(Enum):

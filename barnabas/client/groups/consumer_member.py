@@ -13,6 +13,7 @@ from enum import Enum
 
 from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.groups.membership import (
+    COORDINATOR_AWAY,
     Change,
     ChangeKind,
     ConsumerGroupMetadata,
@@ -38,14 +39,6 @@ JOIN_EPOCH = 0
 
 FENCED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 """The group went on without this member."""
-AGAIN = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
 
 
 class MemberState(Enum):
@@ -229,7 +222,7 @@ class ConsumerMember:
         self._retry.failed(now_ms)
         if code in FENCED:
             self._lost()
-        elif code not in AGAIN:
+        elif code not in COORDINATOR_AWAY:
             self.fail(KafkaError(code, response.error_message or f"group {self._settings.group_id}"))
         return code
 

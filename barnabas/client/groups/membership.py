@@ -22,6 +22,16 @@ from protocol.schema import Message
 
 NO_GENERATION = -1
 
+COORDINATOR_AWAY = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""Nothing was decided: the member asks again."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:

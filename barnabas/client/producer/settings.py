@@ -7,14 +7,14 @@ gives way: `acks=1` switches idempotence off, and a long linger moves the delive
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from barnabas.client.interceptors import ProducerInterceptor
 from barnabas.client.producer.partitioner import Partitioner
 from barnabas.client.serialization import SerializerOption
-from barnabas.client.settings import ClientSettings
+from barnabas.client.settings import ClientOptions, ClientSettings
 from protocol.records.compression import Compression
 
 IDEMPOTENT_IN_FLIGHT = 5
@@ -132,24 +132,10 @@ class ProducerSettings(ClientSettings):
         return levels.get(self.compression)
 
 
-class ProducerOptions(TypedDict, total=False):
+class ProducerOptions(ClientOptions, total=False):
     """What `Producer` takes by name; what each means is said at `ProducerSettings` and `ClientSettings`."""
 
-    bootstrap_servers: str | Sequence[str]
-    client_id: str
     client_rack: str
-    client_dns_lookup: str
-    request_timeout_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-    reconnect_backoff_ms: int
-    reconnect_backoff_max_ms: int
-    socket_connection_setup_timeout_ms: int
-    socket_connection_setup_timeout_max_ms: int
-    connections_max_idle_ms: int
-    metadata_max_age_ms: int
-    metadata_recovery_strategy: str
-    metadata_recovery_rebootstrap_trigger_ms: int
     allow_auto_create_topics: bool
     acks: str | int
     batch_size: int

@@ -64,7 +64,6 @@ CALLS: dict[str, Callable[[Cluster], Awaitable[object]]] = {
     "partitions_count of a topic that is not there": _unknown,
     "partitions_for": lambda cluster: cluster.partitions_for("t", 10_000),
     "list_topics": lambda cluster: cluster.list_topics(10_000),
-    "learn_topic_ids": lambda cluster: cluster.learn_topic_ids([]),
     "call_any": lambda cluster: cluster.call_any(MetadataRequest(topics=[])),
     "call": _call_each,
 }

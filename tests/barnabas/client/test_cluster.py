@@ -315,7 +315,7 @@ def test_topics_are_found_by_their_ids() -> None:
         cluster = scene.open()
         topic_id = b"u".ljust(16, b"-")
         assert cluster.topic_name(topic_id) is None
-        assert await cluster.learn_topic_ids([topic_id])
+        assert await cluster.refresh(["u"])
         assert cluster.topic_name(topic_id) == "u"
 
     stage(tell)
