@@ -14,7 +14,7 @@ from pathlib import Path
 
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.cluster.layout import LOCAL_SHAPE, Layout, Node
-from barnabas.cluster.plan import LAUNCHER_REFUSES, MODULES, Plan, Start
+from barnabas.cluster.plan import LAUNCHER_REFUSES, Plan, Programs, Start
 from barnabas.cluster.ports import is_free
 from barnabas.cluster.probe import NoAnswer
 from barnabas.cluster.processes import ProcessId, State, state_of
@@ -47,10 +47,12 @@ class LocalCluster:
         base_port: int | None = None,
         overrides: Mapping[str, str] | None = None,
         config_dir: str | Path = LOCAL_SHAPE,
+        programs: Programs | None = None,
     ) -> None:
         self._shape = Path(config_dir)
         self._overrides = dict(overrides or {})
-        self._modules = MODULES
+        self._programs = programs or Programs()
+        self._modules = self._programs.modules
         self.layout = Layout.open(Path(data_dir).absolute(), base_port, self._shape)
 
     @property
@@ -181,7 +183,7 @@ class LocalCluster:
             launched = subprocess.run(
                 [sys.executable, "-P", "-m", "barnabas.cluster.launcher"],
                 input=plan.to_json(),
-                env=code_environment(),
+                env=code_environment() | dict(self._programs.environment),
                 capture_output=True,
                 text=True,
                 timeout=_LAUNCH_SECONDS,

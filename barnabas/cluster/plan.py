@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 MODULES = {"broker": "broker.process", "controller": "kraft.process"}
 """Where the `load` of a role is."""
@@ -12,6 +12,16 @@ MODULES = {"broker": "broker.process", "controller": "kraft.process"}
 
 LAUNCHER_REFUSES = 2
 """The launcher's exit code when settings or directories do not fit; then nothing was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """What the nodes of a cluster are: the ones that users run, or others for those who break clusters."""
+
+    modules: Mapping[str, str] = field(default_factory=lambda: dict(MODULES))
+    """By role, where its `load` is."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that nodes have besides those of whoever starts them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Self
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.local import LocalCluster
+from barnabas.cluster.plan import MODULES, Programs
 from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.processes import State
 from barnabas.cluster.status import PartitionStatus
@@ -36,8 +37,8 @@ class ClusterForTests(LocalCluster):
 
     def __init__(self, data_dir: str | Path, overrides: Mapping[str, str] | None = None) -> None:
         """`overrides` are settings of every node."""
-        super().__init__(data_dir, free_base_port(), overrides)
-        self._modules = dict.fromkeys(self._modules, "barnabas.testing.node")
+        programs = Programs(dict.fromkeys(MODULES, "barnabas.testing.node"))
+        super().__init__(data_dir, free_base_port(), overrides, programs=programs)
 
     @classmethod
     def start_new(cls, data: Path, overrides: Mapping[str, str] | None = None) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker.apis.lookup import find_leader
+from broker.apis.lookup import find_leader, find_replica
 from broker.replication.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import (
@@ -40,6 +40,8 @@ FIRST_VERSION_WITH_EPOCH = 4
 FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 
 CONSUMER = -1
+DEBUGGER = -2
+"""Who asks so is told of the replica that is here, whether it leads or not."""
 READ_COMMITTED = 1
 
 Found = tuple[int, int, int]
@@ -61,7 +63,8 @@ def list_offsets(broker: BrokerServices, call: Call) -> None:
             try:
                 if occurrences[asked.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                partition = find_leader(broker, topic.name, asked.partition_index, asked.current_leader_epoch)
+                find = find_replica if request.replica_id == DEBUGGER else find_leader
+                partition = find(broker, topic.name, asked.partition_index, asked.current_leader_epoch)
                 answer.timestamp, answer.offset, leader_epoch = _look_up(partition, request, asked, call)
                 if call.version >= FIRST_VERSION_WITH_EPOCH:
                     answer.leader_epoch = leader_epoch

@@ -44,6 +44,17 @@ def find_leader(
     return partition
 
 
+def find_replica(
+    broker: BrokerServices, topic: str | bytes, index: int, current_leader_epoch: int = -1
+) -> Partition:
+    """The partition as it is here, led or followed, in the epoch that the client believes in (-1: it does not say)."""
+    partition = find_partition(broker, topic, index)
+    error = partition.replica.replica_error(current_leader_epoch)
+    if error is not None:
+        raise KafkaError(error)
+    return partition
+
+
 def known_leader(broker: BrokerServices, topic: str | bytes, index: int) -> tuple[int, int]:
     """(leader id, leader epoch) by the newest metadata; (-1, -1) if it knows none (KIP-951)."""
     topics = broker.metadata.image.topics

@@ -123,6 +123,11 @@ async def test_consumers_hear_of_the_high_watermark_others_of_the_end(rig: Rig) 
     asked = ListOffsetsPartition(partition_index=0, timestamp=LATEST)
     request = ListOffsetsRequest(replica_id=2, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
     assert (await rig.ask(1, request)).topics[0].partitions[0].offset == 2
+    # A debugger is told of the replica that is here, and of a follower's log, too.
+    request.replica_id = -2
+    for node, end in ((1, 2), (2, 1), (3, 1)):
+        (answer,) = (await rig.ask(node, request)).topics[0].partitions
+        assert (answer.error_code, answer.offset) == (0, end)
     # A record above it is not found by its time either.
     assert (await offset(rig, NOW_MS)).offset == 0
     assert (await offset(rig, NOW_MS + 1)).offset == -1

@@ -1,0 +1,82 @@
+"""Sees to it that a run leaves nothing behind, whatever becomes of the run: it is told beforehand what to undo.
+
+A small process of its own session, that Ctrl-C does not reach. When its input ends (the run is over, or was killed)
+it ends the nodes it was told of and runs the commands it was told of, the last first. `Guardian` is the run's side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+END_SECONDS = 60.0
+_STEP_SECONDS = 20.0
+
+
+class Guardian:
+    """The process, as the run has it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(Path(__file__).resolve())],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        )
+
+    def at_the_end(self, *command: str) -> None:
+        """Runs `command` at the end, before all that it was told so far; whether it succeeds or not."""
+        self._tell({"run": command})
+
+    def end_nodes_of(self, run_directory: Path) -> None:
+        """Kills at the end whatever the pid files in there tell of."""
+        self._tell({"kill": str(run_directory)})
+
+    def close(self) -> None:
+        """The end is now; returns when all is undone."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait(END_SECONDS)
+
+    def _tell(self, what: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+
+
+def undo(steps: Sequence[dict[str, Any]]) -> None:
+    """The last step first; one that fails does not keep the others."""
+    for step in reversed(steps):
+        if "kill" in step:
+            _kill(Path(step["kill"]))
+        else:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(step["run"], capture_output=True, timeout=_STEP_SECONDS, check=False)
+
+
+def _kill(run_directory: Path) -> None:
+    from barnabas.cluster.processes import ProcessId
+
+    for path in sorted(run_directory.glob("*.pid")):
+        process = ProcessId.read(path)
+        if process is not None and process.alive:
+            process.send(signal.SIGKILL)
+            process.wait_gone(_STEP_SECONDS)
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    undo([json.loads(line) for line in sys.stdin])
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    main()
