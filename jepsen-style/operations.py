@@ -5,6 +5,14 @@ Jepsen's words: `ok` did happen, `fail` surely did not, `info` nobody knows. Kno
 A micro-operation is a JSON list: `["send", key, [offset | null, value]]` or `["poll", {"key": [[offset, value], ...]}]`
 when it is done, `["send", key, value]` and `["poll"]` before. A key is an integer that stands for one partition; in
 JSON the keys of the object in a poll are strings. Values are integers, unique for each key of a run.
+
+What checkers look for in the note of a completion, where the client knows it:
+`rebalances`   those seen meanwhile: `[{"kind": "assigned" | "revoked" | "lost", "places": [[topic, partition], ...]}]`
+`leader_epochs`   under which sends were acknowledged: `{"key": epoch}`
+`committed`   offsets whose commit was acknowledged: `{"key" or "topic-partition": offset}`
+`committed_seen`   committed offsets as the coordinator told them
+`group`, `generation`   in which those two were
+`from_beginning`   true if an `assign` put every position to the start
 """
 
 from __future__ import annotations
@@ -28,6 +36,16 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def place_of(key: int) -> Place:
+    """The partition that a key of `queue` and `list-append` stands for: two keys share a topic."""
+    return Place(f"t{key // 2}", key % 2)
+
+
+def key_of(place: Place) -> int:
+    """The other way round."""
+    return int(place.topic[1:]) * 2 + place.partition
 
 
 @dataclass(frozen=True, slots=True)
