@@ -1,0 +1,186 @@
+"""From the lines of `history.jsonl` to columns of integers.
+
+Many lines are parsed by one call, because that is most of the time it takes to load a history.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from array import array
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from histories.recorder import HistoryError
+
+_TYPES = {"invoke": 0, "ok": 1, "fail": 2, "info": 3}
+_CHUNK_BYTES = 1 << 22
+_MICRO_FS = frozenset(("send", "poll", "txn"))
+"""Whose values are lists of micro-operations."""
+
+
+class Names:
+    """Gives each name a number, in the order of their coming; None is -1."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._numbers: dict[str | None, int] = {None: -1}
+
+    def number(self, name: str | None) -> int:
+        found = self._numbers.get(name)
+        if found is None:
+            assert name is not None
+            found = self._numbers[name] = len(self.names)
+            self.names.append(name)
+        return found
+
+
+class Parsed:
+    """Columns that grow."""
+
+    def __init__(self) -> None:
+        self.columns = [array("q") for _ in range(8)]
+        """process, type, f, t_ns, wall_ms, node, client, error."""
+        self.noted = bytearray()
+        self.starts = array("q")
+        self.invoked = array("q")
+        self.completed = array("q")
+        self.micro = [array("q") for _ in range(6)]
+        """operation, step, kind, key, offset, value."""
+        self.fs, self.nodes, self.clients, self.errors = Names(), Names(), Names(), Names()
+        self.process_names: dict[int, str] = {}
+
+
+def parse_lines(raw: bytes | mmap.mmap, name: str) -> Parsed:
+    """All whole lines. Raises HistoryError that names the line which is none."""
+    parser = _Parser(name)
+    for start, end in _chunks(raw):
+        for line in _parse(raw[start:end], len(parser.parsed.starts), name):
+            parser.take(line)
+        _add_starts(parser.parsed.starts, raw, start, end)
+    parser.finish()
+    return parser.parsed
+
+
+def _chunks(raw: bytes | mmap.mmap) -> Iterator[tuple[int, int]]:
+    """Stretches of whole lines. What comes after the last line's end was torn off while it was written."""
+    whole = raw.rfind(b"\n") + 1
+    start = 0
+    while start < whole:
+        end = whole if whole - start <= _CHUNK_BYTES else raw.find(b"\n", start + _CHUNK_BYTES) + 1
+        yield start, end
+        start = end
+
+
+def _parse(chunk: bytes, first: int, name: str) -> list[Any]:
+    try:
+        parsed: list[Any] = json.loads(b"[" + chunk[:-1].replace(b"\n", b",") + b"]")
+    except ValueError:
+        for number, line in enumerate(chunk.splitlines(), first + 1):
+            try:
+                json.loads(line)
+            except ValueError as error:
+                raise HistoryError(f"{name}, line {number} is no JSON: {error}") from error
+        raise
+    return parsed
+
+
+def _add_starts(starts: array[int], raw: bytes | mmap.mmap, start: int, end: int) -> None:
+    while start < end:
+        starts.append(start)
+        start = raw.find(b"\n", start) + 1
+
+
+class _Parser:
+    """Line by line, in their order."""
+
+    def __init__(self, name: str) -> None:
+        self.parsed = Parsed()
+        self._name = name
+        self._processes: dict[str, int] = {}
+        self._open: dict[int, tuple[int, Any]] = {}
+        """Process to the row of its open operation and the micro-operations it was to do."""
+
+    def take(self, line: Any) -> None:
+        parsed = self.parsed
+        number = len(parsed.noted)
+        try:
+            process, kind, f = line["process"], _TYPES[line["type"]], line["f"]
+            if line["i"] != number:
+                raise HistoryError(f"{self._name}, line {number + 1}: i is {line['i']} where {number} should be")
+            get = line.get
+            fields = (line["t_ns"], line["wall_ms"])
+            if type(process) is not int:
+                process = self._name_process(process)
+            error = get("error")
+            columns = parsed.columns
+            columns[0].append(process)
+            columns[1].append(kind)
+            columns[2].append(parsed.fs.number(f))
+            columns[3].append(fields[0])
+            columns[4].append(fields[1])
+            columns[5].append(parsed.nodes.number(get("node")))
+            columns[6].append(parsed.clients.number(get("client")))
+            columns[7].append(parsed.errors.number(error[0] if error else None))
+            parsed.noted.append(bool(get("note")))
+            if process >= 0:
+                self._pair(process, kind, number, get("value") if f in _MICRO_FS else None)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error_:
+            raise HistoryError(
+                f"{self._name}, line {number + 1} is no operation: {type(error_).__name__}: {error_}"
+            ) from error_
+
+    def finish(self) -> None:
+        """Operations that were never completed: nobody knows what they did."""
+        for row, micro in self._open.values():
+            self._flatten(row, micro)
+
+    def _name_process(self, name: str) -> int:
+        number = self._processes.get(name)
+        if number is None:
+            number = self._processes[name] = -1 - len(self._processes)
+            self.parsed.process_names[number] = name
+        return number
+
+    def _pair(self, process: int, kind: int, number: int, micro: Any) -> None:
+        parsed = self.parsed
+        if kind == 0:
+            if process in self._open:
+                raise ValueError(f"process {process} invokes while an operation of it is under way")
+            self._open[process] = (len(parsed.invoked), micro)
+            parsed.invoked.append(number)
+            parsed.completed.append(-1)
+            return
+        if process not in self._open:
+            raise ValueError(f"process {process} completes what it did not invoke")
+        row, asked = self._open.pop(process)
+        parsed.completed[row] = number
+        self._flatten(row, asked if micro is None else micro)
+
+    def _flatten(self, row: int, micro: Any) -> None:
+        if not isinstance(micro, list):
+            return
+        operations, steps, kinds, keys, offsets, values = self.parsed.micro
+        for step, each in enumerate(micro):
+            if not isinstance(each, list) or len(each) < 2:
+                continue
+            if each[0] == "send":
+                sent = each[2]
+                offset, value = sent if type(sent) is list else (None, sent)
+                operations.append(row)
+                steps.append(step)
+                kinds.append(0)
+                keys.append(each[1])
+                offsets.append(-1 if offset is None else offset)
+                values.append(value)
+            elif each[0] == "poll" and each[1]:
+                polled: Mapping[str, list[list[int]]] = each[1]
+                for key, records in polled.items():
+                    number = int(key)
+                    for offset, value in records:
+                        operations.append(row)
+                        steps.append(step)
+                        kinds.append(1)
+                        keys.append(number)
+                        offsets.append(offset)
+                        values.append(value)
