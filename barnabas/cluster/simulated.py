@@ -104,6 +104,8 @@ class SimulatedCluster:
         self.nodes: dict[str, SimulatedNode] = {}
         self.on_failure: Callable[[str, BaseException], None] | None = None
         """Told when a node ends by itself; without it that ends the story."""
+        self.dress: Callable[[str, World], World] | None = None
+        """Asked at each start of a node for what it is to take for its world."""
         for path in sorted(shape.glob("*.properties")):
             self.nodes[path.stem] = _load(path, overrides or {})
             self.nodes[path.stem].ended.set()
@@ -220,6 +222,8 @@ class SimulatedCluster:
 
     async def _run(self, node: SimulatedNode, world: World) -> None:
         settings = node.settings
+        if self.dress is not None:
+            world = self.dress(node.node.name, world)
 
         def up(handle: Any) -> None:
             node.is_up, node.handle = True, handle

@@ -15,6 +15,15 @@ from runtime.simulated.store import Directory, Store
 from runtime.world import Bytes
 
 
+def renamed_point(target: str) -> str:
+    """The fault point after a rename: `disk.renamed.quorum-state`, `disk.renamed.*.checkpoint`."""
+    name = target.rpartition("/")[2]
+    if name.endswith("-delete"):
+        return "disk.renamed.*-delete"
+    stem, dot, suffix = name.rpartition(".")
+    return f"disk.renamed.*.{suffix}" if dot and any(c.isdigit() for c in stem) else f"disk.renamed.{name}"
+
+
 class SimulatedFile:
     """An open file of a process."""
 
@@ -161,6 +170,8 @@ class SimulatedDisk:
     def rename(self, source: str, target: str) -> None:
         self._begin_change("write", target)
         self._store.rename(source, target)
+        # Whoever writes a file anew believes in what a rename gives: in a simulation each is a fault point.
+        self._process.fault_point(renamed_point(target))
 
     def remove(self, path: str) -> None:
         self._begin_change("write", path)

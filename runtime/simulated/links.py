@@ -2,20 +2,47 @@
 time.
 
 A link may be cut (nothing passes, and nobody is told) or stalled; both only hold parcels back, as TCP sends
-again what was not acknowledged, except what nobody sends again (a reset). Knows hosts by name, no connection.
+again what was not acknowledged, except what nobody sends again (a reset). It may also be bad: slow, narrow, lossy, or
+half open (`Badness`). Knows hosts by name, no connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from runtime.simulated.chance import Stream
 from runtime.simulated.virtual_time import VirtualTime
 
+FIRST_RETRANSMISSION_MS = 200.0
+"""What TCP waits before it sends again what was lost; doubled each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Badness:
+    """What a bad link does to what passes. All zero: nothing."""
+
+    latency_ms: float = 0.0
+    """On top of the link's own."""
+    jitter_ms: float = 0.0
+    """Mean of what comes on top of that."""
+    bytes_per_second: int = 0
+    """0: as fast as it goes."""
+    loss: float = 0.0
+    """Probability that a burst has to be sent again; what comes after it on its connection waits for it."""
+    half_open: bool = False
+    """Dials are taken, and nothing else passes."""
+    reset_after_bytes: int = 0
+    """Each connection ends, in the middle of whatever it carries, after so many bytes."""
+
 
 class Parcel(Protocol):
     """Something under way on a link. If it is sent several times it arrives as often, in order."""
+
+    @property
+    def dials(self) -> bool:
+        """It is a connection being made: it passes a half-open link."""
 
     def arrive(self) -> None:
         """It is at the other end."""
@@ -28,7 +55,10 @@ class Link:
     """The way from one host to another."""
 
     __slots__ = (
+        "_free_at",
+        "_not_before",
         "_wires",
+        "bad",
         "cut",
         "held",
         "latency_mean_ms",
@@ -46,6 +76,9 @@ class Link:
         self._wires = wires
         self.latency_min_ms, self.latency_mean_ms = latency_ms
         """A parcel takes the least, plus an exponential time with this mean."""
+        self.bad: Badness | None = None
+        self._free_at = 0.0
+        self._not_before: dict[Parcel, float] = {}
         self.cut = False
         self.stalled = False
         self.target_down = False
@@ -57,19 +90,44 @@ class Link:
     def open(self) -> bool:
         return not (self.cut or self.stalled or self.target_down)
 
-    def send(self, parcel: Parcel) -> None:
+    def send(self, parcel: Parcel, size_bytes: int = 0) -> None:
         """Let `parcel` arrive after this link's latency."""
         wires = self._wires
         delay_ms = self.latency_min_ms
         if self.latency_mean_ms > 0:
             delay_ms += wires.chance.expovariate(1.0 / self.latency_mean_ms)
-        wires.time.call_at(wires.time.now + delay_ms / 1000.0, self._arrived, parcel)
+        arrives = wires.time.now + delay_ms / 1000.0
+        if self.bad is not None:
+            arrives = self._badly(self.bad, parcel, size_bytes, arrives)
+        wires.time.call_at(arrives, self._arrived, parcel)
+
+    def _badly(self, bad: Badness, parcel: Parcel, size_bytes: int, arrives: float) -> float:
+        """When a parcel arrives over a bad link that would arrive at `arrives` over a good one."""
+        chance = self._wires.chance
+        arrives += bad.latency_ms / 1000.0
+        if bad.jitter_ms > 0:
+            arrives += chance.expovariate(1.0 / bad.jitter_ms) / 1000.0
+        if bad.bytes_per_second > 0:
+            began = max(self._wires.time.now, self._free_at)
+            self._free_at = began + size_bytes / bad.bytes_per_second
+            arrives += self._free_at - self._wires.time.now
+        if bad.loss > 0:
+            wait_ms = FIRST_RETRANSMISSION_MS
+            while chance.random() < bad.loss and wait_ms < 60_000:
+                arrives += wait_ms / 1000.0
+                wait_ms *= 2
+            arrives = self._not_before[parcel] = max(arrives, self._not_before.get(parcel, 0.0))
+        return arrives
 
     def _arrived(self, parcel: Parcel) -> None:
         """The latency is over: hand it over, or hold it back."""
         self._wires.arrivals += 1
         if not (self.cut or self.stalled or self.target_down):
-            parcel.arrive()
+            if self.bad is None or not self.bad.half_open or parcel.dials:
+                parcel.arrive()
+                return
+            self.refused += 1
+            self.held.append(parcel)
             return
         self.refused += 1
         if self.stalled or not parcel.vanishes():
@@ -83,7 +141,17 @@ class Link:
             self.stalled = stalled
         if target_down is not None:
             self.target_down = target_down
-        if self.held and self.open:
+        self._let_through()
+
+    def worsen(self, bad: Badness | None) -> None:
+        """Make the link bad in this way only, or good again."""
+        self.bad = None if bad == Badness() else bad
+        self._free_at = 0.0
+        self._not_before.clear()
+        self._let_through()
+
+    def _let_through(self) -> None:
+        if self.held and self.open and not (self.bad is not None and self.bad.half_open):
             held, self.held = self.held, []
             for parcel in held:
                 self.send(parcel)

@@ -51,6 +51,8 @@ class Fabric:
         self.names: dict[str, str] = {}
         """Host names and further addresses, to the node behind them."""
         self.listeners: dict[tuple[str, int], SimulatedListener] = {}
+        self.on_connected: Callable[[SimulatedConnection, SimulatedConnection], None] | None = None
+        """Told of both ends of each new connection, that of the dialler first, before anything is sent."""
         self._next_port = 32768
 
     def next_port(self) -> int:
@@ -160,10 +162,26 @@ class SimulatedConnection:
         habits = self.fabric.habits
         if size > 1 and self.fabric.chance.random() < habits.short_probability:
             size = self.fabric.chance.randint(1, size)
+        bad = self.outgoing.link.bad
+        if bad is not None and bad.reset_after_bytes > 0:
+            return self._send_or_break(data[:size], bad.reset_after_bytes)
         if size > 0:
             self.outgoing.unread_bytes += size
             self.outgoing.send(data if size == len(data) else data[:size])
         return max(size, 0)
+
+    def _send_or_break(self, data: bytes, limit_bytes: int) -> int:
+        """Send, and break the connection once it has carried so many bytes over a link that does this."""
+        outgoing = self.outgoing
+        size = min(len(data), limit_bytes - outgoing.sent_badly)
+        outgoing.sent_badly += size
+        if size > 0:
+            outgoing.unread_bytes += size
+            outgoing.send(data[:size])
+        if outgoing.sent_badly >= limit_bytes:
+            outgoing.send(RST)
+            self.peer_gone("reset by the peer")
+        return size
 
     def _room(self) -> int:
         return self.fabric.habits.buffer_bytes - self.outgoing.unread_bytes
@@ -245,6 +263,8 @@ class SimulatedListener:
 class _Dial:
     """A dial under way: it arrives twice, as the question there and as the answer here."""
 
+    dials = True
+
     def __init__(self, fabric: Fabric, process: SimulatedProcess, target: str, port: int) -> None:
         self._fabric = fabric
         self._process = process
@@ -282,6 +302,8 @@ class _Dial:
         wires = fabric.wires
         near.outgoing = far.incoming = Pipe(wires.link(self._process.name, self._target), near, far)
         far.outgoing = near.incoming = Pipe(wires.link(self._target, self._process.name), far, near)
+        if fabric.on_connected is not None:
+            fabric.on_connected(near, far)
         listener.offer(far)
         return near
 

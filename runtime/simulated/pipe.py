@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from runtime.simulated.links import Link
@@ -42,7 +43,19 @@ class End(Protocol):
 class Pipe:
     """One direction of a connection: what is under way, and what waits to be read."""
 
-    __slots__ = ("_ends", "link", "received", "receiver", "sender", "unread_bytes", "withheld_bytes")
+    __slots__ = (
+        "_ends",
+        "gate",
+        "link",
+        "received",
+        "receiver",
+        "sender",
+        "sent_badly",
+        "unread_bytes",
+        "withheld_bytes",
+    )
+
+    dials = False
 
     def __init__(self, link: Link, sender: End, receiver: End) -> None:
         self.link = link
@@ -55,10 +68,20 @@ class Pipe:
         """Of all that was sent."""
         self.withheld_bytes = 0
         """Read, but the way back is closed, so that the sender does not learn of it."""
+        self.sent_badly = 0
+        """Bytes sent since the link ends connections after so many of them."""
+        self.gate: Callable[[bytes], bool] | None = None
+        """Asked of each piece, FIN and RST too, before it goes. False keeps it back; then all that follow must be kept
+        back, too, until as many `pass_on` let them go."""
 
     def send(self, data: bytes) -> None:
         self._ends.append(data)
-        self.link.send(self)
+        if self.gate is None or self.gate(data):
+            self.link.send(self, len(data))
+
+    def pass_on(self, size_bytes: int) -> None:
+        """Let go of the first piece that the gate kept back."""
+        self.link.send(self, size_bytes)
 
     def forget(self) -> None:
         """The sender's kernel is no more, or cannot reach anybody: what did not arrive never will."""
@@ -122,6 +145,8 @@ class _Acknowledgement:
     """What a closed link keeps from the sender: how much was read."""
 
     __slots__ = ("_pipe",)
+
+    dials = False
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe

@@ -59,6 +59,8 @@ class Universe:
         self.hosts: dict[str, Host] = {}
         self.coverage: Counter[str] = Counter()
         """How often each fault point was reached by any node."""
+        self.last_reached: dict[tuple[str, str], float] = {}
+        """When, by node and fault point."""
         self.trace_tail: deque[str] = deque(maxlen=TRACE_TAIL)
         """The last events, for whoever looks at a failure."""
         self.time = VirtualTime()
@@ -169,6 +171,7 @@ class Universe:
 
     def reached(self, process: SimulatedProcess, point: str) -> None:
         self.coverage[point] += 1
+        self.last_reached[process.name, point] = self.time.now
         armed = self._armed.get((process.name, point))
         if armed is not None:
             occurrence, power_cut = armed

@@ -16,6 +16,7 @@ import trio
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.simulated import SimulatedCluster
 from barnabas.cluster.simulation.clients import Mortals
+from barnabas.cluster.simulation.failures import describe, is_of_disk, place_of
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.group_workload import GroupPart, Readers
 from barnabas.cluster.simulation.invariants.partitions import PartitionKey
@@ -26,8 +27,6 @@ from barnabas.cluster.simulation.transaction_workload import Transactions
 from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
 from barnabas.cluster.simulation.workload import Workload
 from kraft.metadata.image import NO_LEADER
-from protocol.errors import ErrorCode, KafkaError
-from runtime.process import CannotRun
 from runtime.simulated import Universe, run_simulation
 from runtime.simulated.determinism import SimulationStuck
 
@@ -264,40 +263,13 @@ class _Story:
 
     def _node_failed(self, name: str, error: BaseException) -> None:
         """A node ended by itself. With a failed disk it may; then it is started again."""
-        if name in self.nemesis.touched_disks and all(_is_of_disk(each) for each in _leaves(error)):
+        if name in self.nemesis.touched_disks and is_of_disk(error):
             self.findings.count("nodes that gave up their disk")
             return
-        words = "; ".join(f"{type(each).__name__}: {each}{_place(each)}" for each in _leaves(error))
-        self.findings.report(f"{name} ended by itself: {words}")
+        self.findings.report(f"{name} ended by itself: {describe(error)}")
 
     def _judge_log(self, node_log: NodeLog) -> None:
         for node, message, error in node_log.errors:
-            if node in self.universe.hosts and error is not None and all(_is_of_disk(each) for each in _leaves(error)):
+            if node in self.universe.hosts and error is not None and is_of_disk(error):
                 continue
-            place = "" if error is None else _place(error)
-            self.findings.report(f"logged as an error: {message} {error!r}{place}")
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
-
-
-def _is_of_disk(error: BaseException) -> bool:
-    if isinstance(error, KafkaError):
-        return error.code is ErrorCode.KAFKA_STORAGE_ERROR
-    return isinstance(error, OSError | CannotRun)
-
-
-def _place(error: BaseException) -> str:
-    """Where it was raised, in short: ` (file:line in function)` for the innermost frames."""
-    frames = []
-    traceback = error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        frames.append(f"{code.co_filename.rpartition('/')[2]}:{traceback.tb_lineno} in {code.co_name}")
-        traceback = traceback.tb_next
-    return f" ({' < '.join(reversed(frames[-5:]))})" if frames else ""
+            self.findings.report(f"logged as an error: {message} {error!r}{place_of(error)}")

@@ -1,0 +1,449 @@
+"""The simulated cluster under test: one process, virtual time, and the same run bit for bit from the same seed.
+
+Every promise of `barnabas.cluster.simulation` is watched while the run goes on. What was broken, and what was covered,
+stands in `promises.json` and `coverage.json` of the run directory, and `on_broken` is told at once. Clients live on
+hosts of their own, named by whoever asks for their world, so that their links can be broken, too.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import gc
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import trio
+
+from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode, current_node
+from barnabas.cluster.simulation.coverage import Coverage
+from barnabas.cluster.simulation.failures import describe, is_of_disk, place_of
+from barnabas.cluster.simulation.findings import Findings
+from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
+from barnabas.testing.cluster import QUICK_GROUPS
+from broker.coordinator.coordinator import partition_for
+from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from broker.replication.replica import Leading
+from kraft.metadata_replica import MetadataReplica
+from kraft.raft.ready import Ready
+from operations import Place
+from runtime.simulated import Universe, make_world, run_simulation
+from runtime.simulated.clocks import SimulatedClock
+from runtime.simulated.determinism import SimulationStuck
+from runtime.simulated.store import DEFAULT_CAPACITY_BYTES
+from runtime.simulated.universe import WALL_START_MS
+from runtime.world import World
+from worlds.cluster import FAULTS, Damage, LinkFault, MessageRule, NodeState, ReplicaView
+from worlds.opening import WorldOptions
+from worlds.sim_links import SimLinks
+
+T = TypeVar("T")
+
+LATENCIES_MS = ((0.1, 0.2), (0.3, 1.0), (1.0, 5.0))
+"""(least, mean of what comes on top): a seed has one of these."""
+BLOCKING_MS = ((0.2, 1.0), (1.0, 4.0), (5.0, 20.0))
+"""The same, of syncs."""
+READY_SECONDS = 60.0
+STOP_SECONDS = 40.0
+"""A node that does not leave in good order within this time is killed."""
+FREE_WHEN_FULL_BYTES = 100
+
+
+class _Watch(Watch):
+    """Also remembers the metadata replicas, for the coverage."""
+
+    def __init__(self, universe: Universe, findings: Findings, cluster: SimulatedCluster, coverage: Coverage) -> None:
+        super().__init__(universe, findings, cluster)
+        self._coverage = coverage
+
+    def replica_stepped(self, replica: MetadataReplica, ready: Ready) -> None:
+        self._coverage.replicas[replica.core.local_id] = replica
+        super().replica_stepped(replica, ready)
+
+
+class _NodeLog(NodeLog):
+    """Also keeps what each node says, in the form of a real node's log."""
+
+    def __init__(self, universe: Universe) -> None:
+        super().__init__(universe)
+        self.said: dict[str, list[str]] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        moment = datetime.fromtimestamp(_wall_ms(self._universe) / 1000.0, UTC).isoformat(timespec="milliseconds")
+        line = f"{moment.removesuffix('+00:00')}Z {record.levelname:<7} {record.name}: {record.getMessage()}"
+        self.said.setdefault(current_node.get(), []).append(line)
+
+
+class SimCluster:
+    """`ClusterUnderTest` in a universe."""
+
+    name = "sim"
+
+    def __init__(self, universe: Universe, nursery: trio.Nursery, options: WorldOptions) -> None:
+        self.universe = universe
+        self.findings = Findings(lambda: universe.time.now)
+        self.coverage = Coverage(universe, tuple(kind for kind in FAULTS if kind not in self.cannot))
+        self.cluster = SimulatedCluster(universe, nursery, {**QUICK_GROUPS, **options.settings})
+        self.watch = _Watch(universe, self.findings, self.cluster, self.coverage)
+        self.links = SimLinks(universe, list(self.cluster.nodes))
+        self.began = 0.0
+        self.on_broken: Callable[[str], None] | None = None
+        """Told of each broken promise, in one line, when it is found."""
+        self._worlds: dict[str, World] = {}
+        self._offsets_ms: dict[str, int] = {}
+        self._touched_disks: dict[str, None] = {}
+        self._points: dict[str, str] = {}
+        self._struck: dict[str, bool] = {}
+        chance = universe.stream("world")
+        universe.wires.latency_ms = chance.choice(LATENCIES_MS)
+        blocking_ms = chance.choice(BLOCKING_MS)
+        for name in self.cluster.nodes:
+            universe.host(name).blocking_ms = blocking_ms
+        self.cluster.on_failure = self._node_failed
+        self.findings.on_broken = self._tell
+        universe.on_strike = self._strike
+
+    @property
+    def cannot(self) -> Mapping[str, str]:
+        return {
+            "membership": "the simulated cluster has the nodes that it begins with",
+            "message": "simulated links carry bytes, and know no messages",
+        }
+
+    @property
+    def brokers(self) -> Sequence[str]:
+        return [node.node.name for node in self.cluster.brokers]
+
+    @property
+    def controllers(self) -> Sequence[str]:
+        return [node.node.name for node in self.cluster.controllers]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self.cluster.bootstrap)
+
+    def world(self, host: str) -> World:
+        world = self._worlds.get(host)
+        if world is None or not self.universe.is_alive(host):
+            if host in self.cluster.nodes:
+                raise ClusterError(f"{host} is a node of the cluster, no client can live there")
+            clocks = self.universe.host(host)
+            clocks.wall_clock = SimulatedClock(self.universe.time, WALL_START_MS, 0.0)
+            clocks.monotonic = SimulatedClock(self.universe.time, 0.0, 0.0)
+            world = self._worlds[host] = make_world(host, self.universe)
+            self.links.add_client(host)
+        return world
+
+    def now_ns(self) -> int:
+        return round((self.universe.time.now - self.began) * 1e9)
+
+    def wall_ms(self) -> int:
+        return _wall_ms(self.universe)
+
+    # ---- nodes
+
+    async def kill(self, *names: str) -> None:
+        for node in self._known(*names):
+            self.coverage.strike("kill", node)
+            self.cluster.kill(node.node.name)
+        await self._ended(*names)
+
+    async def start(self, *names: str) -> None:
+        for node in self._known(*names):
+            name = node.node.name
+            await node.ended.wait()
+            self._touched_disks.pop(name, None)
+            self.cluster.start(name)
+
+    async def stop(self, name: str) -> None:
+        [node] = self._known(name)
+        self.coverage.strike("stop", node)
+        with trio.move_on_after(STOP_SECONDS):
+            await self.cluster.stop(name)
+        if node.running:
+            self.cluster.kill(name)
+        await self._ended(name)
+
+    async def pause(self, name: str) -> None:
+        """As a frozen process looks from outside: nothing leaves it, nothing comes in, and nothing is lost."""
+        [node] = self._known(name)
+        self.coverage.strike("pause", node)
+        self.links.pause(name)
+
+    async def resume(self, name: str) -> None:
+        self._known(name)
+        self.links.resume(name)
+
+    async def states(self) -> Mapping[str, NodeState]:
+        return {name: self._state(node) for name, node in self.cluster.nodes.items()}
+
+    # ---- links
+
+    async def cut(self, source: str, target: str) -> None:
+        self._strike_link("partition", source, target)
+        self.links.cut(source, target)
+
+    async def set_link(self, source: str, target: str, fault: LinkFault) -> None:
+        if fault.half_open:
+            self._strike_link("half-open", source, target)
+        if fault.loss or fault.reset_after_bytes:
+            self._strike_link("lossy", source, target)
+        if fault.latency_ms or fault.jitter_ms or fault.bytes_per_second:
+            self._strike_link("slow", source, target)
+        self.links.worsen(source, target, fault)
+
+    async def add_rule(self, rule: MessageRule) -> int:
+        raise ClusterError(self.cannot["message"])
+
+    async def clear_rule(self, number: int) -> None:
+        raise ClusterError(self.cannot["message"])
+
+    async def heal(self) -> None:
+        self.links.heal()
+
+    # ---- clocks and disks
+
+    async def set_clock(self, name: str, offset_ms: int) -> None:
+        [node] = self._known(name)
+        if offset_ms:
+            self.coverage.strike("clock", node)
+        self.universe.host(name).wall_clock.jump(offset_ms - self._offsets_ms.get(name, 0))
+        self._offsets_ms[name] = offset_ms
+
+    async def power_cut(self, name: str) -> None:
+        [node] = self._known(name)
+        self.coverage.strike("power", node)
+        self.cluster.power_cut(name)
+        self._lost_something(node)
+        await self._ended(name)
+
+    async def fill_disk(self, name: str, *, full: bool) -> None:
+        [node] = self._known(name)
+        store = self.universe.disk(name)
+        if full:
+            self.coverage.strike("disk-full", node)
+            self._touched_disks[name] = None
+            store.capacity_bytes = store.used_bytes + FREE_WHEN_FULL_BYTES
+        else:
+            store.capacity_bytes = DEFAULT_CAPACITY_BYTES
+
+    async def damage(self, name: str, damage: Damage) -> Sequence[str]:
+        node = self._at_rest(name)
+        store, chance = self.universe.disk(name), self.universe.stream(f"damage/{name}/{self.now_ns()}")
+        base, told = f"/{name}/{DATA}/", []
+        for path, inode in store.files(base):
+            if not fnmatch.fnmatchcase(path.removeprefix(base), damage.pattern) or not inode.cached:
+                continue
+            size = len(inode.cached)
+            if damage.kind == "truncate":
+                inode.truncate(max(0, size - damage.bytes_))
+                inode.sync()
+                store.used_bytes -= size - len(inode.cached)
+                told.append(f"{path}: {size} bytes, now {len(inode.cached)}")
+                continue
+            places = [place for place in range(size) if chance.random() < damage.probability]
+            for place in places:
+                store.flip_bits(path, place, 1)
+            if places:
+                told.append(f"{path}: a bit of each of {len(places)} bytes, the first at {places[0]}")
+        if told:
+            self._touched_disks[name] = None
+            self.coverage.strike(damage.kind, node)
+            self._lost_something(node)
+        return told
+
+    async def wipe(self, name: str) -> None:
+        node = self._at_rest(name)
+        self.coverage.strike("wipe", node)
+        self.universe.disk(name).wipe()
+        self._lost_something(node, whole_disk=True)
+
+    async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
+        self._known(name)
+        self._points[name] = point
+        self._struck[name] = False
+        self.universe.kill_at(name, point, power_cut=power_cut)
+
+    async def disarm(self, name: str) -> bool:
+        self._known(name)
+        self.universe.disarm(name)
+        return self._struck.pop(name, False)
+
+    # ---- looking
+
+    async def leader_of(self, place: Place) -> str | None:
+        return self._leader(place.topic, place.partition)
+
+    async def active_controller(self) -> str | None:
+        leaders = self.watch.quorum.leaders
+        if not leaders:
+            return None
+        node = self.cluster.node_of(leaders[max(leaders)])
+        return node.node.name if node.is_up else None
+
+    async def coordinator_of(self, kind: Literal["group", "transaction"], id_: str) -> str | None:
+        topic = GROUP_TOPIC if kind == "group" else TRANSACTION_TOPIC
+        image = self.watch.quorum.image.topics.by_name.get(topic)
+        return None if image is None else self._leader(topic, partition_for(id_, len(image.partitions)))
+
+    async def views(self) -> Sequence[ReplicaView]:
+        views = []
+        for node in self.cluster.brokers:
+            name = node.node.name
+            if node.broker is None or self._state(node) != "running":
+                continue
+            for partition in sorted(node.broker.partitions, key=lambda each: (each.topic, each.index)):
+                if partition.topic.startswith("__"):
+                    continue
+                replica = partition.replica
+                image = node.broker.metadata.partition(partition.topic, partition.index)
+                known = () if image is None else image.isr
+                isr = tuple(sorted(replica.isr)) if isinstance(replica.role, Leading) else tuple(known)
+                place = Place(partition.topic, partition.index)
+                ends = replica.high_watermark, replica.log_end_offset
+                views.append(ReplicaView(name, place, *ends, replica.leader_epoch, replica.leader_id, isr))
+        return views
+
+    async def wait_ready(self, timeout_seconds: float = READY_SECONDS) -> None:
+        await self.cluster.wait_ready(timeout_seconds)
+
+    def log_files(self) -> Mapping[str, Path]:
+        return {}
+
+    # ---- inside
+
+    def _known(self, *names: str) -> list[SimulatedNode]:
+        for name in names:
+            if name not in self.cluster.nodes:
+                raise ClusterError(f"there is no node {name}; there are {', '.join(self.cluster.nodes)}")
+        return [self.cluster.nodes[name] for name in names]
+
+    def _at_rest(self, name: str) -> SimulatedNode:
+        [node] = self._known(name)
+        if node.running:
+            raise ClusterError(f"{name} runs: stop or kill it before its files are touched")
+        return node
+
+    async def _ended(self, *names: str) -> None:
+        for name in names:
+            await self.cluster.nodes[name].ended.wait()
+            self.links.resume(name)
+
+    def _state(self, node: SimulatedNode) -> NodeState:
+        if not node.running:
+            return "dead"
+        return "paused" if node.node.name in self.links.paused else "running"
+
+    def _leader(self, topic: str, index: int) -> str | None:
+        image = self.watch.quorum.image.topics.partition(topic, index)
+        return None if image is None or image.leader < 0 else self.cluster.node_of(image.leader).node.name
+
+    def _strike_link(self, fault: str, *ends: str) -> None:
+        for end in ends:
+            if end in self.cluster.nodes:
+                self.coverage.strike(fault, self.cluster.nodes[end])
+
+    def _strike(self, name: str, power_cut: bool) -> bool:
+        node = self.cluster.nodes[name]
+        self._struck[name] = True
+        self.coverage.strike("kill-at", node, self._points.get(name))
+        if power_cut:
+            self._lost_something(node)
+        return power_cut
+
+    def _lost_something(self, node: SimulatedNode, *, whole_disk: bool = False) -> None:
+        if node.node.is_broker:
+            self.watch.broker_lost_something(node.node.id, whole_disk=whole_disk)
+
+    def _node_failed(self, name: str, error: BaseException) -> None:
+        if name in self._touched_disks and is_of_disk(error):
+            self.findings.count("nodes that gave up their disk")
+            return
+        self.findings.report(f"{name} ended by itself: {describe(error)}")
+
+    def judge_log(self, node_log: NodeLog) -> None:
+        """An error that a node logged together with an exception is a broken promise, unless a disk explains it."""
+        for node, message, error in node_log.errors:
+            if node in self.cluster.nodes and (error is None or not is_of_disk(error)):
+                self.findings.report(f"logged as an error: {message} {error!r}{place_of(error)}")
+
+    def _tell(self) -> None:
+        if self.on_broken is not None:
+            self.on_broken(self.findings.broken[-1])
+
+
+def run_in(options: WorldOptions, main: Callable[[SimCluster], Awaitable[T]]) -> T:
+    """See `worlds.opening.run_in`."""
+    began = time.process_time()
+    outcome: list[T] = []
+    # Objects that the collector ends while a run goes on would end at another moment in the next.
+    gc.collect()
+    gc.disable()
+    try:
+        run_simulation(options.seed, _story, options, main, outcome, began)
+    except SimulationStuck as error:
+        raise ClusterError(str(error)) from error
+    finally:
+        gc.enable()
+    return outcome[0]
+
+
+async def _story(
+    universe: Universe,
+    options: WorldOptions,
+    main: Callable[[SimCluster], Awaitable[T]],
+    outcome: list[T],
+    began: float,
+) -> None:
+    failure: BaseException | None = None
+    node_log = _NodeLog(universe)
+    async with trio.open_nursery() as nursery:
+        cluster = SimCluster(universe, nursery, options)
+        with watching(cluster.watch, node_log, logging.INFO):
+            cluster.cluster.up()
+            try:
+                await cluster.wait_ready()
+                cluster.began = universe.time.now
+                outcome.append(await main(cluster))
+            except trio.Cancelled:
+                raise
+            except BaseException as error:
+                failure = error
+            nursery.cancel_scope.cancel()
+    cluster.judge_log(node_log)
+    _write_down(options.directory, cluster, node_log, time.process_time() - began)
+    if failure is not None:
+        raise failure
+
+
+def _write_down(directory: Path, cluster: SimCluster, node_log: _NodeLog, cpu_seconds: float) -> None:
+    findings, universe = cluster.findings, cluster.universe
+    faults = sum(cluster.coverage.struck.values())
+    promises: dict[str, Any] = {
+        "kept": not findings.broken,
+        "broken": findings.broken,
+        "counts": dict(sorted(findings.counts.items())),
+        "digest": universe.digest(),
+        "simulated_seconds": round(universe.time.now, 3),
+        "faults": faults,
+        "cpu_seconds": round(cpu_seconds, 2),
+        "simulated_seconds_per_cpu_second": round(universe.time.now / max(cpu_seconds, 1e-9), 1),
+        "faults_per_cpu_second": round(faults / max(cpu_seconds, 1e-9), 2),
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "promises.json").write_text(json.dumps(promises, indent=2) + "\n")
+    (directory / "coverage.json").write_text(json.dumps(cluster.coverage.table(), indent=1) + "\n")
+    logs = directory / "logs"
+    logs.mkdir(exist_ok=True)
+    for name in cluster.cluster.nodes:
+        (logs / f"{name}.log").write_text("".join(f"{line}\n" for line in node_log.said.get(name, ())))
+
+
+def _wall_ms(universe: Universe) -> int:
+    return int(WALL_START_MS + universe.time.now * 1000.0)
