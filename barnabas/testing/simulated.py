@@ -71,7 +71,7 @@ class SimulatedClusterForTests:
         failure: BaseException | None = None
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            self._cluster = SimulatedCluster(universe, nursery, self._settings)
+            self._cluster = self._build(universe, nursery)
             self._test_world = make_world(TEST_HOST, universe)
             self.world = make_world(CLIENT, universe)
             self._cluster.up()
@@ -87,6 +87,10 @@ class SimulatedClusterForTests:
             nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure
+
+    def _build(self, universe: Universe, nursery: trio.Nursery) -> SimulatedCluster:
+        """The cluster, before any of it runs."""
+        return SimulatedCluster(universe, nursery, self._settings)
 
     # ---- who is there
 

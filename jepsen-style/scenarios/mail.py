@@ -1,0 +1,234 @@
+"""The simulated wires as a post office: letters (requests and answers) are read, kept back, and let go on.
+
+It stands between connections and links, and changes nothing of what it does not keep. As TCP would, it keeps back what
+follows a letter on the same connection, its end, too. Knows frames and headers, and no cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import trio
+
+from protocol.api_keys import API_SPECS, ApiKey
+from protocol.framing import parse_request_header
+from protocol.headers import ResponseHeader
+from protocol.schema import decode, decode_prefix
+from runtime.simulated import Universe
+from runtime.simulated.network import SimulatedConnection
+from runtime.simulated.pipe import FIN, RST, Pipe
+
+Kind = Literal["request", "response"]
+WAIT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One frame, on its way."""
+
+    kind: Kind
+    api_key: ApiKey
+    version: int
+    sender: str
+    receiver: str
+    sent_at: float
+    """Virtual seconds."""
+    frame: bytes
+
+    @property
+    def message(self) -> Any:
+        """What it says."""
+        spec = API_SPECS[self.api_key]
+        view = memoryview(bytearray(self.frame))
+        if self.kind == "request":
+            _header, position = parse_request_header(view)
+            return decode(spec.request_type(), view[position:], self.version)
+        position = 4
+        if spec.response_header_version(self.version) == 1:
+            _, position = decode_prefix(ResponseHeader, view, 0, 1)
+        return decode(spec.response_type(), view[position:], self.version)
+
+
+@dataclass(slots=True, eq=False)
+class Rule:
+    """Which letters are read, and whether they are kept back."""
+
+    api_key: ApiKey
+    kind: Kind
+    keeps: bool
+    sender: str | None
+    receiver: str | None
+    when: Callable[[Letter], bool] | None
+    limit: int | None
+    """Of letters; later ones pass."""
+    letters: list[Letter] = field(default_factory=list)
+    _gates: list[_Gate] = field(default_factory=list)
+    _over: bool = False
+    _news: trio.Event = field(default_factory=trio.Event)
+
+    async def caught(self, count: int = 1, seconds: float = WAIT_SECONDS) -> list[Letter]:
+        """Waits until there are so many; TooSlowError."""
+        with trio.fail_after(seconds):
+            while len(self.letters) < count:
+                self._news = trio.Event()
+                await self._news.wait()
+        return self.letters
+
+    def release(self) -> None:
+        """What was kept back goes on, and nothing is kept or read any more."""
+        self._over = True
+        gates, self._gates = self._gates, []
+        for gate in gates:
+            gate.let_go(self)
+
+    def takes(self, letter: Letter) -> bool:
+        """Notes it, if it is one of these."""
+        if self._over or letter.api_key != self.api_key or letter.kind != self.kind:
+            return False
+        if self.sender not in (None, letter.sender) or self.receiver not in (None, letter.receiver):
+            return False
+        if self.limit is not None and len(self.letters) >= self.limit:
+            return False
+        if self.when is not None and not self.when(letter):
+            return False
+        self.letters.append(letter)
+        self._news.set()
+        return True
+
+    def kept_at(self, gate: _Gate) -> None:
+        self._gates.append(gate)
+
+
+class Mail:
+    """All letters of one universe, from the moment at which it is made."""
+
+    def __init__(self, universe: Universe) -> None:
+        self._universe = universe
+        self._rules: list[Rule] = []
+        universe.fabric.on_connected = self._connected
+
+    def keep(
+        self,
+        api_key: ApiKey,
+        kind: Kind = "request",
+        *,
+        sender: str | None = None,
+        receiver: str | None = None,
+        when: Callable[[Letter], bool] | None = None,
+        limit: int | None = None,
+    ) -> Rule:
+        """Keep such letters back, until the rule lets them go. `sender` of an answer is the node that gave it."""
+        return self._add(Rule(api_key, kind, True, sender, receiver, when, limit))
+
+    def read(
+        self,
+        api_key: ApiKey,
+        kind: Kind = "request",
+        *,
+        sender: str | None = None,
+        receiver: str | None = None,
+        when: Callable[[Letter], bool] | None = None,
+        limit: int | None = None,
+    ) -> Rule:
+        """Only note them."""
+        return self._add(Rule(api_key, kind, False, sender, receiver, when, limit))
+
+    def _add(self, rule: Rule) -> Rule:
+        self._rules.append(rule)
+        return rule
+
+    def rule_for(self, letter: Letter) -> Rule | None:
+        """The rule that keeps this letter back, if one does; all that it fits read it."""
+        keeping = [rule for rule in self._rules if rule.takes(letter) and rule.keeps]
+        return keeping[0] if keeping else None
+
+    @property
+    def now(self) -> float:
+        return self._universe.time.now
+
+    def _connected(self, near: SimulatedConnection, far: SimulatedConnection) -> None:
+        talk = _Talk(self, far.peer_host, near.peer_host)
+        near.outgoing.gate = _Gate(talk, near.outgoing, "request")
+        far.outgoing.gate = _Gate(talk, far.outgoing, "response")
+
+
+@dataclass(slots=True)
+class _Talk:
+    """What both directions of a connection know."""
+
+    mail: Mail
+    client: str
+    server: str
+    asked: dict[int, tuple[ApiKey, int]] = field(default_factory=dict)
+    """By correlation id."""
+
+
+class _Gate:
+    """One direction of a connection."""
+
+    def __init__(self, talk: _Talk, pipe: Pipe, kind: Kind) -> None:
+        self._talk = talk
+        self._pipe = pipe
+        self._kind: Kind = kind
+        self._unread = bytearray()
+        self._kept: list[int] = []
+        """Sizes of the pieces that wait here."""
+        self._rule: Rule | None = None
+
+    def __call__(self, data: bytes) -> bool:
+        """Whether a piece may go."""
+        if data is not FIN and data is not RST:
+            self._unread += data
+            while self._rule is None and (frame := self._next_frame()) is not None:
+                letter = self._open(frame)
+                self._rule = None if letter is None else self._talk.mail.rule_for(letter)
+                if self._rule is not None:
+                    self._rule.kept_at(self)
+        if self._rule is None and not self._kept:
+            return True
+        self._kept.append(len(data))
+        return False
+
+    def let_go(self, rule: Rule) -> None:
+        if self._rule is not rule:
+            return
+        self._rule = None
+        while self._rule is None and (frame := self._next_frame()) is not None:
+            letter = self._open(frame)
+            self._rule = None if letter is None else self._talk.mail.rule_for(letter)
+            if self._rule is not None:
+                self._rule.kept_at(self)
+                return
+        kept, self._kept = self._kept, []
+        for size in kept:
+            self._pipe.pass_on(size)
+
+    def _next_frame(self) -> bytes | None:
+        unread = self._unread
+        if len(unread) < 4:
+            return None
+        end = 4 + int.from_bytes(unread[:4], "big")
+        if len(unread) < end:
+            return None
+        frame = bytes(unread[4:end])
+        del unread[:end]
+        return frame
+
+    def _open(self, frame: bytes) -> Letter | None:
+        """None for what is no letter: garbage, or an answer to nothing."""
+        talk = self._talk
+        if self._kind == "request":
+            if len(frame) < 8 or (key := int.from_bytes(frame[:2], "big")) not in _KEYS:
+                return None
+            version = int.from_bytes(frame[2:4], "big")
+            talk.asked[int.from_bytes(frame[4:8], "big")] = (ApiKey(key), version)
+            return Letter("request", ApiKey(key), version, talk.client, talk.server, talk.mail.now, frame)
+        asked = talk.asked.pop(int.from_bytes(frame[:4], "big"), None)
+        if asked is None:
+            return None
+        return Letter("response", *asked, talk.server, talk.client, talk.mail.now, frame)
+
+
+_KEYS = frozenset(int(key) for key in ApiKey)
