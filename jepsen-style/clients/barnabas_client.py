@@ -1,0 +1,402 @@
+"""Our own client, on trio: in every world, also a simulated one.
+
+Whether a record that was not acknowledged may be in the log is what the producer says of it (`Failed`, `Unknown`): so a
+wrong word of the client is found as a read of something that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import trio
+
+from barnabas import Admin, Consumer, Producer
+from barnabas.client.admin import ConfigResource, NewTopic, ResourceType
+from barnabas.client.cluster import TopicPartition
+from barnabas.client.consumer.listener import RebalanceListener
+from barnabas.client.errors import IllegalStateException
+from barnabas.client.groups.membership import Leaving
+from barnabas.client.producer import Failed, TransactionState, Unknown
+from clients.client import ClientError, ClientSettings, Read, Sent
+from clients.mortal_network import MortalNetwork, mortal
+from operations import Place
+from protocol.errors import ErrorCode, KafkaError
+from runtime.world import World
+
+CLOSE_MS = 3_000
+"""How long a goodbye may take."""
+NEVER_AGAIN_MS = 3_600_000
+"""A backoff so long that nothing is tried a second time."""
+MAX_POLL_INTERVAL_MS = 15_000
+"""How long a rebalance waits for a member that has other things to do."""
+NEVER_DEFINITE = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NETWORK_EXCEPTION}
+)
+"""Whatever a client makes of it: it may come after the append (KAFKA-13574)."""
+
+
+class BarnabasLibrary:
+    """Makes our clients."""
+
+    name = "barnabas"
+
+    def __init__(self, world_of: Callable[[str], World], now_ns: Callable[[], int]) -> None:
+        """`world_of` is asked once for each client, when the one before it on that host has ended."""
+        self._world_of = world_of
+        self._now_ns = now_ns
+
+    @asynccontextmanager
+    async def open(self, settings: ClientSettings, host: str) -> AsyncIterator[BarnabasClient]:
+        world, network = mortal(self._world_of(host))
+        async with (
+            Admin(world=world, **_admin(settings, settings.max_block_ms)) as admin,
+            Admin(world=world, **_changing_admin(settings)) as changing,
+            Consumer(world=world, **_consumer(settings)) as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            client = BarnabasClient(settings, Parts(world, network, nursery), (admin, changing, consumer), self._now_ns)
+            try:
+                yield client
+            finally:
+                await client.close()
+                nursery.cancel_scope.cancel()
+
+
+class Parts:
+    """What a client lives on."""
+
+    def __init__(self, world: World, network: MortalNetwork, nursery: trio.Nursery) -> None:
+        self.world = world
+        self.network = network
+        self.nursery = nursery
+
+
+class BarnabasClient:
+    """A `WorkClient`."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        parts: Parts,
+        shells: tuple[Admin, Admin, Consumer],
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._parts = parts
+        self._admin, self._changing, self._consumer = shells
+        self._now_ns = now_ns
+        self._producer: Producer | None = None
+        self._producer_done = trio.Event()
+        self._reads_something = False
+        self._crashed = False
+        self._rebalances: list[dict[str, Any]] = []
+
+    # ---- administrator
+
+    async def create_topic(
+        self, name: str, partitions: int, replicas: int, configs: Mapping[str, str] | None = None
+    ) -> None:
+        with _told_of_change():
+            await self._changing.create_topics(NewTopic(name, partitions, replicas, configs=dict(configs or {})))
+
+    async def delete_topic(self, name: str) -> None:
+        with _told_of_change():
+            await self._changing.delete_topics(name)
+
+    async def create_partitions(self, name: str, total: int) -> None:
+        with _told_of_change():
+            await self._changing.create_partitions({name: total})
+
+    async def list_topics(self) -> Mapping[str, int]:
+        with _told():
+            names = list(await self._admin.list_topics())
+            described = await self._admin.describe_topics(names)
+            return {name: len(topic.partitions) for name, topic in described.succeeded.items()}
+
+    async def alter_config(self, topic: str, name: str, value: str) -> None:
+        with _told_of_change():
+            await self._changing.incremental_alter_configs({ConfigResource(ResourceType.TOPIC, topic): {name: value}})
+
+    async def describe_config(self, topic: str, name: str) -> str:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        with _told():
+            entry = (await self._admin.describe_configs(resource))[resource].get(name)
+            if entry is None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no {name}")
+            return entry.value or ""
+
+    # ---- producer
+
+    async def send(self, place: Place, key: bytes | None, value: bytes) -> Sent:
+        producer = await self._open_producer()
+        try:
+            future = await producer.enqueue(place.topic, value, key=key, partition=place.partition)
+        except KafkaError as error:
+            raise self._of_producer(error, definite=True) from error
+        outcome = await future.outcome()
+        if isinstance(outcome, Failed):
+            raise self._of_producer(outcome.error, definite=_may_be_definite(outcome.error))
+        if isinstance(outcome, Unknown):
+            raise self._of_producer(outcome.error, definite=False)
+        return Sent(outcome.offset if outcome.offset >= 0 else None, outcome.timestamp)
+
+    async def init_transactions(self) -> None:
+        await self._open_producer()
+
+    async def begin(self) -> None:
+        producer = await self._open_producer()
+        try:
+            producer.begin_transaction()
+        except KafkaError as error:
+            raise self._of_producer(error, definite=True) from error
+
+    async def send_offsets(self, offsets: Mapping[Place, int]) -> None:
+        producer = await self._open_producer()
+        try:
+            await producer.send_offsets_to_transaction(
+                {TopicPartition(*place): offset for place, offset in offsets.items()}, self._consumer.group_metadata()
+            )
+        except KafkaError as error:
+            raise self._of_producer(error, definite=False) from error
+
+    async def commit_transaction(self) -> None:
+        producer = await self._open_producer()
+        may_end = False
+        try:
+            await producer.flush()
+            # As long as a transaction is not open and whole, the producer does not ask for its end.
+            may_end = producer.transaction_state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING)
+            await producer.commit_transaction()
+        except KafkaError as error:
+            raise self._of_producer(error, definite=not may_end) from error
+
+    async def abort_transaction(self) -> None:
+        producer = await self._open_producer()
+        try:
+            await producer.abort_transaction()
+        except KafkaError as error:
+            raise self._of_producer(error, definite=False) from error
+
+    # ---- consumer
+
+    async def assign(self, places: Sequence[Place], *, from_beginning: bool) -> None:
+        await trio.lowlevel.checkpoint()
+        partitions = [TopicPartition(*place) for place in places]
+        with _told():
+            if self._consumer.membership is not None:
+                self._consumer.unsubscribe()
+            self._consumer.assign(partitions)
+            if from_beginning and partitions:
+                self._consumer.seek_to_beginning(partitions)
+        self._reads_something = bool(places)
+
+    async def subscribe(self, topics: Sequence[str]) -> None:
+        await trio.lowlevel.checkpoint()
+        listener = RebalanceListener(
+            lambda places: self._rebalanced("assigned", places),
+            lambda places: self._rebalanced("revoked", places),
+            lambda places: self._rebalanced("lost", places),
+        )
+        with _told():
+            if self._consumer.membership is None and self._reads_something:
+                self._consumer.unsubscribe()
+            self._consumer.subscribe(topics, listener=listener)
+        self._reads_something = bool(topics)
+
+    async def seek(self, place: Place, offset: int) -> None:
+        await trio.lowlevel.checkpoint()
+        with _told():
+            self._consumer.seek(TopicPartition(*place), offset)
+
+    async def poll(self, timeout_ms: int) -> list[Read]:
+        if not self._reads_something:
+            await trio.sleep(timeout_ms / 1000)
+            return []
+        with self._told_of_reading():
+            records = await self._consumer.poll(timeout_ms)
+        return [
+            Read(Place(each.topic, each.partition), each.offset, each.key, each.value or b"", each.timestamp_ms)
+            for each in records
+        ]
+
+    async def position(self, place: Place) -> int | None:
+        with self._told_of_reading():
+            return await self._consumer.position(TopicPartition(*place))
+
+    async def commit_offsets(self) -> Mapping[Place, int]:
+        positions = self._consumer.positions()
+        with self._told_of_reading():
+            await self._consumer.commit(positions)
+        return {Place(*partition): position.offset for partition, position in positions.items()}
+
+    async def committed(self, places: Sequence[Place]) -> Mapping[Place, int]:
+        with self._told_of_reading():
+            found = await self._consumer.committed([TopicPartition(*place) for place in places])
+        return {Place(*partition): place.offset for partition, place in found.items() if place is not None}
+
+    async def end_offsets(self, places: Sequence[Place]) -> Mapping[Place, int]:
+        with self._told_of_reading():
+            found = await self._consumer.end_offsets([TopicPartition(*place) for place in places])
+        return {Place(*partition): offset for partition, offset in found.items()}
+
+    def assignment(self) -> list[Place]:
+        return [Place(*partition) for partition in self._consumer.assignment()]
+
+    def take_rebalances(self) -> list[dict[str, Any]]:
+        taken, self._rebalances = self._rebalances, []
+        return taken
+
+    # ---- the end
+
+    async def crash(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self._crashed = True
+        self._parts.network.end()
+
+    async def close(self) -> None:
+        """In good order, if it has not crashed; in bounded time."""
+        patience_ms = 0 if self._crashed else CLOSE_MS
+        leaving = Leaving.REMAIN_IN_GROUP if self._crashed else Leaving.DEFAULT
+        if self._producer is not None:
+            await self._producer.close(patience_ms)
+        self._producer_done.set()
+        await self._consumer.close(patience_ms, leaving)
+
+    # ---- inside
+
+    async def _open_producer(self) -> Producer:
+        """Made when it is needed first: that of transactions asks the cluster for its id."""
+        if self._producer is None:
+            try:
+                self._producer = await self._parts.nursery.start(self._hold_producer)
+            except KafkaError as error:
+                raise ClientError(_name(error), str(error), definite=True, fatal=True) from error
+        return self._producer
+
+    async def _hold_producer(self, *, task_status: trio.TaskStatus[Producer]) -> None:
+        async with Producer(world=self._parts.world, **_producer(self._settings)) as producer:
+            task_status.started(producer)
+            await self._producer_done.wait()
+
+    def _of_producer(self, error: Exception, *, definite: bool) -> ClientError:
+        fatal = isinstance(error, IllegalStateException)
+        if self._settings.transactional_id is not None and self._producer is not None:
+            fatal = fatal or self._producer.transaction_state is TransactionState.FATAL_ERROR
+        return ClientError(_name(error), str(error), definite=definite, fatal=fatal)
+
+    @contextmanager
+    def _told_of_reading(self) -> Iterator[None]:
+        """Whoever only reads has changed nothing; a member that can never come back to its group is of no more use."""
+        try:
+            yield
+        except KafkaError as error:
+            membership = self._consumer.membership
+            fatal = membership is not None and membership.fatal is not None
+            definite = not error.code.retriable
+            raise ClientError(_name(error), str(error), definite=definite, fatal=fatal) from error
+
+    def _rebalanced(self, kind: str, partitions: Sequence[TopicPartition]) -> None:
+        self._rebalances.append(
+            {
+                "kind": kind,
+                "places": [[partition.topic, partition.partition] for partition in partitions],
+                "generation": self._consumer.group_metadata().generation_or_epoch,
+                "t_ns": self._now_ns(),
+            }
+        )
+
+
+# ---- errors
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Of calls that change nothing in the cluster."""
+    try:
+        yield
+    except KafkaError as error:
+        raise ClientError(_name(error), str(error), definite=True) from error
+
+
+@contextmanager
+def _told_of_change() -> Iterator[None]:
+    """Of a request that went once: what is refused for good did not happen; of all else nobody knows."""
+    try:
+        yield
+    except KafkaError as error:
+        cause = error.__cause__ if isinstance(error.__cause__, KafkaError) else error
+        definite = not error.code.retriable and error.code not in NEVER_DEFINITE
+        raise ClientError(_name(cause), str(error), definite=definite) from error
+
+
+def _may_be_definite(error: Exception) -> bool:
+    return not (isinstance(error, KafkaError) and error.code in NEVER_DEFINITE)
+
+
+def _name(error: Exception) -> str:
+    return type(error).__name__
+
+
+# ---- settings
+
+
+def _common(settings: ClientSettings) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": settings.bootstrap_servers,
+        "client_id": settings.client_id,
+        "request_timeout_ms": settings.request_timeout_ms,
+        "retry_backoff_ms": 50,
+        "retry_backoff_max_ms": 500,
+        "reconnect_backoff_max_ms": 1_000,
+        "socket_connection_setup_timeout_ms": 1_000,
+        "socket_connection_setup_timeout_max_ms": 2_000,
+    }
+
+
+def _admin(settings: ClientSettings, timeout_ms: int) -> dict[str, Any]:
+    return _common(settings) | {"default_api_timeout_ms": timeout_ms}
+
+
+def _changing_admin(settings: ClientSettings) -> dict[str, Any]:
+    """Asks once: what happened at a second try could be the doing of the first."""
+    options = _admin(settings, settings.request_timeout_ms)
+    options["retry_backoff_ms"] = options["retry_backoff_max_ms"] = NEVER_AGAIN_MS
+    return options
+
+
+def _producer(settings: ClientSettings) -> dict[str, Any]:
+    options = _common(settings) | {
+        "allow_auto_create_topics": False,
+        "acks": settings.acks,
+        "enable_idempotence": settings.idempotence,
+        "linger_ms": 0,
+        "delivery_timeout_ms": settings.delivery_timeout_ms,
+        "max_block_ms": settings.max_block_ms,
+    }
+    if settings.transactional_id is not None:
+        options["transactional_id"] = settings.transactional_id
+        options["transaction_timeout_ms"] = settings.transaction_timeout_ms
+    return options
+
+
+def _consumer(settings: ClientSettings) -> dict[str, Any]:
+    options = _common(settings) | {
+        "allow_auto_create_topics": False,
+        "isolation_level": settings.isolation,
+        "auto_offset_reset": settings.auto_offset_reset,
+        "default_api_timeout_ms": settings.max_block_ms,
+        "max_poll_interval_ms": MAX_POLL_INTERVAL_MS,
+        "fetch_max_wait_ms": 100,
+    }
+    if settings.group_id is not None:
+        options["group_id"] = settings.group_id
+        options["enable_auto_commit"] = settings.auto_commit
+        options["group_protocol"] = settings.group_protocol
+        if settings.group_instance_id is not None:
+            options["group_instance_id"] = settings.group_instance_id
+        if settings.group_protocol == "classic":
+            options["session_timeout_ms"] = settings.session_timeout_ms
+            options["heartbeat_interval_ms"] = settings.heartbeat_interval_ms
+    return options

@@ -1,0 +1,24 @@
+"""When the next operation begins: at random moments, so many a second, over all processes together."""
+
+from __future__ import annotations
+
+import math
+
+import trio
+
+from runtime.world import Chance
+
+
+class Pace:
+    """Of one run. Who comes late takes the next moment: what was missed while all were busy is not made up for."""
+
+    def __init__(self, operations_per_second: float, chance: Chance) -> None:
+        self._mean_seconds = 1.0 / operations_per_second
+        self._chance = chance
+        self._next = 0.0
+
+    async def turn(self) -> None:
+        """Waits for this process's moment."""
+        moment = max(self._next, trio.current_time())
+        self._next = moment - math.log(1.0 - self._chance.random()) * self._mean_seconds
+        await trio.sleep_until(moment)
