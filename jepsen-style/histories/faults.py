@@ -1,32 +1,40 @@
 """What was done to the cluster, from the nemesis's lines: each fault with its end.
 
-A fault's invocation says that the nemesis begins to act, its info that it acted. A fault and its end carry the same
-`value["number"]`; of two operations with one number, the later is the end.
+A step's invocation says that the nemesis begins to act, its info that it acted. All steps of a fault carry the same
+`value["number"]`: the first is the fault itself, the last, if it is called otherwise, its end. `value["kind"]` is the
+word of `--nemesis` that it came from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from operations import Operation
 
+EVERYTHING = 0
+"""The number of the last heal, which ends whatever is left."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Fault:
     """One of them."""
 
     number: int
     f: str
-    targets: tuple[str, ...]
-    value: Mapping[str, Any]
+    """Of its first step: `kill`."""
+    kind: str
+    """`flip`, say, though its first step may be a kill."""
     began_ns: int
-    acted_ns: int | None
-    """None: it never said that it had acted."""
-    ended_ns: int | None
+    acted_ns: int | None = None
+    """When the first step was done; None: it never said so."""
+    ended_ns: int | None = None
     """When its end had acted; None: it lasted to the end of the run, or has no end."""
-    operations: tuple[int, ...]
+    targets: tuple[str, ...] = ()
+    value: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever its steps said, the later ones over the earlier ones."""
+    operations: tuple[int, ...] = ()
     """The `i` of its lines."""
 
 
@@ -38,20 +46,23 @@ def pair_faults(lines: Iterable[Operation]) -> Sequence[Fault]:
         value = line.value if isinstance(line.value, Mapping) else {}
         number = value.get("number")
         if not isinstance(number, int):
-            # An act without number (a last heal of everything, say) is a fault of its own, without an end.
+            # An act without number is a fault of its own, without an end.
             unnumbered -= 1
             number = unnumbered
-        known = faults.get(number)
-        if known is None:
-            targets = value.get("targets") or ()
-            named = tuple(targets) if not isinstance(targets, str) else (targets,)
-            acted = None if line.type == "invoke" else line.t_ns
-            faults[number] = Fault(number, line.f, tuple(map(str, named)), value, line.t_ns, acted, None, (line.i,))
-            continue
-        known = replace(known, operations=(*known.operations, line.i))
-        if line.f == known.f:
-            known = replace(known, acted_ns=line.t_ns, value={**known.value, **value})
-        elif line.type != "invoke":
-            known = replace(known, ended_ns=line.t_ns)
-        faults[number] = known
+        if number not in faults:
+            faults[number] = Fault(number, line.f, str(value.get("kind", line.f)), line.t_ns)
+        fault = faults[number]
+        targets = value.get("targets") or fault.targets
+        fault.targets = (targets,) if isinstance(targets, str) else tuple(map(str, targets))
+        fault.value = {**fault.value, **value}
+        fault.operations = (*fault.operations, line.i)
+        if line.type != "invoke":
+            if line.f == fault.f:
+                fault.acted_ns = line.t_ns
+            else:
+                fault.ended_ns = line.t_ns
+    healed = faults.get(EVERYTHING)
+    for fault in faults.values():
+        if healed is not None and fault.ended_ns is None and fault.number > EVERYTHING:
+            fault.ended_ns = healed.acted_ns
     return sorted(faults.values(), key=lambda fault: (fault.began_ns, fault.number))

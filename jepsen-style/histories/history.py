@@ -194,6 +194,10 @@ class History:
         """Lines."""
         return len(self.lines)
 
+    def __iter__(self) -> Iterator[Operation]:
+        """Every line as an object: for workloads whose histories are small."""
+        return map(self.operation, range(len(self)))
+
     def operation(self, i: int) -> Operation:
         """The line `i`, read anew."""
         return decode(json.loads(self.line(i)))

@@ -1,0 +1,122 @@
+"""When a partition may have lost what was acknowledged, without that being a bug.
+
+A kill keeps what was written, a power cut forgets what was not synced. Data logs are not synced, as in Kafka:
+replication is what makes records durable. So loss is a bug, unless every replica that was in sync had lost its tail or
+its disk before any of them was whole again.
+
+Views come once a second. Where the replicas in sync changed about the time of a fault, the case that allows the loss is
+taken: what is called a bug surely is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from histories.history import History
+from histories.views import Views
+from operations import Place
+
+LOSING = frozenset(("power", "flip", "truncate", "wipe"))
+"""Kinds of faults that take records from a disk."""
+NEAR_NS = 3_000_000_000
+"""A look so soon after a fault may show what was so before it."""
+
+
+class Loss(NamedTuple):
+    """A broker's disk lost something."""
+
+    t_ns: int
+    broker: int
+
+
+def losses_of(history: History) -> list[Loss]:
+    """In their order. The brokers' disks only: controllers sync what they promise."""
+    losses = []
+    for fault in history.faults:
+        at_point = fault.kind == "kill-at" and fault.value.get("power_cut") and fault.value.get("struck") is not False
+        if fault.kind in LOSING or at_point:
+            t_ns = fault.acted_ns if fault.acted_ns is not None else fault.began_ns
+            if at_point and fault.ended_ns is not None:
+                # It struck at any time from then on.
+                t_ns = fault.ended_ns
+            losses += [Loss(t_ns, number) for name in fault.targets if (number := broker_number(name)) is not None]
+    return sorted(losses)
+
+
+def broker_number(node: str) -> int | None:
+    """`broker-2` is 2; None for controllers."""
+    digits = node[len(node.rstrip("0123456789")) :]
+    return int(digits) if digits and "controller" not in node else None
+
+
+class BudgetOfLoss:
+    """Of one history."""
+
+    def __init__(self, history: History) -> None:
+        self._losses = losses_of(history)
+        self._views = history.views
+        self._known: dict[Place, int] = {}
+
+    def spent_ns(self, place: Place) -> int:
+        """When everybody who was in sync had lost something, for the last time; -1: never. What was acknowledged before
+        may be gone."""
+        if not self._losses:
+            return -1
+        if place not in self._known:
+            self._known[place] = self._work_out(place)
+        return self._known[place]
+
+    def _work_out(self, place: Place) -> int:
+        views = self._views
+        if place not in views.places:
+            return -1
+        rows = np.flatnonzero(views.place == views.places.index(place))
+        looks = _looks(views, rows)
+        spent = -1
+        lost: set[int] = set()
+        taken = 0
+        isr: frozenset[int] = frozenset()
+        for index, look in enumerate(looks):
+            while taken < len(self._losses) and self._losses[taken].t_ns < look.t_ns:
+                loss = self._losses[taken]
+                lost.add(loss.broker)
+                taken += 1
+                near = [later.isr for later in looks[index:] if later.t_ns < loss.t_ns + NEAR_NS]
+                if any(each and each <= lost for each in (isr, *near)):
+                    spent = loss.t_ns
+            lost -= look.whole
+            isr = look.isr
+        for loss in self._losses[taken:]:
+            lost.add(loss.broker)
+            if isr and isr <= lost:
+                spent = loss.t_ns
+        return spent
+
+
+class _Look(NamedTuple):
+    """At one partition."""
+
+    t_ns: int
+    isr: frozenset[int]
+    """As the node of the highest epoch sees it."""
+    whole: frozenset[int]
+    """Brokers that run and see themselves in sync: whatever they lost before they have again."""
+
+
+def _looks(views: Views, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Sequence[_Look]:
+    looks: list[_Look] = []
+    for look in np.unique(views.look[rows]).tolist():
+        of_look = rows[views.look[rows] == look]
+        newest = of_look[np.argmax(views.leader_epoch[of_look])]
+        whole = set()
+        for row in of_look.tolist():
+            node = views.nodes[views.node[row]]
+            number = broker_number(node)
+            if number in views.isrs[views.isr[row]] and views.states[look].get(node, "running") == "running":
+                whole.add(number)
+        isr = frozenset(views.isrs[views.isr[newest]])
+        looks.append(_Look(int(views.looked_ns[look]), isr, frozenset(each for each in whole if each is not None)))
+    return looks

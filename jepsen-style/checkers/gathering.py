@@ -1,0 +1,55 @@
+"""Findings of one checker, few of each kind kept and all of them counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from checkers.verdict import Finding, Verdict
+
+KEPT = 40
+"""Of each anomaly, legal and not: more help nobody, and a run can have a million."""
+
+
+class Gathered:
+    """Grows while a checker looks."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.counts: dict[str, int] = {}
+        self._kept: dict[tuple[str, bool], int] = {}
+
+    def add(self, finding: Finding) -> None:
+        self._count(finding.anomaly, finding.legal, 1)
+        if self._room(finding.anomaly, finding.legal):
+            self._keep(finding)
+
+    def add_rows(self, anomaly: str, rows: Sequence[Any], tell: Callable[[Any], Finding], *, legal: bool) -> None:
+        """One finding a row; `tell` is asked only for those that are kept."""
+        if not len(rows):
+            return
+        self._count(anomaly, legal, len(rows))
+        for row in rows[: self._room(anomaly, legal)]:
+            self._keep(tell(row))
+
+    def verdict(self, figures: Mapping[str, Any] | None = None) -> Verdict:
+        """False if anything was found that is not legal."""
+        bad = any(not finding.legal for finding in self.findings)
+        return Verdict("false" if bad else "true", self.findings, {**self.counts, **(figures or {})})
+
+    def _count(self, anomaly: str, legal: bool, count: int) -> None:
+        name = f"{anomaly} (legal)" if legal else anomaly
+        self.counts[name] = self.counts.get(name, 0) + count
+
+    def _room(self, anomaly: str, legal: bool) -> int:
+        return KEPT - self._kept.get((anomaly, legal), 0)
+
+    def _keep(self, finding: Finding) -> None:
+        kind = (finding.anomaly, finding.legal)
+        self._kept[kind] = self._kept.get(kind, 0) + 1
+        self.findings.append(finding)
+
+
+def in_order(operations: Iterable[int]) -> list[int]:
+    """Each once."""
+    return sorted({int(i) for i in operations})

@@ -1,0 +1,70 @@
+"""What stands at which offset: one value for each, and each value once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkers.arrays import starts_of_runs
+from checkers.gathering import Gathered, in_order
+from checkers.legality import Conditions, is_legal
+from checkers.verdict import Finding, Verdict
+from checkers.versions import Versions, versions_of
+from histories.history import History
+from operations import place_of
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """Finds inconsistent offsets and duplicates."""
+
+    name: str = "offsets"
+
+    def check(self, history: History) -> Verdict:
+        versions = versions_of(history)
+        conditions = Conditions.of_run(history.run)
+        gathered = Gathered()
+
+        crowded = np.flatnonzero(np.bincount(versions.held_slot, minlength=len(versions.slot_key)) > 1)
+
+        def tell_crowded(slot: int) -> Finding:
+            values = versions.held_value[versions.held_slot == slot].tolist()
+            key, offset = int(versions.slot_key[slot]), int(versions.slot_offset[slot])
+            told = ", ".join(str(int(versions.value[value])) for value in values)
+            return Finding(
+                "inconsistent-offsets",
+                str(place_of(key)),
+                in_order(i for value in values for i in witnesses(history, versions, value, offset)),
+                f"Offset {offset} of {place_of(key)} held the values {told}.",
+            )
+
+        gathered.add_rows("inconsistent-offsets", crowded.tolist(), tell_crowded, legal=False)
+
+        order = np.argsort(versions.held_value, kind="stable")
+        again = ~starts_of_runs(versions.held_value[order])
+        legal = is_legal("duplicate", conditions)
+
+        def tell_duplicate(value: int) -> Finding:
+            slots = versions.held_slot[versions.held_value == value]
+            offsets = versions.slot_offset[slots].tolist()
+            place = place_of(int(versions.value_key[value]))
+            return Finding(
+                "duplicate",
+                str(place),
+                in_order(i for offset in offsets for i in witnesses(history, versions, value, offset)),
+                f"Value {int(versions.value[value])} stands at the offsets {', '.join(map(str, offsets))} of {place}.",
+                legal,
+            )
+
+        doubles = np.unique(versions.held_value[order][again])
+        gathered.add_rows("duplicate", doubles.tolist(), tell_duplicate, legal=legal)
+        return gathered.verdict({"values": len(versions.value), "offsets with a value": len(versions.slot_key)})
+
+
+def witnesses(history: History, versions: Versions, value: int, offset: int, most: int = 3) -> list[int]:
+    """The `i` of operations that say that the value stands there; the sender first."""
+    sent = versions.send_operation[(versions.send_value == value) & (versions.send_offset == offset)]
+    read = versions.read_operation[(versions.read_value == value) & (versions.read_offset == offset)]
+    rows = np.concatenate((sent, read))[:most]
+    return [int(i) for i in history.operations.shown_by[rows]]

@@ -1,0 +1,238 @@
+"""The order in which processes see and make values: polls that skip or go back, sends that overtake each other."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from checkers.arrays import Bools, Ints, pair_codes, running_max_in_runs, starts_of_runs
+from checkers.gathering import Gathered, in_order
+from checkers.legality import Conditions, Via, is_legal
+from checkers.verdict import Finding, Verdict
+from checkers.versions import Versions, versions_of
+from histories.history import OK, UNKNOWN, History
+from operations import Place, key_of, place_of
+
+
+@dataclass(frozen=True)
+class PollOrder:
+    """Successive values of a key inside one operation, and from a process's ok read of it to its next."""
+
+    name: str = "poll order"
+    between_operations: bool = True
+    """False where each operation reads from the beginning."""
+
+    def check(self, history: History) -> Verdict:
+        versions = versions_of(history)
+        gathered = Gathered()
+        rows, next_rows, inside = _successive(
+            history,
+            np.flatnonzero(versions.read_ok),
+            versions.read_operation,
+            versions.value_key[versions.read_value],
+        )
+        distance = versions.read_index[next_rows] - versions.read_index[rows]
+        conditions = Conditions.of_run(history.run)
+        consumers = _Consumers(history)
+        operations = history.operations
+
+        def note(anomaly: str, chosen: Bools, within: bool) -> None:
+            legal: list[tuple[int, int]] = []
+            illegal: list[tuple[int, int]] = []
+            for row, next_row in zip(rows[chosen].tolist(), next_rows[chosen].tolist(), strict=True):
+                key = int(versions.value_key[versions.read_value[row]])
+                earlier, later = int(versions.read_operation[row]), int(versions.read_operation[next_row])
+                if within:
+                    if consumers.rebalanced(later, key):
+                        continue
+                    allowed = is_legal(anomaly, conditions)
+                else:
+                    via = consumers.via_between(int(operations.process[later]), key, earlier, later)
+                    if via is None:
+                        continue
+                    allowed = is_legal(anomaly, conditions._replace(via=via))
+                (legal if allowed else illegal).append((row, next_row))
+            for allowed, found in ((False, illegal), (True, legal)):
+
+                def tell(pair: tuple[int, int], allowed: bool = allowed) -> Finding:
+                    return _tell_polls(history, versions, anomaly, pair, allowed)
+
+                gathered.add_rows(anomaly, found, tell, legal=allowed)
+
+        note("int-poll-skip", inside & (distance > 1), True)
+        note("int-nonmonotonic-poll", inside & (distance < 1), True)
+        if self.between_operations:
+            note("poll-skip", ~inside & (distance > 1), False)
+            note("nonmonotonic-poll", ~inside & (distance < 1), False)
+        return gathered.verdict()
+
+
+@dataclass(frozen=True)
+class SendOrder:
+    """Successive sends of a process to a key, and everybody's sends in time."""
+
+    name: str = "send order"
+
+    def check(self, history: History) -> Verdict:
+        versions, operations = versions_of(history), history.operations
+        gathered = Gathered()
+        placed = np.flatnonzero(versions.send_index != UNKNOWN)
+        key = versions.value_key[versions.send_value]
+        rows, next_rows, inside = _successive(history, placed, versions.send_operation, key)
+        distance = versions.send_index[next_rows] - versions.send_index[rows]
+        conditions = Conditions.of_run(history.run)
+
+        def note(anomaly: str, chosen: Bools) -> None:
+            allowed = is_legal(anomaly, conditions)
+
+            def tell(pair: tuple[int, int]) -> Finding:
+                return _tell_sends(history, versions, anomaly, pair, allowed)
+
+            pairs = list(zip(rows[chosen].tolist(), next_rows[chosen].tolist(), strict=True))
+            gathered.add_rows(anomaly, pairs, tell, legal=allowed)
+
+        note("nonmonotonic-send", ~inside & (distance < 0))
+        note("int-nonmonotonic-send", inside & (distance < 0))
+        note("int-send-skip", inside & (distance > 1))
+
+        # In the order of the log: was one that stands later acknowledged before this one was sent? Going from the end,
+        # the earliest acknowledgement so far says it.
+        never = len(history)
+        acked = np.where(operations.outcome == OK, operations.completed, never)[versions.send_operation[placed]]
+        order = np.lexsort((-versions.send_index[placed], key[placed]))
+        starts = starts_of_runs(key[placed][order])
+        best = -running_max_in_runs(starts, -acked[order])
+        sent = operations.invoked[versions.send_operation[placed]][order]
+
+        def tell_overtaken(place: int) -> Finding:
+            run = int(np.flatnonzero(starts[: place + 1])[-1])
+            other = run + int(np.argmax(acked[order][run : place + 1] == best[place]))
+            pair = (int(placed[order[other]]), int(placed[order[place]]))
+            return _tell_sends(history, versions, "reordered-send", pair, False)
+
+        gathered.add_rows("reordered-send", np.flatnonzero(best < sent).tolist(), tell_overtaken, legal=False)
+        return gathered.verdict()
+
+
+def _successive(history: History, chosen: Ints, operation: Ints, key: Ints) -> tuple[Ints, Ints, Bools]:
+    """Rows of the same process and key that follow each other, and whether they are of one operation."""
+    codes = pair_codes(history.operations.process[operation[chosen]], key[chosen])
+    order = np.argsort(codes, kind="stable")
+    ordered = chosen[order]
+    joined = ~starts_of_runs(codes[order])[1:]
+    rows, next_rows = ordered[:-1][joined], ordered[1:][joined]
+    return rows, next_rows, operation[rows] == operation[next_rows]
+
+
+def _tell_polls(history: History, versions: Versions, anomaly: str, pair: tuple[int, int], legal: bool) -> Finding:
+    row, next_row = pair
+    key = int(versions.value_key[versions.read_value[row]])
+    values = [int(versions.value[versions.read_value[each]]) for each in pair]
+    offsets = [int(versions.read_offset[each]) for each in pair]
+    shown = history.operations.shown_by
+    ops = [int(shown[versions.read_operation[each]]) for each in pair]
+    process = int(history.operations.process[versions.read_operation[row]])
+    distance = int(versions.read_index[next_row] - versions.read_index[row])
+    what = f"past {distance - 1} others" if distance > 1 else ("to itself" if distance == 0 else "back")
+    if distance > 1:
+        # Who sent what was passed over belongs to the evidence.
+        start = int(np.searchsorted(versions.slot_key, key)) + int(versions.read_index[row])
+        low, high = np.searchsorted(versions.held_slot, (start + 1, start + distance))
+        writers = versions.writer[versions.held_value[low : min(high, low + 3)]]
+        ops += [int(shown[writer]) for writer in writers if writer != UNKNOWN]
+    return Finding(
+        anomaly,
+        str(place_of(key)),
+        in_order(ops),
+        f"Process {process} polled {values[0]} at offset {offsets[0]} of {place_of(key)} and next {values[1]} at "
+        f"offset {offsets[1]}: {what}.",
+        legal,
+    )
+
+
+def _tell_sends(history: History, versions: Versions, anomaly: str, pair: tuple[int, int], legal: bool) -> Finding:
+    rows = versions.send_operation[list(pair)]
+    key = int(versions.value_key[versions.send_value[pair[0]]])
+    values = [int(versions.value[versions.send_value[each]]) for each in pair]
+    indexes = [int(versions.send_index[each]) for each in pair]
+    processes = history.operations.process[rows].tolist()
+    return Finding(
+        anomaly,
+        str(place_of(key)),
+        in_order(history.operations.shown_by[rows]),
+        f"Process {processes[0]} sent {values[0]} to {place_of(key)}, then process {processes[1]} {values[1]}: "
+        f"they stand at the places {indexes[0]} and {indexes[1]} of its order.",
+        legal,
+    )
+
+
+class _Consumers:
+    """What is known of how processes got their partitions; asked only where something looks wrong."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        operations = history.operations
+        self._changes: dict[int, list[int]] = {}
+        """Process to the rows of its assigns and subscribes."""
+        for row in np.flatnonzero(history.called("assign", "subscribe")).tolist():
+            self._changes.setdefault(int(operations.process[row]), []).append(row)
+        self._read: dict[int, tuple[Via, frozenset[int] | None]] = {}
+        self._default: Via = "assign"
+
+    def via_between(self, process: int, key: int, earlier: int, later: int) -> Via | None:
+        """How the process held the key from one operation to the other; None if its position may have been another in
+        the meantime."""
+        changes = self._changes.get(process, [])
+        low, high = bisect_right(changes, earlier), bisect_left(changes, later)
+        via = self._change(changes[low - 1])[0] if low else self._default
+        for row in changes[low:high]:
+            next_via, kept = self._change(row)
+            if kept is None or key not in kept or next_via != via:
+                return None
+        return via
+
+    def rebalanced(self, row: int, key: int) -> bool:
+        """The key came or went during the operation."""
+        completed = int(self._history.operations.completed[row])
+        rebalances = self._history.note(completed).get("rebalances") or () if completed >= 0 else ()
+        return any(key in _keys(rebalance.get("places") or ()) for rebalance in rebalances)
+
+    def _change(self, row: int) -> tuple[Via, frozenset[int] | None]:
+        """What kind, and the keys whose positions it keeps; None: none is sure to be kept."""
+        if row not in self._read:
+            operations = self._history.operations
+            invoked, completed = int(operations.invoked[row]), int(operations.completed[row])
+            asked = self._history.operation(invoked)
+            via: Via = "subscribe" if asked.f == "subscribe" else "assign"
+            kept: frozenset[int] | None = None
+            begins = self._history.note(invoked).get("from_beginning")
+            if completed >= 0:
+                begins = begins or self._history.note(completed).get("from_beginning")
+            value = asked.value
+            if isinstance(value, dict):
+                begins = begins or value.get("from_beginning")
+                value = value.get("keys")
+            if operations.outcome[row] == OK and not begins:
+                kept = _keys(value or ())
+                if via == "subscribe":
+                    # Whole topics.
+                    kept = frozenset(each * 2 + half for each in {key // 2 for key in kept} for half in (0, 1))
+            self._read[row] = (via, kept)
+        return self._read[row]
+
+
+def _keys(places: Any) -> frozenset[int]:
+    """Of keys, of `[topic, partition]`, of `topic-partition` and of topics."""
+    keys = set()
+    for place in places:
+        if isinstance(place, int):
+            keys.add(place)
+        elif isinstance(place, str):
+            topic, _, partition = place.partition("-")
+            keys.add(key_of(Place(topic, int(partition or 0))))
+        else:
+            keys.add(key_of(Place(place[0], place[1])))
+    return frozenset(keys)

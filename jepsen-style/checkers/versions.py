@@ -1,0 +1,151 @@
+"""From a history to the order of each partition's values, as far as there is evidence of it.
+
+Evidence that a value stands at an offset are all polls, whatever became of their operation (a poller must only ever be
+given safe data), and sends of operations that must have committed: those that are ok, and those of which nobody knows
+but of which some value was read by an ok operation. Offsets without a value are normal (control records, aborted
+data): an *index* counts only offsets that hold one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkers.arrays import Bools, Ints, pair_codes, ranks_in_runs, starts_of_runs
+from histories.history import INFO, OK, POLL, SEND, UNKNOWN, History
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Values are numbered: each (key, value) that was sent or read has a place in the `value` columns."""
+
+    value_key: Ints
+    value: Ints
+    writer: Ints
+    """Row of the operations that sent it first; UNKNOWN if nobody did."""
+    first: Ints
+    """Lowest index that it has; UNKNOWN if nobody knows its offset."""
+    last: Ints
+    polled: Bools
+    """By anyone."""
+    read: Bools
+    """By an ok operation."""
+
+    send_operation: Ints
+    send_value: Ints
+    send_offset: Ints
+    send_index: Ints
+    """Of the value; UNKNOWN if it has no place in the order."""
+
+    read_operation: Ints
+    """All polls."""
+    read_value: Ints
+    read_offset: Ints
+    read_index: Ints
+    read_ok: Bools
+    """Its operation is ok."""
+
+    committed: Bools
+    """Over operations: it must have taken place."""
+
+    slot_key: Ints
+    """A slot is an offset that holds a value, in the order of keys and offsets."""
+    slot_offset: Ints
+    slot_index: Ints
+    held_slot: Ints
+    """Which value each slot holds, in order; more than one for a slot is an anomaly."""
+    held_value: Ints
+
+
+def versions_of(history: History) -> Versions:
+    """Worked out once for each history."""
+    return history.once("versions", _work_out)
+
+
+def _work_out(history: History) -> Versions:
+    micro, outcome = history.micro, history.operations.outcome
+    codes = pair_codes(micro.key, micro.value)
+    _, firsts, numbers = np.unique(codes, return_index=True, return_inverse=True)
+    value_key, value = micro.key[firsts], micro.value[firsts]
+    count = len(firsts)
+
+    sends, reads = np.flatnonzero(micro.kind == SEND), np.flatnonzero(micro.kind == POLL)
+    send_operation, send_value, send_offset = micro.operation[sends], numbers[sends], micro.offset[sends]
+    read_operation, read_value, read_offset = micro.operation[reads], numbers[reads], micro.offset[reads]
+    writer = np.full(count, UNKNOWN, dtype=np.int64)
+    writer[send_value[::-1]] = send_operation[::-1]
+
+    read_ok = outcome[read_operation] == OK
+    polled, read = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+    polled[read_value] = True
+    read[read_value[read_ok]] = True
+
+    committed = outcome == OK
+    proven = send_operation[read[send_value]]
+    committed[proven[outcome[proven] == INFO]] = True
+
+    # All evidence, each (slot, value) once.
+    told = (send_offset != UNKNOWN) & committed[send_operation]
+    evidence_value = np.concatenate((read_value, send_value[told]))
+    evidence_offset = np.concatenate((read_offset, send_offset[told]))
+    evidence_key = value_key[evidence_value]
+    order = np.lexsort((evidence_value, evidence_offset, evidence_key))
+    key, offset, held = evidence_key[order], evidence_offset[order], evidence_value[order]
+    new_slot = _changes(key, offset)
+    once = new_slot | starts_of_runs(held)
+    slot_of_row = np.cumsum(new_slot) - 1
+    slot_key, slot_offset = key[new_slot], offset[new_slot]
+    slot_index = ranks_in_runs(starts_of_runs(slot_key))
+    held_slot, held_value = slot_of_row[once], held[once]
+
+    held_index = slot_index[held_slot]
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, UNKNOWN, dtype=np.int64)
+    np.minimum.at(first, held_value, held_index)
+    np.maximum.at(last, held_value, held_index)
+    first[last == UNKNOWN] = UNKNOWN
+
+    slots = np.empty(len(order), dtype=np.int64)
+    slots[order] = slot_of_row
+    read_index = slot_index[slots[: len(reads)]]
+    return Versions(
+        value_key,
+        value,
+        writer,
+        first,
+        last,
+        polled,
+        read,
+        send_operation,
+        send_value,
+        send_offset,
+        np.where(committed[send_operation], first[send_value], UNKNOWN),
+        read_operation,
+        read_value,
+        read_offset,
+        read_index,
+        read_ok,
+        committed,
+        slot_key,
+        slot_offset,
+        slot_index,
+        held_slot,
+        held_value,
+    )
+
+
+def _changes(key: Ints, offset: Ints) -> Bools:
+    return starts_of_runs(key) | starts_of_runs(offset)
+
+
+def offset_at(versions: Versions, key: int, index: int) -> int:
+    """Of an index of a key."""
+    start = int(np.searchsorted(versions.slot_key, key))
+    return int(versions.slot_offset[start + index])
+
+
+def values_between(versions: Versions, key: int, low: int, high: int) -> Ints:
+    """Values (by number) whose index lies between two, without these."""
+    start = int(np.searchsorted(versions.slot_key, key))
+    rows = np.arange(*np.searchsorted(versions.held_slot, (start + low + 1, start + high)))
+    return versions.held_value[rows]
