@@ -1,0 +1,1 @@
+"""Broken brokers and controllers, by which the checkers are tried."""

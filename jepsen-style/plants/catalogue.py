@@ -1,0 +1,188 @@
+"""All plants by name."""
+
+from __future__ import annotations
+
+from broker.apis.produce import _Produce, _TransactionalProduce
+from broker.coordinator.shard import Shard
+from broker.groups.classic_group import ClassicGroup
+from broker.groups.offsets import Offsets
+from broker.replication.follower import Follower
+from broker.replication.partition import Partition
+from broker.replication.replica import Replica
+from broker.transactions.markers import MarkerWriter
+from broker.transactions.transaction import Transaction
+from kraft.quorum_state import QuorumStateFile
+from plants import coordinating, producing, quorum, replication
+from plants.plant import Patch, Plant, Trial
+from storage.aborted import AbortedIndex
+from storage.log import PartitionLog
+from storage.producers import ProducerStates
+
+
+class NoSuchPlant(Exception):
+    """Nobody planted anything of that name; the message is one line, with the names that there are."""
+
+
+def find(name: str | None) -> Plant | None:
+    """The plant of that name, None for None. Raises NoSuchPlant."""
+    if name is None:
+        return None
+    plant = PLANTS.get(name)
+    if plant is None:
+        raise NoSuchPlant(f"there is no plant {name}; there are: {', '.join(PLANTS)}")
+    return plant
+
+
+_ALL = (
+    Plant(
+        "ack-before-replication",
+        "acks=all is answered as soon as the leader has written",
+        [Patch(Replica, "enough_replicas", replication.acknowledge_before_replication)],
+        ["lost-write", "unseen", "inconsistent-offsets"],
+        Trial(nemesis=["partition"]),
+        Trial(nemesis=["partition"]),
+    ),
+    Plant(
+        "high-watermark-off-by-one",
+        "the high watermark is the end of the ISR plus one",
+        [Patch(Replica, "_advance", replication.advance_by_one_too_many)],
+        ["lost-write", "unseen", "inconsistent-offsets", "high-watermark-regress"],
+        Trial(nemesis=["partition"]),
+        Trial(nemesis=["partition"]),
+    ),
+    Plant(
+        "truncation-by-high-watermark",
+        "a follower of a new leader cuts its log at its own high watermark (before KIP-101)",
+        [Patch(Follower, "start", replication.cut_at_the_high_watermark)],
+        ["lost-write", "unseen", "inconsistent-offsets"],
+        Trial(nemesis=["kill"]),
+        Trial(nemesis=["kill"]),
+    ),
+    Plant(
+        "deposed-leader-serves",
+        "a leader does not hear that another was elected, and goes on serving",
+        [Patch(Replica, "partition_changed", replication.go_on_leading)],
+        ["unseen", "stale-epoch", "nonlinearizable"],
+        Trial(nemesis=["pause"]),
+        Trial(nemesis=["pause"]),
+    ),
+    Plant(
+        "reads-past-high-watermark",
+        "consumers are given what is written, replicated or not, committed or not",
+        [Patch(Partition, "_read", replication.read_to_the_end)],
+        ["G1a", "precommitted-read", "inconsistent-offsets", "lost-write"],
+        Trial(),
+        Trial(),
+    ),
+    Plant(
+        "no-dedup",
+        "a batch that an idempotent producer sends again is written again",
+        [Patch(ProducerStates, "check", producing.take_repetitions)],
+        ["duplicate"],
+        Trial(nemesis=["partition", "pause"]),
+        Trial(nemesis=["partition", "pause"]),
+    ),
+    Plant(
+        "no-fencing",
+        "the epochs of producers mean nothing: who was fenced goes on writing and ending transactions",
+        [
+            Patch(ProducerStates, "check", producing.take_old_epochs),
+            Patch(ProducerStates, "begin_verification", producing.verify_no_old_epochs),
+            Patch(Transaction, "_check_producer", producing.know_no_epochs),
+        ],
+        ["fenced-write", "G1a", "unseen"],
+        Trial("fences"),
+        Trial("fences"),
+    ),
+    Plant(
+        "unverified-writes",
+        "a late batch of a transaction that is over begins a new one, which nobody ends (before KIP-890)",
+        [
+            Patch(_TransactionalProduce, "_verified", producing.write_whatever_the_coordinator_says),
+            Patch(ProducerStates, "_check_begins", producing.let_anything_begin_a_transaction),
+        ],
+        ["unseen", "G1a"],
+        Trial(nemesis=["pause"]),
+        Trial(nemesis=["pause"]),
+    ),
+    Plant(
+        "offset-zero-in-errors",
+        "a refused batch is answered with offset 0, as if it had been taken",
+        [Patch(_Produce, "_failed", producing.answer_errors_with_offset_zero)],
+        ["inconsistent-offsets", "lost-write", "unseen"],
+        Trial(nemesis=["partition"]),
+        Trial(nemesis=["partition"]),
+    ),
+    Plant(
+        "last-stable-offset-too-high",
+        "readers of committed records are given open transactions",
+        [Patch(PartitionLog, "last_stable_offset", coordinating.take_open_transactions_for_stable)],
+        ["G1a", "precommitted-read", "G1c"],
+        Trial(),
+        Trial(),
+    ),
+    Plant(
+        "no-aborted-list",
+        "readers of committed records are not told what was aborted",
+        [Patch(AbortedIndex, "collect", coordinating.list_no_aborted)],
+        ["G1a"],
+        Trial(),
+        Trial(),
+    ),
+    Plant(
+        "marker-skipped",
+        "one partition of each transaction gets no marker",
+        [Patch(MarkerWriter, "_route", coordinating.skip_a_partition)],
+        ["unseen", "G1a"],
+        Trial(),
+        Trial(),
+    ),
+    Plant(
+        "epoch-kept",
+        "the end of a transaction does not raise its producer's epoch",
+        [Patch(Transaction, "prepared", coordinating.keep_the_epoch)],
+        ["unseen", "G1a", "lost-write"],
+    ),
+    Plant(
+        "aborted-offsets-count",
+        "offsets of an aborted transaction are committed",
+        [Patch(Offsets, "replay_marker", coordinating.commit_what_was_aborted)],
+        ["lost-input"],
+    ),
+    Plant(
+        "lost-commit",
+        "a group coordinator that takes over does not load the last batch",
+        [Patch(Shard, "_load_stretch", coordinating.load_all_but_the_last)],
+        ["commit-regress", "nonlinearizable"],
+        Trial("offsets", nemesis=["kill"]),
+        Trial("offsets", nemesis=["kill"]),
+    ),
+    Plant(
+        "coordinator-answers-early",
+        "a coordinator answers before what it says is replicated",
+        [Patch(Shard, "_answer_when_committed", coordinating.answer_before_replication)],
+        ["commit-regress", "nonlinearizable"],
+    ),
+    Plant(
+        "strangers-commit",
+        "members that are out of their group may commit for it",
+        [Patch(ClassicGroup, "check_commit", coordinating.let_strangers_commit)],
+        ["commit-regress"],
+    ),
+    Plant(
+        "two-owners",
+        "all members of a group are assigned what its leader is",
+        [Patch(ClassicGroup, "sync_response", coordinating.give_everybody_what_the_leader_has)],
+        ["two-owners"],
+        Trial("group"),
+        Trial("group"),
+    ),
+    Plant(
+        "forgotten-vote",
+        "a voter keeps its vote in memory only",
+        [Patch(QuorumStateFile, "write", quorum.forget_votes)],
+        ["two-leaders"],
+    ),
+)
+
+PLANTS = {plant.name: plant for plant in _ALL}
