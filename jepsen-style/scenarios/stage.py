@@ -229,6 +229,12 @@ class Stage(SimulatedClusterForTests):
         ends = {(log.log_end_offset, log.high_watermark) for log in logs}
         return set(image.isr) == set(image.replicas) and len(ends) == 1 and len(set(ends.pop())) == 1
 
+    def lose_unsynced(self, name: str, directory: str) -> None:
+        """All that is not synced of a partition's log will be gone at the power cut that must follow at once."""
+        for _, inode in self.universe.disk(name).files(f"/{name}/data/{directory}"):
+            inode.cached[:] = inode.durable
+            inode.dirty.clear()
+
     # ---- wires; the test's own questions pass always
 
     def _others(self, name: str, *but: str) -> list[str]:
