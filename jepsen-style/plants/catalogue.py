@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from barnabas.cluster.errors import WrongArgument
 from broker.apis.produce import _Produce, _TransactionalProduce
 from broker.coordinator.shard import Shard
 from broker.groups.classic_group import ClassicGroup
@@ -19,7 +20,7 @@ from storage.log import PartitionLog
 from storage.producers import ProducerStates
 
 
-class NoSuchPlant(Exception):
+class NoSuchPlant(WrongArgument):
     """Nobody planted anything of that name; the message is one line, with the names that there are."""
 
 

@@ -10,7 +10,9 @@ import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.local import LocalCluster
+from barnabas.cluster.plan import Programs
 from barnabas.cluster.ports import free_base_port
+from plants.node import broken
 from runtime.real import real_world
 from worlds.cluster import Damage, LinkFault, MessageRule
 from worlds.guardian import Guardian
@@ -96,7 +98,8 @@ async def local_world(options: WorldOptions) -> AsyncIterator[LocalWorld]:
     data.mkdir(exist_ok=True)
     if not (data / "logs").exists():
         (data / "logs").symlink_to("../logs")
-    cluster = LocalCluster(data, free_base_port(), options.settings)
+    programs = broken(Programs(), options.plant)
+    cluster = LocalCluster(data, free_base_port(), options.settings, programs=programs)
     guardian = await in_thread(Guardian)
     try:
         guardian.end_nodes_of(cluster.layout.data / "run")
