@@ -35,7 +35,8 @@ class Loss:
         for anomaly, values in found:
             writers = versions.writer[values]
             acked = history.lines.t_ns[history.operations.shown_by[writers]].tolist() if len(values) else []
-            excused, bugs = [], []
+            excused: list[int] = []
+            bugs: list[int] = []
             for value, acked_ns in zip(values.tolist(), acked, strict=True):
                 spent_ns = budget.spent_ns(_place(history, int(versions.value_key[value])))
                 (excused if spent_ns >= 0 and acked_ns <= spent_ns + NEAR_NS else bugs).append(value)
