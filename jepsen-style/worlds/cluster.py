@@ -95,6 +95,17 @@ class ReplicaView(NamedTuple):
     isr: tuple[int, ...]
 
 
+class Membership(NamedTuple):
+    """Who has the acknowledged records of a partition, as one broker knows it."""
+
+    node: str
+    """Who says so."""
+    place: Place
+    replicas: tuple[str, ...]
+    isr: tuple[str, ...]
+    elr: tuple[str, ...]
+
+
 class ClusterUnderTest(Protocol):
     """Calls that do something return when it is done. ClusterError, one line, where it could not be done."""
 
@@ -137,6 +148,9 @@ class ClusterUnderTest(Protocol):
     async def cut(self, source: str, target: str) -> None:
         """Nothing passes in this direction any more, and nobody is told."""
 
+    async def mend(self, source: str, target: str) -> None:
+        """Takes back `cut`: what was held goes on."""
+
     async def set_link(self, source: str, target: str, fault: LinkFault) -> None: ...
     async def add_rule(self, rule: MessageRule) -> int:
         """Gives a number for `clear_rule`."""
@@ -171,6 +185,9 @@ class ClusterUnderTest(Protocol):
     async def coordinator_of(self, kind: Literal["group", "transaction"], id_: str) -> str | None: ...
     async def views(self) -> Sequence[ReplicaView]:
         """Of all nodes that answer, for the topics of the run."""
+
+    async def memberships(self) -> Sequence[Membership]:
+        """What each broker that answers knows of all partitions that it has, internal ones, too."""
 
     async def wait_ready(self, timeout_seconds: float = 60.0) -> None: ...
     def log_files(self) -> Mapping[str, Path]:

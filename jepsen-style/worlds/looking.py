@@ -8,7 +8,7 @@ out: they have so many partitions.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +17,11 @@ import trio
 from operations import Place
 from protocol.errors import ErrorCode
 from protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -24,7 +29,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 from protocol.schema import Message
 from runtime.channel import Channel, ChannelError
 from runtime.world import World
-from worlds.cluster import ReplicaView
+from worlds.cluster import Membership, ReplicaView
 
 DEBUGGER = -2
 LATEST = -1
@@ -165,6 +170,48 @@ class Onlooker:
             for each in topic.partitions
             if not each.error_code
         }
+
+    async def memberships(self, nodes: Sequence[str]) -> list[Membership]:
+        """What each of `nodes` that answers knows of the partitions that it has; a broker answers once it serves."""
+        found: dict[str, list[Membership]] = {}
+
+        async def look(name: str) -> None:
+            found[name] = await self._memberships_of(name)
+
+        async with trio.open_nursery() as nursery:
+            for name in nodes:
+                nursery.start_soon(look, name)
+        return [each for name in nodes for each in found[name]]
+
+    async def _memberships_of(self, node: str) -> list[Membership]:
+        own_id, told = self._ids[node], []
+        cursor: Cursor | None = None
+        while True:
+            answer: DescribeTopicPartitionsResponse | None = await self.ask(
+                node, DescribeTopicPartitionsRequest(cursor=cursor)
+            )
+            if answer is None:
+                return []
+            told += [
+                Membership(
+                    node,
+                    Place(topic.name or "", each.partition_index),
+                    self._named(each.replica_nodes),
+                    self._named(each.isr_nodes),
+                    self._named(each.eligible_leader_replicas or ()),
+                )
+                for topic in answer.topics
+                for each in topic.partitions
+                if own_id in each.replica_nodes
+            ]
+            if answer.next_cursor is None:
+                return told
+            cursor = Cursor(
+                topic_name=answer.next_cursor.topic_name, partition_index=answer.next_cursor.partition_index
+            )
+
+    def _named(self, node_ids: Iterable[int]) -> tuple[str, ...]:
+        return tuple(self._names.get(node_id, f"broker-{node_id}") for node_id in node_ids)
 
     async def leader_of(self, place: Place) -> str | None:
         """By the newest epoch that any broker knows: one that was cut off still names the leader of before."""

@@ -21,7 +21,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from runtime.real import real_world
 from runtime.world import World
-from worlds.cluster import NodeState, ReplicaView
+from worlds.cluster import Membership, NodeState, ReplicaView
 from worlds.looking import Onlooker
 
 T = TypeVar("T")
@@ -138,6 +138,10 @@ class ProcessCluster:
     async def views(self) -> Sequence[ReplicaView]:
         states = self._states()
         return await self._looker.views([name for name in self.brokers if states[name] == "running"])
+
+    async def memberships(self) -> Sequence[Membership]:
+        states = self._states()
+        return await self._looker.memberships([name for name in self.brokers if states[name] == "running"])
 
     async def wait_ready(self, timeout_seconds: float = 60.0) -> None:
         await in_thread(lambda: self._cluster.wait_ready(timeout_seconds))

@@ -1,0 +1,302 @@
+"""What each kind of fault does, from its beginning to its end.
+
+A story that is cancelled in the middle leaves things broken: `Nemesis.undo_all` mends them.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from nemeses.choosing import between, happens, one_of, some_of
+from nemeses.nemesis import Fault, Story
+from nemeses.shapes import CLIENT, SHAPES, groups_of
+from protocol.api_keys import ApiKey
+from worlds.cluster import Damage, LinkFault, MessageRule
+
+POINTS = {
+    "broker": (
+        "replica.append.written",
+        "replica.fetched.written",
+        "replica.high_watermark.moved",
+        "replica.leadership.taken",
+        "replica.truncated",
+        "coordinator.appended",
+        "coordinator.loaded",
+        "transactions.markers.written",
+        "cleaner.log.cleaned",
+        "cleaner.slice.done",
+        "raft.fetched.written",
+    ),
+    "controller": (
+        "raft.append.written",
+        "raft.appends.synced",
+        "raft.election.saved",
+        "raft.fetched.written",
+        "raft.leader_change.written",
+        "raft.snapshot.written",
+        "raft.snapshot.published",
+    ),
+}
+"""Where `kill-at` strikes."""
+
+TALKED_OF = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.METADATA,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.HEARTBEAT,
+)
+"""APIs of clients whose messages are held, dropped and delayed."""
+TALKED_OF_INSIDE = (
+    ApiKey.FETCH,
+    ApiKey.ALTER_PARTITION,
+    ApiKey.BROKER_HEARTBEAT,
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+)
+"""The same between nodes."""
+
+DAMAGED_LOGS = "*-*/*.log"
+HOW_OFTEN_LOOKED_SECONDS = 0.25
+
+
+async def kill(fault: Fault) -> None:
+    names = await fault.choose_nodes()
+    await fault.may_end(names)
+    async with fault.told("kill"):
+        await fault.cluster.kill(*names)
+    await fault.hold()
+    await fault.start_again()
+
+
+async def stop(fault: Fault) -> None:
+    names = await fault.choose_nodes(single=True)
+    await fault.may_end(names)
+    async with fault.told("stop"):
+        for name in names:
+            await fault.cluster.stop(name)
+    await fault.hold()
+    await fault.start_again()
+
+
+async def pause(fault: Fault) -> None:
+    names = await fault.choose_nodes()
+    async with fault.told("pause"):
+        for name in names:
+            await fault.cluster.pause(name)
+    await fault.hold()
+    async with fault.told("resume"):
+        for name in names:
+            await fault.cluster.resume(name)
+
+
+async def partition(fault: Fault) -> None:
+    chance, cluster = fault.chance, fault.cluster
+    shape = one_of(chance, list(SHAPES))
+    nodes = groups_of(chance, cluster.brokers, cluster.controllers)
+    [victim, *_] = await fault.choose_nodes(nodes, single=True)
+    # Whoever is cut off may still be killed.
+    fault.nodes.clear()
+    if victim not in nodes:
+        victim = one_of(chance, nodes)
+    pairs = fault.choose_links(SHAPES[shape](chance, nodes, victim))
+    async with fault.told("partition", shape=shape, targets=[victim], cut=[f"{a}>{b}" for a, b in pairs]):
+        for source, target in pairs:
+            await cluster.cut(source, target)
+    await fault.hold()
+    async with fault.told("heal"):
+        for source, target in pairs:
+            await cluster.mend(source, target)
+
+
+async def _bad_links(fault: Fault, badness: LinkFault, told: dict[str, object]) -> None:
+    chance, cluster = fault.chance, fault.cluster
+    nodes = [*cluster.brokers, *cluster.controllers]
+    victim = one_of(chance, nodes)
+    # All ways of one node, or some ways anywhere.
+    if happens(chance, 0.5):
+        pairs = [pair for other in (*nodes, CLIENT) if other != victim for pair in ((victim, other), (other, victim))]
+        if happens(chance, 0.3):
+            pairs = [pair for pair in pairs if pair[0] == victim]
+    else:
+        everything = [(a, b) for a in (*nodes, CLIENT) for b in (*nodes, CLIENT) if a != b]
+        pairs, victim = some_of(chance, everything, len(everything) // 4), ""
+    pairs = fault.choose_links(pairs)
+    targets = [victim] if victim else list(dict.fromkeys(target for _source, target in pairs))
+    async with fault.told(fault.kind, targets=targets, links=[f"{a}>{b}" for a, b in pairs], **told):
+        await fault.set_links(badness)
+    await fault.hold()
+    async with fault.told("heal"):
+        await fault.set_links(LinkFault())
+
+
+async def slow(fault: Fault) -> None:
+    chance = fault.chance
+    latency_ms = float(one_of(chance, [5, 20, 50, 200, 500]))
+    rate = one_of(chance, [0, 0, 20_000, 200_000])
+    badness = LinkFault(latency_ms=latency_ms, jitter_ms=latency_ms / 5, bytes_per_second=rate)
+    await _bad_links(fault, badness, {"latency_ms": latency_ms, "bytes_per_second": rate})
+
+
+async def lossy(fault: Fault) -> None:
+    chance = fault.chance
+    loss = one_of(chance, [0.01, 0.05, 0.2, 0.5])
+    reset_after = one_of(chance, [0, 0, 3_000, 30_000])
+    badness = LinkFault(loss=loss, reset_after_bytes=reset_after)
+    await _bad_links(fault, badness, {"loss": loss, "reset_after_bytes": reset_after})
+
+
+async def half_open(fault: Fault) -> None:
+    await _bad_links(fault, LinkFault(half_open=True), {})
+
+
+async def message(fault: Fault) -> None:
+    chance, cluster = fault.chance, fault.cluster
+    from_clients = happens(chance, 0.6)
+    api_key = one_of(chance, TALKED_OF if from_clients else TALKED_OF_INSIDE)
+    nodes = [*cluster.brokers, *cluster.controllers]
+    rule = MessageRule(
+        api_key=int(api_key),
+        direction="request" if happens(chance, 0.5) else "response",
+        action=one_of(chance, ["hold", "drop", "delay", "reset"]),
+        delay_ms=float(one_of(chance, [50, 300, 1_500])),
+        source=CLIENT if from_clients else one_of(chance, [None, *nodes]),
+        target=one_of(chance, [None, None, *(cluster.brokers if from_clients else nodes)]),
+        probability=one_of(chance, [1.0, 0.3, 0.05]),
+    )
+    targets = [rule.target] if rule.target else nodes
+    async with fault.told("message", targets=targets, api=api_key.name, action=rule.action, direction=rule.direction):
+        number = await cluster.add_rule(rule)
+    await fault.hold()
+    async with fault.told("heal"):
+        await cluster.clear_rule(number)
+
+
+async def clock(fault: Fault) -> None:
+    chance = fault.chance
+    names = await fault.choose_nodes()
+    fault.nodes.clear()
+    sign = one_of(chance, [-1, 1])
+    offset_ms = sign * int(1.5 ** between(chance, 6, 31))
+    async with fault.told("clock", offset_ms=offset_ms):
+        for name in names:
+            await fault.nemesis.set_clock(name, offset_ms)
+    await fault.hold()
+    async with fault.told("clock-reset"):
+        for name in names:
+            await fault.nemesis.set_clock(name, 0)
+
+
+async def power(fault: Fault) -> None:
+    [name, *_more] = await fault.choose_nodes(single=True)
+    await fault.may_end([name], losing=True)
+    async with fault.told("power"):
+        await fault.cluster.power_cut(name)
+    await fault.hold()
+    await fault.start_again()
+
+
+async def disk_full(fault: Fault) -> None:
+    names = await fault.choose_nodes(single=True)
+    await fault.may_end(names)
+    async with fault.told("disk-full"):
+        for name in names:
+            await fault.nemesis.fill_disk(name, full=True)
+    await fault.hold()
+    states = await fault.cluster.states()
+    async with fault.told("disk-freed"):
+        for name in names:
+            await fault.nemesis.fill_disk(name, full=False)
+            if states[name] == "running":
+                # What has seen its disk refuse is started anew: it may have given the directory up.
+                await fault.cluster.kill(name)
+    await fault.start_again()
+
+
+async def _damaged(fault: Fault, damage: Damage | None) -> None:
+    """Of the disk of a broker: its records may be lost, and are fetched from the others."""
+    cluster = fault.cluster
+    [name, *_more] = await fault.choose_nodes(cluster.brokers, single=True)
+    await fault.may_end([name], losing=True)
+    async with fault.told(fault.kind):
+        await cluster.kill(name)
+        if damage is None:
+            await cluster.wipe(name)
+        else:
+            fault.value["damaged"] = list(await cluster.damage(name, damage))
+    await fault.hold()
+    await fault.start_again()
+
+
+async def flip(fault: Fault) -> None:
+    await _damaged(fault, Damage("flip", DAMAGED_LOGS, probability=one_of(fault.chance, [0.0001, 0.001, 0.01])))
+
+
+async def truncate(fault: Fault) -> None:
+    await _damaged(fault, Damage("truncate", DAMAGED_LOGS, bytes_=one_of(fault.chance, [1, 20, 300, 5_000])))
+
+
+async def wipe(fault: Fault) -> None:
+    await _damaged(fault, None)
+
+
+async def membership(fault: Fault) -> None:
+    cluster = fault.cluster
+    [name, *_more] = await fault.choose_nodes(cluster.brokers, single=True)
+    await fault.may_end([name])
+    async with fault.told("stop"):
+        await cluster.stop(name)
+    async with fault.told("unregister"):
+        await cluster.unregister(name)
+    await fault.hold()
+    await fault.start_again("register")
+
+
+async def kill_at(fault: Fault) -> None:
+    chance, cluster, nemesis = fault.chance, fault.cluster, fault.nemesis
+    [name, *_more] = await fault.choose_nodes(single=True)
+    of_role = POINTS["broker" if name in cluster.brokers else "controller"]
+    point = one_of(chance, [each for each in of_role if each in nemesis.options.points] or of_role)
+    power_cut = "power" not in cluster.cannot and happens(chance, 0.3)
+    await fault.may_end([name], losing=power_cut)
+    async with fault.told("kill-at", point=point, power_cut=power_cut):
+        await nemesis.kill_at(name, point, power_cut=power_cut)
+    # As many of the deaths as can be found are seen, without waiting longer than the fault lasts.
+    with trio.move_on_after(fault.seconds):
+        while (await cluster.states())[name] == "running":
+            await trio.sleep(HOW_OFTEN_LOOKED_SECONDS)
+    struck = await nemesis.disarm(name)
+    fault.value["struck"] = struck
+    if struck:
+        await trio.sleep(between(chance, 0.0, fault.seconds))
+    await fault.start_again()
+
+
+STORIES: dict[str, Story] = {
+    "kill": kill,
+    "stop": stop,
+    "pause": pause,
+    "partition": partition,
+    "slow": slow,
+    "lossy": lossy,
+    "half-open": half_open,
+    "message": message,
+    "clock": clock,
+    "power": power,
+    "disk-full": disk_full,
+    "flip": flip,
+    "truncate": truncate,
+    "wipe": wipe,
+    "membership": membership,
+    "kill-at": kill_at,
+}
+"""By the words of `worlds.cluster.FAULTS`."""

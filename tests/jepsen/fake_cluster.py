@@ -1,0 +1,181 @@
+"""A cluster that is nothing but notes: who runs, what is cut, which brokers have lost something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import trio
+
+from barnabas.cluster.errors import ClusterError
+from operations import Place
+from worlds.cluster import Damage, LinkFault, Membership, MessageRule, NodeState, ReplicaView
+
+PLACE = Place("t", 0)
+RESYNC_SECONDS = 4.0
+
+
+@dataclass
+class FakeCluster:
+    """Three brokers with one partition, three controllers. A broker that is started is in sync some seconds later."""
+
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    name: str = "fake"
+    bootstrap_servers: str = "nowhere:1"
+    brokers: Sequence[str] = ("broker-1", "broker-2", "broker-3")
+    controllers: Sequence[str] = ("controller-101", "controller-102", "controller-103")
+    on_loss: Callable[[str], None] = lambda name: None
+    fails: str = ""
+    """A call that fails."""
+
+    def __post_init__(self) -> None:
+        self.state: dict[str, NodeState] = dict.fromkeys((*self.brokers, *self.controllers), "running")
+        self.in_sync_at: dict[str, float] = dict.fromkeys(self.brokers, 0.0)
+        self.lost: dict[str, None] = {}
+        self.cuts: dict[tuple[str, str], None] = {}
+        self.links: dict[tuple[str, str], LinkFault] = {}
+        self.rules: dict[int, MessageRule] = {}
+        self.clocks: dict[str, int] = {}
+        self.full: dict[str, None] = {}
+        self.armed: dict[str, tuple[str, bool]] = {}
+        self.calls: list[str] = []
+
+    async def _call(self, name: str) -> None:
+        self.calls.append(name)
+        await trio.sleep(0.01)
+        if name == self.fails:
+            raise ClusterError(f"{name} fails")
+
+    def _end(self, name: str, *, losing: bool = False) -> None:
+        self.state[name] = "dead"
+        if name in self.brokers:
+            self.in_sync_at[name] = float("inf")
+            if losing:
+                self.lost[name] = None
+                self.on_loss(name)
+
+    def _in_sync(self) -> tuple[str, ...]:
+        for name, at in self.in_sync_at.items():
+            if at <= trio.current_time():
+                self.lost.pop(name, None)
+        return tuple(name for name, at in self.in_sync_at.items() if at <= trio.current_time())
+
+    async def kill(self, *names: str) -> None:
+        await self._call("kill")
+        for name in names:
+            assert self.state[name] != "dead", f"{name} is killed twice"
+            self._end(name)
+
+    async def start(self, *names: str) -> None:
+        await self._call("start")
+        for name in names:
+            assert self.state[name] == "dead"
+            self.state[name] = "running"
+            if name in self.brokers:
+                self.in_sync_at[name] = trio.current_time() + RESYNC_SECONDS
+
+    async def stop(self, name: str) -> None:
+        await self._call("stop")
+        self._end(name)
+
+    async def pause(self, name: str) -> None:
+        await self._call("pause")
+        self.state[name] = "paused"
+
+    async def resume(self, name: str) -> None:
+        await self._call("resume")
+        self.state[name] = "running"
+
+    async def unregister(self, name: str) -> None:
+        await self._call("unregister")
+        assert self.state[name] == "dead"
+
+    async def states(self) -> Mapping[str, NodeState]:
+        await trio.lowlevel.checkpoint()
+        return dict(self.state)
+
+    async def cut(self, source: str, target: str) -> None:
+        await self._call("cut")
+        self.cuts[source, target] = None
+
+    async def mend(self, source: str, target: str) -> None:
+        await self._call("mend")
+        del self.cuts[source, target]
+
+    async def set_link(self, source: str, target: str, fault: LinkFault) -> None:
+        await self._call("set_link")
+        self.links[source, target] = fault
+        if fault == LinkFault():
+            del self.links[source, target]
+
+    async def add_rule(self, rule: MessageRule) -> int:
+        await self._call("add_rule")
+        self.rules[len(self.calls)] = rule
+        return len(self.calls)
+
+    async def clear_rule(self, number: int) -> None:
+        await self._call("clear_rule")
+        del self.rules[number]
+
+    async def heal(self) -> None:
+        await self._call("heal")
+        self.cuts.clear()
+        self.links.clear()
+        self.rules.clear()
+
+    async def set_clock(self, name: str, offset_ms: int) -> None:
+        await self._call("set_clock")
+        self.clocks[name] = offset_ms
+
+    async def power_cut(self, name: str) -> None:
+        await self._call("power_cut")
+        self._end(name, losing=True)
+
+    async def fill_disk(self, name: str, *, full: bool) -> None:
+        await self._call("fill_disk")
+        self.full.pop(name, None)
+        if full:
+            self.full[name] = None
+
+    async def damage(self, name: str, damage: Damage) -> Sequence[str]:
+        await self._call("damage")
+        assert self.state[name] == "dead"
+        self._end(name, losing=True)
+        return [damage.pattern]
+
+    async def wipe(self, name: str) -> None:
+        await self._call("wipe")
+        assert self.state[name] == "dead"
+        self._end(name, losing=True)
+
+    async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
+        await self._call("kill_at")
+        self.armed[name] = (point, power_cut)
+
+    async def disarm(self, name: str) -> bool:
+        await self._call("disarm")
+        armed = self.armed.pop(name, None)
+        if armed is None or self.state[name] == "dead":
+            return False
+        self._end(name, losing=armed[1])
+        return True
+
+    async def leader_of(self, place: Place) -> str | None:
+        in_sync = self._in_sync()
+        return in_sync[0] if in_sync else None
+
+    async def active_controller(self) -> str | None:
+        return next((name for name in self.controllers if self.state[name] == "running"), None)
+
+    async def coordinator_of(self, kind: Literal["group", "transaction"], id_: str) -> str | None:
+        return await self.leader_of(PLACE)
+
+    async def views(self) -> Sequence[ReplicaView]:
+        await self._call("views")
+        return [ReplicaView("broker-1", PLACE, 1, 1, 0, 1, (1,))]
+
+    async def memberships(self) -> Sequence[Membership]:
+        await self._call("memberships")
+        running = [name for name in self.brokers if self.state[name] == "running"]
+        return [Membership(name, PLACE, tuple(self.brokers), self._in_sync(), ()) for name in running]

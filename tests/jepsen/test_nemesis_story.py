@@ -1,0 +1,202 @@
+"""The nemesis: what it does to a cluster, in which order, what it leaves alone, and what it leaves behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.cluster.errors import ClusterError
+from nemeses.budget import Budget
+from nemeses.faults import STORIES
+from nemeses.nemesis import Nemesis, NemesisOptions
+from nemeses.shapes import SHAPES
+from operations import Place
+from worlds.cluster import FAULTS, Membership
+
+# Tests are imported by path; what they share is, too.
+_spec = importlib.util.spec_from_file_location("jepsen_fake_cluster", Path(__file__).parent / "fake_cluster.py")
+assert _spec is not None and _spec.loader is not None
+_fake_cluster = sys.modules["jepsen_fake_cluster"] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_fake_cluster)
+FakeCluster = _fake_cluster.FakeCluster
+
+Told = tuple[float, str, str, dict[str, Any]]
+
+
+class Story:
+    """A nemesis, its cluster, and what it told."""
+
+    def __init__(self, seed: int, kinds: tuple[str, ...] = FAULTS, **more: Any) -> None:
+        self.cluster = FakeCluster(**more)
+        self.told: list[Told] = []
+        options = NemesisOptions(coordinated=(("group", "g"),))
+        self.nemesis = Nemesis(self.cluster, kinds, random.Random(seed), 5.0, self._tell, options)
+
+    def _tell(self, type_: str, f: str, value: Mapping[str, Any]) -> None:
+        self.told.append((round(trio.current_time(), 6), type_, f, dict(value)))
+
+    async def play(self, seconds: float) -> None:
+        with trio.move_on_after(seconds):
+            await self.nemesis.run()
+        await self.nemesis.undo_all()
+
+
+@pytest.mark.feature("FI-03")
+async def test_every_kind_comes_and_the_cluster_is_whole_at_the_end(autojump_clock: trio.abc.Clock) -> None:
+    story = Story(1)
+    await story.play(1200)
+    begun = Counter(value["kind"] for _at, type_, _f, value in story.told if type_ == "invoke")
+    assert set(FAULTS) <= set(begun)
+    cluster = story.cluster
+    assert set(cluster.state.values()) == {"running"}
+    assert not (cluster.cuts or cluster.links or cluster.rules or cluster.full or cluster.armed)
+    assert not any(cluster.clocks.values())
+    # Whatever began to act has acted, in the same number.
+    for type_ in ("invoke", "info"):
+        assert [(f, v["number"]) for _at, t, f, v in story.told if t == "invoke"].count(("heal", 0)) == 1, type_
+    assert Counter((f, v["number"]) for _at, t, f, v in story.told if t == "invoke") == Counter(
+        (f, v["number"]) for _at, t, f, v in story.told if t == "info"
+    )
+
+
+@pytest.mark.feature("FI-03")
+def test_the_same_chance_breaks_the_same_things() -> None:
+    def run(seed: int) -> list[Told]:
+        async def main() -> list[Told]:
+            story = Story(seed)
+            await story.play(300)
+            return story.told
+
+        return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+    assert run(7) == run(7)
+    assert run(7) != run(8)
+
+
+@pytest.mark.feature("FI-03")
+@pytest.mark.parametrize("seed", range(3))
+async def test_nobody_loses_what_the_budget_keeps(autojump_clock: trio.abc.Clock, seed: int) -> None:
+    def lost(name: str) -> None:
+        assert list(cluster.lost) == [name], f"{name} loses while {list(cluster.lost)} is not in sync again"
+
+    story = Story(seed, ("kill", "stop", "power", "flip", "truncate", "wipe", "kill-at", "pause"), on_loss=lost)
+    cluster = story.cluster
+    losses = 0
+
+    async def watch() -> None:
+        nonlocal losses
+        while True:
+            await trio.sleep(0.2)
+            if cluster.lost:
+                losses += 1
+                others = [name for name in cluster.brokers if name not in cluster.lost]
+                assert any(cluster.state[name] != "dead" for name in others), "nobody is left who has everything"
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        await story.play(600)
+        nursery.cancel_scope.cancel()
+    assert losses
+
+
+@pytest.mark.feature("FI-03")
+async def test_what_a_world_cannot_do_is_left_out(autojump_clock: trio.abc.Clock) -> None:
+    story = Story(3, ("kill", "power", "message"), cannot={"power": "no root", "message": "no proxies"})
+    await story.play(100)
+    assert {value["kind"] for *_rest, value in story.told} == {"kill", "all"}
+    with pytest.raises(ClusterError, match="earthquake: there is only kill, "):
+        Story(3, ("kill", "earthquake"))
+
+
+@pytest.mark.feature("FI-03")
+async def test_a_fault_that_fails_is_told_of_and_mended(autojump_clock: trio.abc.Clock) -> None:
+    story = Story(4, ("membership", "kill"), fails="unregister")
+    await story.play(100)
+    errors = [value["error"] for _at, _type, f, value in story.told if f == "unregister" and "error" in value]
+    assert errors and set(errors) == {"unregister fails"}
+    mended = [value["number"] for _at, type_, f, value in story.told if (type_, f) == ("info", "mend")]
+    assert len(mended) == len(errors)
+    assert set(story.cluster.state.values()) == {"running"}
+
+
+NODES = [f"n{number}" for number in range(6)]
+
+
+@pytest.mark.feature("FI-03")
+@given(st.sampled_from(sorted(SHAPES)), st.integers(0, 1 << 30), st.integers(2, 6))
+def test_shapes_of_partitions(shape: str, seed: int, count: int) -> None:
+    nodes = NODES[:count]
+    chance = random.Random(seed)
+    victim = nodes[seed % count]
+    pairs = SHAPES[shape](chance, nodes, victim)
+    assert len(set(pairs)) == len(pairs) and all(a != b for a, b in pairs)
+    sees = {node: {other for other in nodes if (other, node) not in pairs} for node in nodes}
+    if shape == "one":
+        assert sees[victim] == {victim}
+    elif shape == "one-way":
+        deaf = sees[victim] == {victim}
+        unheard = all(victim not in sees[node] for node in nodes if node != victim)
+        assert deaf != unheard or count == 1
+    elif shape == "halves":
+        assert len(sees[victim]) <= (count + 1) // 2
+        assert all(sees[node] == sees[victim] for node in sees[victim])
+    elif shape == "bridge":
+        assert sees[victim] == set(nodes)
+    elif count > 3:
+        assert all(len(seen) > count / 2 for seen in sees.values())
+        assert len({frozenset(seen) for seen in sees.values()}) > 1
+
+
+def membership(node: str, isr: str, elr: str = "") -> Membership:
+    return Membership(node, Place("t", 0), ("a", "b", "c"), tuple(isr), tuple(elr))
+
+
+@pytest.mark.feature("FI-03")
+def test_the_budget_in_one_partition() -> None:
+    budget = Budget(["a", "b", "c"])
+    running = dict.fromkeys("abc", "running")
+    budget.observe(running, [membership(node, "abc") for node in "abc"])
+    assert budget.may_end(["a", "b", "c"], losing=False), "a kill loses nothing"
+    assert not budget.may_end(["a", "b"], losing=True), "two copies are all that is promised"
+    assert budget.may_end(["a"], losing=True)
+    assert not budget.may_end(["a"], losing=True, held=["b", "c"]), "the others may end at any moment"
+    budget.ended(["a"], losing=True)
+    budget.observe(running | {"a": "dead"}, [membership(node, "bc") for node in "bc"])
+    assert not budget.may_end(["b"], losing=True)
+    assert budget.may_end(["b"], losing=False), "c has everything and lives on"
+    assert not budget.may_end(["b", "c"], losing=False)
+    # Started, but not in sync: it still counts as lossy, also when it says nothing yet.
+    budget.observe(running, [membership(node, "bc") for node in "bc"])
+    assert budget.lossy == ["a"]
+    budget.observe(running, [membership(node, "bc") for node in "abc"])
+    assert not budget.may_end(["b", "c"], losing=False)
+    budget.observe(running, [membership(node, "abc") for node in "abc"])
+    assert not budget.lossy and budget.may_end(["b"], losing=True)
+
+
+@pytest.mark.feature("FI-03")
+def test_the_budget_asks_everybody() -> None:
+    budget = Budget(["a", "b", "c"])
+    running = dict.fromkeys("abc", "running")
+    # b was cut off: it believes that all are in sync. a and c know that c alone has everything.
+    budget.observe(running, [membership("a", "c"), membership("b", "abc"), membership("c", "c")])
+    assert not budget.may_end(["c"], losing=True)
+    # Eligible replicas have all that was acknowledged.
+    budget.observe(running, [membership(node, "c", "b") for node in "abc"])
+    assert budget.may_end(["c"], losing=True)
+    assert not Budget(["a", "b", "c"], min_insync_replicas=1).may_end(["a"], losing=True)
+
+
+@pytest.mark.feature("FI-03")
+def test_all_words_have_a_story() -> None:
+    assert list(STORIES) == list(FAULTS)
