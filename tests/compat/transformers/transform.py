@@ -14,7 +14,7 @@ import faulthandler
 import sys
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 PATIENCE_SECONDS = 40
 """Longer than any call may take: their timeouts are 30 s."""
@@ -65,14 +65,18 @@ def one_transaction(consumer: Consumer, producer: Producer, messages: list[Messa
             raise KafkaException(message.error())
         value: Any = message.value()
         producer.produce(target, b"did " + value, message.key(), partition=message.partition())
-    positions = consumer.position(consumer.assignment())
-    producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 30)
+    # Not `position`: after a seek to an earlier place it stays where it was until `consume` has come back there.
+    read = {message.partition(): message.offset() + 1 for message in messages}
+    offsets = [TopicPartition(messages[0].topic(), partition, offset) for partition, offset in read.items()]
+    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
     producer.commit_transaction(30)
 
 
 def rewind(consumer: Consumer) -> None:
     """What was aborted is read again."""
     for partition in consumer.committed(consumer.assignment(), 30):
+        if partition.error is not None:
+            raise KafkaException(partition.error)
         partition.offset = max(partition.offset, 0)
         consumer.seek(partition)
 
