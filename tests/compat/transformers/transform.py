@@ -14,7 +14,7 @@ import faulthandler
 import sys
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 PATIENCE_SECONDS = 40
 """Longer than any call may take: their timeouts are 30 s."""
@@ -58,13 +58,12 @@ def main(bootstrap: str, source: str, target: str, group: str, name: str, protoc
             rewind(consumer)
 
 
-def one_transaction(consumer: Consumer, producer: Producer, messages: list[Message], target: str) -> None:
+def one_transaction(consumer: Consumer, producer: Producer, messages: list[Any], target: str) -> None:
     producer.begin_transaction()
     for message in messages:
         if message.error() is not None:
             raise KafkaException(message.error())
-        value: Any = message.value()
-        producer.produce(target, b"did " + value, message.key(), partition=message.partition())
+        producer.produce(target, b"did " + message.value(), message.key(), partition=message.partition())
     # Not `position`: after a seek to an earlier place it stays where it was until `consume` has come back there.
     read = {message.partition(): message.offset() + 1 for message in messages}
     offsets = [TopicPartition(messages[0].topic(), partition, offset) for partition, offset in read.items()]
