@@ -1,0 +1,115 @@
+"""Faults as spans of time: what was done to whom, from when to when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from histories.faults import Fault
+from histories.history import History
+from reports.markup import Markup, element, join
+from reports.scales import HEIGHT, WIDTH, TimeAxis
+
+HUES = {
+    "kill": 2,
+    "kill-at": 338,
+    "stop": 18,
+    "pause": 36,
+    "membership": 52,
+    "partition": 262,
+    "half-open": 286,
+    "slow": 228,
+    "lossy": 206,
+    "message": 312,
+    "clock": 176,
+    "power": 350,
+    "disk-full": 92,
+    "flip": 122,
+    "truncate": 146,
+    "wipe": 72,
+}
+"""Processes are red to yellow, links blue to violet, disks green."""
+
+MOMENTS = frozenset({"flip", "truncate", "wipe"})
+"""Acts that are over when they are done; nothing takes them back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    kind: str
+    targets: tuple[str, ...]
+    start_s: float
+    end_s: float
+    ended: bool
+    """It was taken back; else it lasts to the end of the run."""
+    refused: bool
+    """The world could not do it."""
+    said: str
+    """Its whole value, or the error of it."""
+
+    @property
+    def label(self) -> str:
+        return ", ".join(self.targets) or self.kind
+
+
+def hue(kind: str) -> int:
+    """Of kinds that are new here, one that depends on the name alone."""
+    return HUES.get(kind, sum(kind.encode()) * 47 % 360)
+
+
+def bands(history: History, end_s: float) -> list[Band]:
+    """In order of their beginnings."""
+    return [_band(history, fault, end_s) for fault in history.faults]
+
+
+def _band(history: History, fault: Fault, end_s: float) -> Band:
+    errors = [": ".join(error) for error in (history.operation(i).error for i in fault.operations) if error]
+    start_s = fault.began_ns / 1e9
+    if fault.ended_ns is not None:
+        end_s = fault.ended_ns / 1e9
+    elif (errors or fault.number < 0 or fault.f in MOMENTS) and fault.acted_ns is not None:
+        end_s = fault.acted_ns / 1e9
+    return Band(
+        kind=fault.f,
+        targets=_targets(fault.value),
+        start_s=start_s,
+        end_s=max(end_s, start_s),
+        ended=fault.ended_ns is not None or fault.number < 0 or fault.f in MOMENTS,
+        refused=bool(errors),
+        said="; ".join(errors) or _said(fault.value),
+    )
+
+
+def _targets(value: Mapping[str, Any]) -> tuple[str, ...]:
+    targets = value.get("targets", ())
+    if isinstance(targets, str):
+        return (targets,)
+    if isinstance(targets, Mapping):
+        return tuple(str(each) for each in targets)
+    return tuple(_arrow(each) for each in targets) if isinstance(targets, Sequence) else ()
+
+
+def _arrow(target: Any) -> str:
+    """A link is a pair of nodes."""
+    return " → ".join(map(str, target)) if isinstance(target, list | tuple) else str(target)
+
+
+def _said(value: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {each}" for key, each in value.items() if key not in ("number", "targets"))
+
+
+def shading(found: Sequence[Band], axis: TimeAxis) -> Markup:
+    """Drawn once; every plot uses it."""
+    rects = (
+        element(
+            "rect",
+            x=round(WIDTH * axis.fraction(band.start_s)),
+            width=max(6, round(WIDTH * (axis.fraction(band.end_s) - axis.fraction(band.start_s)))),
+            y=0,
+            height=HEIGHT,
+            style=f"--hue:{hue(band.kind)}",
+        )
+        for band in found
+    )
+    return element("svg", element("defs", element("g", join(rects), id="bands")), class_="nowhere", aria_hidden="true")

@@ -1,0 +1,161 @@
+"""What a report shows of a run: its history in seconds, its verdict, its nodes' logs.
+
+A run may have been cut off: whatever is not there is left out of the report, and `missing` says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from histories.history import POLL, SEND, History
+from histories.recorder import HistoryError
+from reports.scales import Floats, Integers
+
+OUTCOMES = ("ok", "fail", "info")
+OK = 0
+
+
+class ReportError(Exception):
+    """There is nothing that a report could be made of; one line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What clients did, in order of invocation: a row is one of `History.operations`."""
+
+    f: Integers
+    """Into `History.fs`."""
+    outcome: Integers
+    """Into OUTCOMES."""
+    process: Integers
+    start_s: Floats
+    end_s: Floats
+    """The end of the run, if it was never completed."""
+    invoked: Integers
+    """`i` of the line."""
+    completed: Integers
+    """-1: never."""
+    shown_by: Integers
+    """The `i` under which findings name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Each value that was sent, or that a poll gave."""
+
+    call: Integers
+    """Row of Calls."""
+    key: Integers
+    value: Integers
+    offset: Integers
+    """-1: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    directory: Path
+    history: History
+    verdict: Mapping[str, Any] | None
+    """None: the run was not checked."""
+    coverage: Mapping[str, Any] | None
+    calls: Calls
+    sends: Values
+    reads: Values
+    end_s: float
+    wall_ms_at_start: float
+    """What the wall clock showed when the run's clock showed nothing."""
+    logs: Mapping[str, Path]
+    missing: Sequence[str]
+
+    @property
+    def run(self) -> Mapping[str, Any]:
+        return self.history.run
+
+    def process(self, row: int) -> str:
+        return self.process_name(int(self.calls.process[row]))
+
+    def process_name(self, process: int) -> str:
+        return self.history.process_names.get(process, str(process))
+
+    def f(self, row: int) -> str:
+        return self.history.fs[int(self.calls.f[row])]
+
+
+def read(directory: Path) -> Facts:
+    """Raises ReportError if the directory is not that of a run."""
+    try:
+        history = History.load(directory)
+    except HistoryError as error:
+        raise ReportError(str(error)) from error
+    missing: list[str] = []
+    lines, views = history.lines, history.views
+    ends = [int(lines.t_ns.max())] if len(lines) else []
+    ends += [int(views.looked_ns.max())] if len(views.looked_ns) else []
+    end_s = max(ends, default=0) / 1e9 or 1.0
+    calls = _calls(history, end_s)
+    unfinished = int((calls.completed < 0).sum())
+    if unfinished:
+        missing.append(f"{unfinished} operations were never completed")
+    if not len(views.looked_ns):
+        missing.append("no views of the nodes were recorded")
+    logs = directory / "logs"
+    return Facts(
+        directory=directory,
+        history=history,
+        verdict=_object(directory / "verdict.json", missing),
+        coverage=_object(directory / "coverage.json"),
+        calls=calls,
+        sends=_values(history, SEND),
+        reads=_values(history, POLL),
+        end_s=end_s,
+        wall_ms_at_start=float(lines.wall_ms[0] - lines.t_ns[0] / 1e6) if len(lines) else 0.0,
+        logs={path.stem: path for path in sorted(logs.glob("*.log"))} if logs.is_dir() else {},
+        missing=missing,
+    )
+
+
+def _calls(history: History, end_s: float) -> Calls:
+    operations, t_ns = history.operations, history.lines.t_ns
+    if not len(operations):
+        nothing, no_time = np.zeros(0, np.int64), np.zeros(0, np.float64)
+        return Calls(nothing, nothing, nothing, no_time, no_time, nothing, nothing, nothing)
+    done = operations.completed >= 0
+    return Calls(
+        operations.f,
+        operations.outcome - 1,
+        operations.process,
+        t_ns[operations.invoked] / 1e9,
+        np.where(done, t_ns[operations.completed] / 1e9, end_s),
+        operations.invoked,
+        operations.completed,
+        operations.shown_by,
+    )
+
+
+def _values(history: History, kind: int) -> Values:
+    micro = history.micro
+    chosen = micro.kind == kind
+    return Values(micro.operation[chosen], micro.key[chosen], micro.value[chosen], micro.offset[chosen])
+
+
+def _object(path: Path, missing: list[str] | None = None) -> dict[str, Any] | None:
+    """None where there is none that can be read; `missing` hears why."""
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        told = f"there is no {path.name}"
+    except (ValueError, OSError) as error:
+        told = f"{path.name} cannot be read: {error}"
+    else:
+        if isinstance(value, dict):
+            return value
+        told = f"{path.name} is no JSON object"
+    if missing is not None:
+        missing.append(told)
+    return None

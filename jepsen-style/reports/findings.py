@@ -1,0 +1,301 @@
+"""A section for each finding: the operations that show it, the order around it, who did what then, what nodes said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from operations import Operation
+from reports import node_logs, order
+from reports.bands import Band, hue
+from reports.facts import OUTCOMES, Facts
+from reports.markup import Markup, element, shorten
+from reports.plots import span
+from reports.scales import duration
+
+MOST_OF_A_KIND = 5
+"""Findings of one anomaly that get a section; the others are in a list."""
+
+MOST_SECTIONS = 30
+MOST_LISTED = 200
+MOST_OPERATIONS = 16
+"""Of one finding: from both ends of its list."""
+
+AROUND_S = 2.0
+MOST_WINDOWS = 3
+MOST_BARS = 160
+"""Operations in one window of the timeline of processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A finding of `verdict.json`, whatever it looks like there."""
+
+    number: int
+    anomaly: str
+    where: str
+    operations: tuple[int, ...]
+    told: str
+    legal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Seconds around what matters."""
+
+    start_s: float
+    end_s: float
+
+
+def found(verdict: Mapping[str, Any] | None) -> list[Found]:
+    """Illegal ones first; else in the checkers' order."""
+    listed = (verdict or {}).get("findings", ())
+    every = [
+        Found(
+            number,
+            str(each.get("anomaly", "?")),
+            str(each.get("where", "")),
+            tuple(i for i in each.get("operations", ()) if isinstance(i, int)),
+            str(each.get("told", "")),
+            bool(each.get("legal", False)),
+        )
+        for number, each in enumerate(listed if isinstance(listed, list) else (), 1)
+        if isinstance(each, Mapping)
+    ]
+    return sorted(every, key=lambda each: each.legal)
+
+
+def section(facts: Facts, findings: Sequence[Found], faults: Sequence[Band]) -> Markup | None:
+    if not findings:
+        return None
+    shown = chosen(findings)
+    shown_numbers = {each.number for each in shown}
+    others = [each for each in findings if each.number not in shown_numbers]
+    return element(
+        "section",
+        element("h2", "Findings"),
+        _summary(findings),
+        (_article(facts, each, faults, first=each is shown[0]) for each in shown),
+        _list(others),
+        id="findings",
+    )
+
+
+def chosen(findings: Sequence[Found]) -> list[Found]:
+    """The first few of each anomaly."""
+    taken: Counter[str] = Counter()
+    shown = []
+    for each in findings:
+        taken[each.anomaly] += 1
+        if taken[each.anomaly] <= MOST_OF_A_KIND:
+            shown.append(each)
+    return shown[:MOST_SECTIONS]
+
+
+def involved(finding: Found) -> tuple[int, ...]:
+    half = MOST_OPERATIONS // 2
+    every = finding.operations
+    return every if len(every) <= MOST_OPERATIONS else (*every[:half], *every[-half:])
+
+
+def rows_of(facts: Facts, numbers: Sequence[int]) -> list[int]:
+    """Rows of Calls whose invocation or completion is one of these operations, each once."""
+    calls = facts.calls
+    wanted = np.array(sorted(set(numbers)), np.int64)
+    rows = np.flatnonzero(np.isin(calls.completed, wanted) | np.isin(calls.invoked, wanted))
+    return [int(row) for row in rows]
+
+
+def windows(spans: Sequence[tuple[float, float]], end_s: float) -> list[Window]:
+    """Around each span, those that touch as one. A long operation has a window at each of its ends."""
+    edges: list[tuple[float, float]] = []
+    for start_s, stop_s in spans:
+        if stop_s - start_s > 6 * AROUND_S:
+            edges += [(start_s, start_s), (stop_s, stop_s)]
+        else:
+            edges.append((start_s, stop_s))
+    merged: list[Window] = []
+    for start_s, stop_s in sorted(edges):
+        low, high = max(start_s - AROUND_S, 0.0), min(stop_s + AROUND_S, max(end_s, stop_s))
+        if merged and low <= merged[-1].end_s:
+            merged[-1] = Window(merged[-1].start_s, max(merged[-1].end_s, high))
+        else:
+            merged.append(Window(low, high))
+    return merged
+
+
+def _summary(findings: Sequence[Found]) -> Markup:
+    counts = Counter((each.anomaly, each.legal) for each in findings)
+    return element(
+        "ul",
+        (
+            element(
+                "li", element("b", count), f" {anomaly}", " (legal here)" if legal else None, class_=_severity(legal)
+            )
+            for (anomaly, legal), count in counts.items()
+        ),
+        class_="chips",
+    )
+
+
+def _severity(legal: bool) -> str:
+    return "legal" if legal else "illegal"
+
+
+def _article(facts: Facts, finding: Found, faults: Sequence[Band], *, first: bool) -> Markup:
+    calls = facts.calls
+    numbers = [i for i in involved(finding) if 0 <= i < len(facts.history)]
+    rows = rows_of(facts, numbers)
+    shown_by = [int(calls.shown_by[row]) for row in rows]
+    covered = {*shown_by, *(int(calls.invoked[row]) for row in rows)}
+    alone = [i for i in numbers if i not in covered]
+    listed = [facts.history.operation(i) for i in sorted({*shown_by, *alone})]
+    spans = [(float(calls.start_s[row]), float(calls.end_s[row])) for row in rows]
+    spans += [(moment, moment) for moment in (facts.history.lines.t_ns[alone] / 1e9).tolist()]
+    around = windows(spans, facts.end_s)
+    left_out = len(finding.operations) - len(involved(finding))
+    return element(
+        "article",
+        element(
+            "header",
+            element("a", f"#{finding.number}", href=f"#finding-{finding.number}"),
+            element("h3", finding.anomaly),
+            element("span", "legal here" if finding.legal else "anomaly", class_="badge"),
+            element("code", finding.where) if finding.where else None,
+        ),
+        element("p", shorten(finding.told, 1_200), class_="told"),
+        _operations(facts, listed, rows),
+        element("p", f"{left_out} more operations show it.", class_="note") if left_out > 0 else None,
+        order.view(facts, finding.where, rows),
+        element(
+            "details",
+            element("summary", "Processes and nodes' logs around it"),
+            (_window(facts, window, rows, faults) for window in around[:MOST_WINDOWS]),
+            element("p", f"{len(around) - MOST_WINDOWS} more moments are left out.", class_="note")
+            if len(around) > MOST_WINDOWS
+            else None,
+            open=first,
+        )
+        if around
+        else None,
+        id=f"finding-{finding.number}",
+        class_=f"finding {_severity(finding.legal)}",
+    )
+
+
+def _operations(facts: Facts, listed: Sequence[Operation], rows: Sequence[int]) -> Markup | None:
+    if not listed:
+        return element("p", "It names no operations of this history.", class_="note")
+    started = {int(facts.calls.shown_by[row]): float(facts.calls.start_s[row]) for row in rows}
+    heads = ("i", "process", "f", "outcome", "began", "took", "value", "error and notes", "client", "node")
+    lines = []
+    for operation in listed:
+        end_s = operation.t_ns / 1e9
+        start_s = started.get(operation.i, end_s)
+        said = [": ".join(map(str, operation.error))] if operation.error else []
+        said += [f"{key}: {value}" for key, value in operation.note.items()]
+        cells = (
+            element("td", operation.i, class_="n"),
+            element("td", operation.process, class_="n"),
+            element("td", operation.f),
+            element("td", element("span", operation.type, class_=f"outcome {operation.type}")),
+            element("td", f"{start_s:.3f} s", class_="n"),
+            element("td", duration(end_s - start_s), class_="n"),
+            element("td", element("code", shorten(_compact(operation.value)))),
+            element("td", shorten("; ".join(said))),
+            element("td", operation.client),
+            element("td", operation.node),
+        )
+        lines.append(element("tr", cells))
+    head = element("thead", element("tr", (element("th", name) for name in heads)))
+    return element(
+        "div",
+        element("table", head, element("tbody", lines)),
+        class_="wide",
+        tabindex=0,
+        role="region",
+        aria_label="operations involved",
+    )
+
+
+def _compact(value: Any) -> str:
+    return str(value).replace("'", '"').replace("None", "null")
+
+
+def _window(facts: Facts, window: Window, rows: Sequence[int], faults: Sequence[Band]) -> list[Markup | None]:
+    return [_processes(facts, window, rows, faults), node_logs.table(facts, window.start_s, window.end_s)]
+
+
+def _processes(facts: Facts, window: Window, rows: Sequence[int], faults: Sequence[Band]) -> Markup | None:
+    calls = facts.calls
+    within = np.flatnonzero((calls.end_s >= window.start_s) & (calls.start_s <= window.end_s))
+    important = set(rows)
+    if len(within) > MOST_BARS:
+        every = -(-len(within) // MOST_BARS)
+        within = np.unique(np.append(within[::every], [row for row in rows if row in set(within.tolist())]))
+    shown = [int(row) for row in within]
+    if not shown:
+        return None
+    length = max(window.end_s - window.start_s, 1e-9)
+
+    def lies(start_s: float, end_s: float) -> str:
+        places = (min(max((t_s - window.start_s) / length, 0.0), 1.0) for t_s in (start_s, end_s))
+        return span(*places)
+
+    lanes: dict[int, list[Markup]] = {process: [] for process in sorted({int(calls.process[row]) for row in shown})}
+    for row in shown:
+        start_s, end_s = float(calls.start_s[row]), float(calls.end_s[row])
+        outcome, f = OUTCOMES[calls.outcome[row]], facts.f(row)
+        title = f"{f} {outcome}, i {calls.shown_by[row]}, {start_s:.3f} s, took {duration(end_s - start_s)}"
+        lanes[int(calls.process[row])].append(
+            element(
+                "b",
+                f,
+                class_=f"call {outcome}" + (" involved" if row in important else ""),
+                title=title,
+                style=lies(start_s, end_s),
+            )
+        )
+    on = [band for band in faults if band.start_s <= window.end_s and band.end_s >= window.start_s]
+    shades = [element("u", style=f"--hue:{hue(band.kind)};{lies(band.start_s, band.end_s)}") for band in on]
+    body = (
+        element(
+            "div",
+            element("span", facts.process_name(process), class_="who"),
+            element("div", shades, bars, class_="doing"),
+            class_="of",
+        )
+        for process, bars in lanes.items()
+    )
+    names = ", ".join(dict.fromkeys(f"{band.kind} {band.label}" for band in on))
+    return element(
+        "figure",
+        element(
+            "figcaption",
+            f"Processes from {window.start_s:.2f} s to {window.end_s:.2f} s",
+            f"; faults: {shorten(names, 200)}" if names else "; no fault",
+        ),
+        body,
+        class_="processes",
+    )
+
+
+def _list(others: Sequence[Found]) -> Markup | None:
+    if not others:
+        return None
+    items = (
+        element("li", element("b", each.anomaly), " ", element("code", each.where), " ", shorten(each.told, 240))
+        for each in others[:MOST_LISTED]
+    )
+    beyond = len(others) - MOST_LISTED
+    return element(
+        "details",
+        element("summary", f"{len(others)} more of the same kinds"),
+        element("ol", items),
+        element("p", f"and {beyond} more, in verdict.json", class_="note") if beyond > 0 else None,
+        class_="more",
+    )

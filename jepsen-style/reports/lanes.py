@@ -1,0 +1,122 @@
+"""Lanes on the time axis: which faults were on, and how each node was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from histories.views import Views
+from reports.bands import Band, hue
+from reports.facts import Facts
+from reports.markup import Markup, element
+from reports.plots import Key, canvas, keys, span
+from reports.scales import TimeAxis, duration
+
+T = TypeVar("T")
+
+MOST_BARS = 1_500
+
+
+def faults(found: Sequence[Band], axis: TimeAxis) -> Markup | None:
+    """A lane for each kind; in it, who was hit."""
+    if not found:
+        return None
+    kinds = list(dict.fromkeys(band.kind for band in found))
+    shown = found[:MOST_BARS]
+    lanes = (
+        _lane(kind, [_bar(band, axis) for band in shown if band.kind == kind], axis, f"--hue:{hue(kind)}")
+        for kind in kinds
+    )
+    left_out = f" (the first {MOST_BARS} of {len(found)})" if len(found) > MOST_BARS else ""
+    return element(
+        "section", element("header", element("h3", f"Faults{left_out}"), class_="stay"), lanes, class_="lanes"
+    )
+
+
+def nodes(facts: Facts, axis: TimeAxis) -> Markup | None:
+    """What each node was, each second, and who was the active controller."""
+    views, times = facts.history.views, (facts.history.views.looked_ns / 1e9).tolist()
+    names = sorted({str(name) for states in views.states for name in states}, key=_by_number)
+    if not names:
+        return None
+    lanes = []
+    for name in names:
+        states = [_state(views, look, name) for look in range(len(times))]
+        bars = [
+            element("b", class_=f"state {state}", title=f"{name} {state}", style=span(*_fractions(axis, start, end)))
+            for state, start, end in stretches(times, states, axis.end_s)
+            if state is not None
+        ]
+        lanes.append(_lane(name, bars, axis))
+    changes = elections(views)
+    title = f"Nodes; {max(len(changes) - 1, 0)} elections of a controller" if changes else "Nodes"
+    legend = [
+        Key("state running", "runs"),
+        Key("state active", "active controller"),
+        Key("state paused", "paused"),
+        Key("state dead", "dead"),
+    ]
+    return element(
+        "section", element("header", element("h3", title), keys(legend), class_="stay"), lanes, class_="lanes"
+    )
+
+
+def elections(views: Views) -> list[tuple[float, str]]:
+    """When each controller was first seen to be the active one."""
+    found: list[tuple[float, str]] = []
+    for looked_ns, controller in zip(views.looked_ns.tolist(), views.controllers, strict=True):
+        if controller is not None and (not found or found[-1][1] != controller):
+            found.append((looked_ns / 1e9, str(controller)))
+    return found
+
+
+def stretches(times: Sequence[float], values: Sequence[T], end_s: float) -> list[tuple[T, float, float]]:
+    """Neighbours that are equal, as one, each to the beginning of the next."""
+    found: list[tuple[T, float, float]] = []
+    for t_s, value in zip(times, values, strict=True):
+        if found and found[-1][0] == value:
+            continue
+        if found:
+            found[-1] = (found[-1][0], found[-1][1], t_s)
+        found.append((value, t_s, end_s))
+    return found
+
+
+def _state(views: Views, look: int, name: str) -> str | None:
+    state = views.states[look].get(name)
+    if state == "running" and views.controllers[look] == name:
+        return "active"
+    return state if state in ("running", "paused", "dead", None) else "dead"
+
+
+def _lane(name: str, bars: Sequence[Markup], axis: TimeAxis, style: str | None = None) -> Markup:
+    return element(
+        "div",
+        element("div", element("span", name), class_="name stay"),
+        element("div", canvas((), axis), bars, class_="lane"),
+        class_="of",
+        style=style,
+    )
+
+
+def _bar(band: Band, axis: TimeAxis) -> Markup:
+    length = duration(band.end_s - band.start_s)
+    lasted = f"{band.start_s:.2f} s, for {length}" + ("" if band.ended else ", not taken back")
+    classes = "fault" + ("" if band.ended else " open") + (" refused" if band.refused else "")
+    return element(
+        "b",
+        band.label,
+        class_=classes,
+        title=f"{band.kind} {band.label} at {lasted}. {band.said}".strip(),
+        style=span(*_fractions(axis, band.start_s, band.end_s)),
+    )
+
+
+def _fractions(axis: TimeAxis, start_s: float, end_s: float) -> tuple[float, float]:
+    return axis.fraction(start_s), axis.fraction(end_s)
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    """controller-2 before controller-10."""
+    head, _, tail = name.rpartition("-")
+    return (head, int(tail)) if tail.isdecimal() and len(tail) < 9 else (name, 0)

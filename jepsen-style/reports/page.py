@@ -1,0 +1,88 @@
+"""One HTML file that has everything a report shows, and asks nobody for more.
+
+The policy in its head lets only this page's own script run, by its hash: whatever a history might smuggle in, nothing
+of it would be carried out, and no request leaves the page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Mapping
+from pathlib import Path
+
+from reports import bands, facts, findings, headline, partitions, tables, timeline
+from reports.markup import Markup, element, shorten
+
+NAME = "report.html"
+
+NAMES = {
+    "findings": "Findings",
+    "timeline": "Timeline",
+    "availability": "Availability",
+    "coverage": "Coverage",
+    "ran": "What ran",
+    "checkers": "Checkers",
+    "legality": "What is legal",
+}
+"""Parts by the id of their section."""
+
+_HERE = Path(__file__).resolve().parent
+
+
+def write(directory: Path) -> Path:
+    """Of a run's directory; gives the file in it. Raises ReportError in one line."""
+    page = render(facts.read(directory))
+    path = directory / NAME
+    written = directory / f"{NAME}.new"
+    try:
+        written.write_text(page, encoding="utf-8")
+        written.replace(path)
+    except OSError as error:
+        raise facts.ReportError(f"{path} cannot be written: {error.strerror}") from error
+    return path
+
+
+def render(run: facts.Facts) -> str:
+    style, script = (Markup((_HERE / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
+    found = findings.found(run.verdict)
+    faults = bands.bands(run.history, run.end_s)
+    seen = partitions.seen(run.history.views)
+    parts = {
+        "findings": findings.section(run, found, faults),
+        "timeline": timeline.section(run, faults, seen, [each.where for each in found]),
+        "availability": tables.availability_table(run, faults),
+        "coverage": tables.coverage_table(run.coverage),
+        "ran": headline.what_ran(run),
+        "checkers": tables.checkers_table(run.verdict),
+        "legality": tables.legality_table(run, found),
+    }
+    name = shorten(run.run.get("name") or run.directory.name, 120)
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy(script)),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", f"{headline.title(run.verdict, found)} · {name}"),
+        element("style", style),
+    )
+    body = element(
+        "body",
+        headline.section(run, found, faults),
+        _contents(parts),
+        element("main", parts.values()),
+        element("footer", element("p", name, " · python jepsen-style report ", str(run.directory))),
+        element("script", script),
+    )
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+
+
+def policy(script: str) -> str:
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
+
+
+def _contents(parts: Mapping[str, Markup | None]) -> Markup:
+    links = (element("a", NAMES[part], href=f"#{part}") for part, content in parts.items() if content is not None)
+    return element("nav", links, aria_label="Contents")

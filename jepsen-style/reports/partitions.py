@@ -1,0 +1,195 @@
+"""What the nodes said of each partition: replicas in sync, high watermark, log end, leaders and their epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from histories.views import Views
+from operations import Place
+from reports.lanes import stretches
+from reports.markup import Markup, element
+from reports.plots import Key, canvas, dots, keys, line, plot, span, steps
+from reports.scales import HEIGHT, Floats, Integers, LinearScale, TimeAxis, from_zero
+from reports.thinning import corners, thin_line
+
+MOST_DRAWN = 40
+"""Partitions with plots of their own; of more, those with findings and with most leaders."""
+
+MOST_LISTED = 200
+
+POINTS_OF_A_LINE = 240
+
+HEALTH = {"full": "all in sync", "few": "fewer", "one": "one", "none": "none"}
+
+LEADER_INKS = 6
+"""Nodes have colours by their number, which come again."""
+
+
+class Log(NamedTuple):
+    """What one node has of a partition."""
+
+    t_s: Floats
+    high_watermark: Integers
+    log_end_offset: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One partition, as it was seen at each moment by whoever knew most of it."""
+
+    place: Place
+    t_s: Floats
+    in_sync: Integers
+    leader: Integers
+    """-1: nobody."""
+    leader_epoch: Integers
+    logs: Mapping[str, Log]
+    """By node."""
+
+    @property
+    def elections(self) -> list[tuple[float, int, int]]:
+        """When a later epoch was first seen: time, epoch, leader."""
+        found: list[tuple[float, int, int]] = []
+        columns = (self.t_s.tolist(), self.leader_epoch.tolist(), self.leader.tolist())
+        for t_s, epoch, leader in zip(*columns, strict=True):
+            if not found or epoch > found[-1][1]:
+                found.append((t_s, epoch, leader))
+        return found[1:]
+
+
+def seen(views: Views) -> list[Seen]:
+    """Of each partition that a node spoke of, in their order."""
+    found = {}
+    in_sync = np.array([len(isr) for isr in views.isrs], np.int64)
+    by_place = np.lexsort((views.look, views.place))
+    edges = np.flatnonzero(np.diff(views.place[by_place], prepend=-1)) if len(views) else np.zeros(0, np.int64)
+    for rows in np.split(by_place, edges[1:]) if len(views) else ():
+        # Who knows the newest epoch knows the leader; and of those that know it, the leader itself knows the most.
+        leads = np.array([_number(views.nodes[node]) for node in views.node[rows].tolist()]) == views.leader[rows]
+        newest = rows[np.lexsort((leads, views.leader_epoch[rows], views.look[rows]))]
+        told = newest[np.flatnonzero(np.diff(views.look[newest], append=-1))]
+        place = views.places[int(views.place[rows[0]])]
+        found[place] = Seen(
+            place,
+            views.t_ns[told] / 1e9,
+            in_sync[views.isr[told]],
+            views.leader[told],
+            views.leader_epoch[told],
+            {
+                views.nodes[node]: Log(views.t_ns[own] / 1e9, views.high_watermark[own], views.log_end_offset[own])
+                for node in np.unique(views.node[rows]).tolist()
+                for own in (rows[views.node[rows] == node],)
+            },
+        )
+    return [found[place] for place in sorted(found)]
+
+
+def section(found: Sequence[Seen], suspects: Sequence[str], axis: TimeAxis) -> Markup | None:
+    """A strip for each partition that opens into its plots. `suspects` are in findings."""
+    if not found:
+        return None
+    ranked = sorted(found, key=lambda each: (str(each.place) not in suspects, -len(each.elections), each.place))
+    drawn = {each.place for each in ranked[:MOST_DRAWN]}
+    listed = {each.place for each in ranked[:MOST_LISTED]}
+    opened = next((each.place for each in ranked if len(each.t_s) > 1), None)
+    changes = sum(len(each.elections) for each in found)
+    left_out = len(found) - len(listed)
+    title = f"Partitions; {changes} leader changes" + (f" ({left_out} quiet ones left out)" if left_out > 0 else "")
+    legend = [Key(f"sync {health}", label) for health, label in HEALTH.items()]
+    return element(
+        "section",
+        element(
+            "header",
+            element("h3", title),
+            keys(legend),
+            class_="stay",
+        ),
+        (_partition(each, axis, each.place in drawn, each.place == opened) for each in found if each.place in listed),
+        class_="lanes partitions",
+    )
+
+
+def leader_changes(found: Sequence[Seen]) -> Floats:
+    return np.array(sorted(t_s for each in found for t_s, _, _ in each.elections), np.float64)
+
+
+def _partition(partition: Seen, axis: TimeAxis, drawn: bool, opened: bool) -> Markup:
+    all_of_them = int(partition.in_sync.max())
+    bars = [
+        element("b", class_=f"sync {_health(count, all_of_them)}", title=f"{count} in sync", style=_span(axis, *times))
+        for count, *times in stretches(partition.t_s.tolist(), partition.in_sync.tolist(), axis.end_s)
+    ]
+    marks = (
+        element("s", title=f"epoch {epoch}: leader {leader}", style=_span(axis, t_s, t_s))
+        for t_s, epoch, leader in partition.elections[:400]
+    )
+    strip = element(
+        "div",
+        element("div", element("span", str(partition.place)), class_="name stay"),
+        element("div", canvas((), axis), bars, marks, class_="lane"),
+        class_="of",
+    )
+    if not drawn:
+        return strip
+    return element("details", element("summary", strip), _plots(partition, axis), open=opened)
+
+
+def _plots(partition: Seen, axis: TimeAxis) -> list[Markup]:
+    return [_offsets(partition, axis), _in_sync(partition, axis), _epochs(partition, axis)]
+
+
+def _offsets(partition: Seen, axis: TimeAxis) -> Markup:
+    highest = max((int(log.log_end_offset.max()) for log in partition.logs.values()), default=0)
+    scale = from_zero([highest])
+    layers, legend = [], []
+    for node, log in sorted(partition.logs.items()):
+        x = axis.places(log.t_s)
+        ink = f"node-{_number(node) % LEADER_INKS}"
+        ends = scale.places(log.log_end_offset.astype(np.float64))
+        marks = scale.places(log.high_watermark.astype(np.float64))
+        layers.append(line(*thin_line(x, ends, POINTS_OF_A_LINE), f"log-end {ink}"))
+        layers.append(line(*thin_line(x, marks, POINTS_OF_A_LINE), f"high-watermark {ink}"))
+        legend.append(Key(f"stroke {ink}", node))
+    legend += [Key("stroke whole", "log end"), Key("stroke dashed", "high watermark")]
+    return plot(f"{partition.place}: log end and high watermark", layers, scale, axis, legend)
+
+
+def _in_sync(partition: Seen, axis: TimeAxis) -> Markup:
+    scale = LinearScale(0, max(int(partition.in_sync.max()), 1))
+    x, y = corners(axis.places(partition.t_s), scale.places(partition.in_sync.astype(np.float64)))
+    return plot(f"{partition.place}: replicas in sync", [steps(x, y, "in-sync")], scale, axis, tall="low")
+
+
+def _epochs(partition: Seen, axis: TimeAxis) -> Markup:
+    epochs = partition.leader_epoch.astype(np.float64)
+    scale = LinearScale(min(float(epochs.min()), float(epochs.max()) - 1), max(float(epochs.max()), 1.0))
+    x, y = axis.places(partition.t_s), scale.places(epochs)
+    layers, legend = [steps(*corners(x, y), "epoch")], []
+    for leader in np.unique(partition.leader).tolist():
+        of_it = np.flatnonzero(partition.leader == leader)
+        changed = of_it[np.isin(of_it, np.flatnonzero(np.diff(epochs, prepend=-1)))]
+        if leader >= 0 and len(changed):
+            ink = f"node-{leader % LEADER_INKS}"
+            layers.append(dots(x[changed], np.minimum(y[changed], HEIGHT), f"leader {ink}"))
+            legend.append(Key(f"dot {ink}", f"{leader} leads"))
+    return plot(f"{partition.place}: leader epoch", layers, scale, axis, legend, tall="low")
+
+
+def _health(count: int, all_of_them: int) -> str:
+    if count >= all_of_them and count:
+        return "full"
+    return "none" if count == 0 else "one" if count == 1 else "few"
+
+
+def _span(axis: TimeAxis, start_s: float, end_s: float) -> str:
+    return span(axis.fraction(start_s), axis.fraction(end_s))
+
+
+def _number(node: str) -> int:
+    """Kafka's number of a node, from our name for it."""
+    tail = node.rpartition("-")[2]
+    return int(tail) if tail.isdecimal() and len(tail) < 9 else sum(node.encode())

@@ -1,0 +1,246 @@
+"""Tables of a report: availability for each fault, coverage of states by faults, what is legal, what checkers counted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from checkers import legality
+from reports.bands import Band, hue
+from reports.curves import longest_gap
+from reports.facts import OK, Facts
+from reports.findings import Found
+from reports.markup import Child, Markup, element, shorten
+from reports.scales import Floats, duration, number
+
+AFTER_S = 10.0
+"""A fault answers for gaps that begin up to so long after its end."""
+
+MOST_FAULTS = 300
+MOST_FIGURES = 60
+
+
+class Availability(NamedTuple):
+    """What clients felt of one fault."""
+
+    band: Band
+    gap_s: float
+    """The longest time without an ok send that began during the fault or soon after."""
+    recovered_s: float | None
+    """From its end until a send that began after it was ok. None: never, or nobody tried."""
+
+
+def measured_by(facts: Facts) -> tuple[str, Floats, Floats]:
+    """What availability is measured by, and its beginnings and ends, of ok ones, each rising: sends; where a workload
+    has none, everything."""
+    calls = facts.calls
+    sending = np.zeros(len(calls.f), np.bool_)
+    sending[facts.sends.call] = True
+    what = "send"
+    if not sending.any():
+        sending[:] = True
+        what = "operation"
+    ok = sending & (calls.outcome == OK) & (calls.completed >= 0)
+    return what, np.sort(calls.start_s[ok]), np.sort(calls.end_s[ok])
+
+
+def availability(facts: Facts, faults: Sequence[Band]) -> list[Availability]:
+    calls = facts.calls
+    _, starts, ends = measured_by(facts)
+    sending = facts.sends.call if len(facts.sends.call) else np.arange(len(calls.f))
+    last_try = float(calls.start_s[sending].max()) if len(sending) else 0.0
+    found = []
+    for band in faults:
+        until = min(band.end_s + AFTER_S, last_try)
+        gap_s = longest_gap(ends, band.start_s, until)[1] if until > band.start_s else 0.0
+        after = np.searchsorted(starts, band.end_s)
+        recovered = None
+        if band.ended and after < len(starts):
+            recovered = max(float(starts[after]) - band.end_s, 0.0)
+        found.append(Availability(band, gap_s, recovered))
+    return found
+
+
+def availability_table(facts: Facts, faults: Sequence[Band]) -> Markup | None:
+    if not faults:
+        return None
+    what = measured_by(facts)[0]
+    rows = availability(facts, faults)
+    worst = max(row.gap_s for row in rows)
+    lines = (
+        element(
+            "tr",
+            element("td", element("i", class_="hue", style=f"--hue:{hue(row.band.kind)}"), row.band.kind),
+            element("td", shorten(", ".join(row.band.targets), 120)),
+            element("td", f"{row.band.start_s:.1f} s", class_="n"),
+            element("td", duration(row.band.end_s - row.band.start_s) + ("" if row.band.ended else " →"), class_="n"),
+            element("td", _meter(row.gap_s, worst), duration(row.gap_s), class_="n meter"),
+            element("td", "—" if row.recovered_s is None else duration(row.recovered_s), class_="n"),
+            element("td", shorten(row.band.said, 160), class_="said"),
+        )
+        for row in rows[:MOST_FAULTS]
+    )
+    heads = ("fault", "targets", "at", "for", f"longest without ok {what}", "recovered in", "said")
+    note = (
+        f"A gap counts if it began during the fault or within {AFTER_S:.0f} s after it, while somebody tried. Recovered: from"
+        f" the fault's end until the next {what} began that was ok."
+    )
+    return _section(
+        "availability", "Availability", _table(heads, lines, (2, 3, 4, 5)), element("p", note, class_="note")
+    )
+
+
+def _meter(value: float, most: float) -> Markup:
+    return element("u", style=f"width:{100 * value / most if most else 0:.1f}%")
+
+
+def coverage_table(coverage: Mapping[str, Any] | None) -> Markup | None:
+    """State by fault; what never met is marked."""
+    match coverage:
+        case {"states": list(states), "faults": list(faults), "counts": list(counts)} if states and faults:
+            pass
+        case _:
+            return None
+    cells = [[_count(counts, row, column) for column in range(len(faults))] for row in range(len(states))]
+    most = max((max(row) for row in cells), default=0)
+    never = sum(cell == 0 for row in cells for cell in row)
+    lines = (
+        element(
+            "tr",
+            element("th", state),
+            (_covered(cell, most, str(state), str(fault)) for cell, fault in zip(row, faults, strict=True)),
+        )
+        for state, row in zip(states, cells, strict=True)
+    )
+    head = element("thead", element("tr", element("th", "state"), (element("th", fault) for fault in faults)))
+    table = element("table", head, element("tbody", lines), class_="heat")
+    told = f"How often each fault met each state. {never} of {len(states) * len(faults)} never happened."
+    return _section("coverage", "Coverage", element("p", told, class_="note"), _wide(table, "state by fault"))
+
+
+def _count(counts: Sequence[Any], row: int, column: int) -> int:
+    try:
+        value = counts[row][column]
+    except (IndexError, TypeError, KeyError):
+        return 0
+    return value if isinstance(value, int) else 0
+
+
+def _covered(count: int, most: int, state: str, fault: str) -> Markup:
+    if not count:
+        return element("td", "never", class_="never", title=f"{fault} never met {state}")
+    share = np.log1p(count) / np.log1p(most)
+    return element("td", number(count), class_="met", style=f"--share:{share:.2f}", title=f"{fault} met {state}")
+
+
+def legality_table(facts: Facts, findings: Sequence[Found]) -> Markup:
+    """Each anomaly, whether this run allows it, and how often it was found."""
+    of_run = legality.Conditions.of_run(facts.run)
+    counts: dict[str, int] = {}
+    for each in findings:
+        counts[each.anomaly] = counts.get(each.anomaly, 0) + 1
+    others = [anomaly for anomaly in counts if anomaly not in legality.ANOMALIES]
+    lines = [
+        element(
+            "tr",
+            element("td", element("code", anomaly)),
+            element("td", rule.meaning),
+            element("td", _legal(anomaly, rule, of_run)),
+            element("td", counts.get(anomaly, 0) or "", class_="n"),
+            class_=_row_class(anomaly, counts, findings),
+        )
+        for anomaly, rule in legality.ANOMALIES.items()
+    ]
+    lines += [
+        element(
+            "tr",
+            element("td", element("code", anomaly)),
+            element("td", "of this workload"),
+            element("td", "never"),
+            element("td", counts[anomaly], class_="n"),
+            class_=_row_class(anomaly, counts, findings),
+        )
+        for anomaly in others
+    ]
+    applied = (
+        f"This run: consumers {of_run.via}, {of_run.isolation}, idempotence {'on' if of_run.idempotence else 'off'}."
+    )
+    full = element(
+        "details", element("summary", "The whole table"), element("pre", legality.printed(), tabindex=0), class_="more"
+    )
+    return _section(
+        "legality",
+        "What is legal",
+        element("p", applied, class_="note"),
+        _table(("anomaly", "is", "legal in this run", "found"), lines, (3,)),
+        full,
+    )
+
+
+def _legal(anomaly: str, rule: legality.Rule, of_run: legality.Conditions) -> Child:
+    without, with_ww = (legality.is_legal(anomaly, of_run._replace(ww=ww)) for ww in (False, True))
+    if not rule.legal_when or not (without or with_ww):
+        return "no"
+    return ("yes" if without else "with ww edges") + (f": {rule.why}" if rule.why else "")
+
+
+def _row_class(anomaly: str, counts: Mapping[str, int], findings: Sequence[Found]) -> str | None:
+    if anomaly not in counts:
+        return None
+    return "legal" if all(each.legal for each in findings if each.anomaly == anomaly) else "illegal"
+
+
+def checkers_table(verdict: Mapping[str, Any] | None) -> Markup | None:
+    """What the checkers counted."""
+    figures = (verdict or {}).get("figures")
+    if not isinstance(figures, Mapping) or not figures:
+        return None
+    lines = [
+        element("tr", element("td", element("code", checker)), element("td", _figures(each)))
+        for checker, each in figures.items()
+    ]
+    return _section("checkers", "Checkers", _table(("checker", "counted"), lines, ()))
+
+
+def _figures(value: Any) -> Child:
+    if not isinstance(value, Mapping):
+        return shorten(_json(value), 300)
+    plain = {key: each for key, each in value.items() if not isinstance(each, Mapping | list)}
+    nested = {key: each for key, each in value.items() if key not in plain}
+    shown = [
+        element("span", element("b", _figure(each)), f" {key}", class_="figure")
+        for key, each in list(plain.items())[:MOST_FIGURES]
+    ]
+    folded = [
+        element("details", element("summary", key), element("pre", shorten(_json(each, indent=1), 6_000), tabindex=0))
+        for key, each in list(nested.items())[:MOST_FIGURES]
+        if each
+    ]
+    return [*shown, *folded] or "nothing"
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "—"}[value]
+    return number(value) if isinstance(value, int | float) and abs(value) < 1e15 else shorten(value, 80)
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+
+
+def _section(id_: str, title: str, *children: Child) -> Markup:
+    return element("section", element("h2", title), children, id=id_)
+
+
+def _table(heads: Sequence[str], lines: Child, numbers: Sequence[int]) -> Markup:
+    head = (element("th", name, class_="n" if n in numbers else None) for n, name in enumerate(heads))
+    return _wide(element("table", element("thead", element("tr", head)), element("tbody", lines)), heads[0])
+
+
+def _wide(table: Markup, name: str) -> Markup:
+    """Scrolls by itself where the page is narrow, with the keyboard, too."""
+    return element("div", table, class_="wide", tabindex=0, role="region", aria_label=name)
