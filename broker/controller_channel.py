@@ -60,6 +60,9 @@ class ControllerChannel:
                 response = await self._try_once(request, timeout_ms)
                 if response is not None:
                     return response
+        # What is sent over a connection from which nothing comes may still arrive: heartbeats over it would keep a
+        # broker in office that hears of nothing any more. A new one is not to be had over such a way.
+        self._close_channel()
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no answer from the active controller in {timeout_ms} ms")
 
     async def _try_once(self, request: Any, timeout_ms: int) -> Any | None:

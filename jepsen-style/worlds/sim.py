@@ -32,13 +32,15 @@ from broker.replication.replica import Leading
 from kraft.metadata_replica import MetadataReplica
 from kraft.raft.ready import Ready
 from operations import Place
+from plants.catalogue import find
+from plants.plant import planted
 from runtime.simulated import Universe, make_world, run_simulation
 from runtime.simulated.clocks import SimulatedClock
 from runtime.simulated.determinism import SimulationStuck
 from runtime.simulated.store import DEFAULT_CAPACITY_BYTES
 from runtime.simulated.universe import WALL_START_MS
 from runtime.world import World
-from worlds.cluster import FAULTS, Damage, LinkFault, MessageRule, NodeState, ReplicaView
+from worlds.cluster import FAULTS, Damage, LinkFault, Membership, MessageRule, NodeState, ReplicaView
 from worlds.opening import WorldOptions
 from worlds.sim_links import SimLinks
 
@@ -310,6 +312,19 @@ class SimCluster:
                 views.append(ReplicaView(name, place, *ends, replica.leader_epoch, replica.leader_id, isr))
         return views
 
+    async def memberships(self) -> Sequence[Membership]:
+        told = []
+        for node in self.cluster.brokers:
+            if node.broker is None or self._state(node) != "running":
+                continue
+            for partition in sorted(node.broker.partitions, key=lambda each: (each.topic, each.index)):
+                image = node.broker.metadata.partition(partition.topic, partition.index)
+                if image is not None:
+                    place = Place(partition.topic, partition.index)
+                    members = (self._names(image.replicas), self._names(image.isr), self._names(image.elr))
+                    told.append(Membership(node.node.name, place, *members))
+        return told
+
     async def wait_ready(self, timeout_seconds: float = READY_SECONDS) -> None:
         await self.cluster.wait_ready(timeout_seconds)
 
@@ -323,6 +338,9 @@ class SimCluster:
             if name not in self.cluster.nodes:
                 raise ClusterError(f"there is no node {name}; there are {', '.join(self.cluster.nodes)}")
         return [self.cluster.nodes[name] for name in names]
+
+    def _names(self, node_ids: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self.cluster.node_of(node_id).node.name for node_id in node_ids)
 
     def _at_rest(self, name: str) -> SimulatedNode:
         [node] = self._known(name)
@@ -386,7 +404,8 @@ def run_in(options: WorldOptions, main: Callable[[SimCluster], Awaitable[T]]) ->
     gc.collect()
     gc.disable()
     try:
-        run_simulation(options.seed, _story, options, main, outcome, began)
+        with planted(find(options.plant)):
+            run_simulation(options.seed, _story, options, main, outcome, began)
     except SimulationStuck as error:
         raise ClusterError(str(error)) from error
     finally:
@@ -438,7 +457,7 @@ def _write_down(directory: Path, cluster: SimCluster, node_log: _NodeLog, cpu_se
     }
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "promises.json").write_text(json.dumps(promises, indent=2) + "\n")
-    (directory / "coverage.json").write_text(json.dumps(cluster.coverage.table(), indent=1) + "\n")
+    (directory / "coverage.json").write_text(json.dumps(cluster.coverage.table()) + "\n")
     logs = directory / "logs"
     logs.mkdir(exist_ok=True)
     for name in cluster.cluster.nodes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 
 from broker.controller_channel import ControllerChannel
 from protocol.api_keys import ApiKey
+from protocol.errors import KafkaError
 from protocol.messages.api_versions import ApiVersionsResponse
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from runtime.dispatch import Call, Dispatcher
@@ -52,3 +54,22 @@ def test_a_call_leaves_a_silent_leader_for_the_next_one() -> None:
         return took
 
     assert 2 <= run_simulation(1, story) < 3
+
+
+def test_a_connection_without_answers_is_given_up() -> None:
+    """A broker that only hears nothing shall not stay in office by heartbeats that still arrive."""
+
+    async def story(universe: Universe) -> int:
+        async with trio.open_nursery() as nursery:
+            await controller(universe, "leader", nursery, answers=True)
+            channel = ControllerChannel(make_world("broker", universe), nursery, {1: ("leader", PORT)}, "broker")
+            channel.leader_is(1)
+            await channel.call(BrokerHeartbeatRequest(broker_id=1), timeout_ms=1_000)
+            universe.wires.cut("leader", "broker")
+            for _ in range(3):
+                with pytest.raises(KafkaError, match="no answer"):
+                    await channel.call(BrokerHeartbeatRequest(broker_id=1), timeout_ms=1_000)
+            nursery.cancel_scope.cancel()
+        return sum("broker>leader dial" in line for line in universe.trace_tail)
+
+    assert run_simulation(1, story) == 3, "one dial that is answered, and one for each call after the first lost one"

@@ -11,7 +11,7 @@ time; it costs availability only.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,8 +104,9 @@ class Nemesis:
             self.took_hold += 1
             self.findings.count(f"fault: {kind}")
 
-    async def undo_all(self) -> None:
-        """Heal wires and disks, start everything that is down, and what has seen its disk fail anew."""
+    async def undo_all(self, but: Sequence[str] = ()) -> None:
+        """Heal wires and disks, start everything that is down, and what has seen its disk fail anew, but for the nodes
+        that stay as they are."""
         for fault in list(self._wire_faults):
             self._mend(fault)
         for link in self._slowed:
@@ -117,8 +118,26 @@ class Nemesis:
             store.capacity_bytes = DEFAULT_CAPACITY_BYTES
         self._busy.clear()
         async with trio.open_nursery() as nursery:
-            for node in self.cluster.nodes.values():
-                nursery.start_soon(self._bring_back, node)
+            for name, node in self.cluster.nodes.items():
+                if name not in but:
+                    nursery.start_soon(self._bring_back, node)
+
+    async def leave_broken(self, rest: Sequence[str]) -> None:
+        """Mend everything but the rest: who is dead there stays dead, and the others die, or are cut off, frozen, deaf
+        or mute, until `undo_all`."""
+        await self.undo_all(but=rest)
+        everybody = self._everybody()
+        for name in rest:
+            node = self.cluster.nodes[name]
+            fate = self._chance.choice(("dead", "cut off", "frozen", "deaf", "mute"))
+            if not node.running or (fate == "dead" and self._kill(node)):
+                self.universe.trace(f"{name} stays dead")
+                continue
+            self.universe.trace(f"{name} stays {fate}")
+            both, outgoing = self._between([name], everybody), self._between([name], everybody, both_ways=False)
+            links = {"deaf": [link for link in both if link not in outgoing], "mute": outgoing}.get(fate, both)
+            self._wire_faults.append(WireFault(links, stalled=fate == "frozen"))
+            self._apply(links)
 
     async def _bring_back(self, node: SimulatedNode) -> None:
         name = node.node.name

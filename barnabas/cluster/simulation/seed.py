@@ -1,6 +1,7 @@
 """The story of one seed: a cluster comes up, serves clients while things break, and must be whole again at the end.
 
-up, topics made ─► clients and nemesis, safety checked all along ─► healed: it must converge ─► read back
+up, topics made ─► clients and nemesis, safety checked all along ─► in some seeds only a core is healed, and must
+converge ─► healed: all must converge ─► read back
 """
 
 from __future__ import annotations
@@ -14,8 +15,16 @@ from dataclasses import dataclass, field, replace
 import trio
 
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.simulated import SimulatedCluster
+from barnabas.cluster.simulated import DATA, SimulatedCluster
 from barnabas.cluster.simulation.clients import Mortals
+from barnabas.cluster.simulation.core import (
+    Core,
+    Truth,
+    choose_core,
+    not_converged,
+    why_not_recoverable,
+    writable,
+)
 from barnabas.cluster.simulation.failures import describe, is_of_disk, place_of
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.group_workload import GroupPart, Readers
@@ -29,6 +38,7 @@ from barnabas.cluster.simulation.workload import Workload
 from kraft.metadata.image import NO_LEADER
 from runtime.simulated import Universe, run_simulation
 from runtime.simulated.determinism import SimulationStuck
+from runtime.simulated.store import Store
 
 LEAST_SECONDS = 60.0
 LEAST_FAULTS = 3
@@ -138,6 +148,8 @@ class _Story:
             await self._break_things(workload)
             for part in self.parts:
                 part.mortals.calm.set()
+            if not await self._core_stands(workload):
+                return
             await self._heal()
             if not await self._within("the healed cluster converges", self._not_whole, CONVERGENCE_SECONDS):
                 return
@@ -203,6 +215,56 @@ class _Story:
             self.findings.report(f"only {self.nemesis.took_hold} faults took hold in {PATIENCE_SECONDS:.0f} s")
         if workload.history.acked < LEAST_ACKS:
             self.findings.report(f"only {workload.history.acked} records were acked in {PATIENCE_SECONDS:.0f} s")
+
+    async def _core_stands(self, workload: Workload) -> bool:
+        """In some seeds: heal a core only, which must converge without the rest, if its disks allow it at all."""
+        cluster, watch = self.cluster, self.watch
+        chance = self.universe.stream("core")
+        if chance.random() >= self.plan.core_probability:
+            return True
+        brokers = [node.node.id for node in cluster.brokers]
+        controllers = [node.node.id for node in cluster.controllers]
+        core = choose_core(chance, watch.quorum.image, brokers, controllers, watch.partitions.lossy)
+        if core is None:
+            self.findings.count("cores: all brokers are needed")
+            return True
+        self.universe.trace(f"only {core} is healed")
+        await self.nemesis.leave_broken([name for name, node in cluster.nodes.items() if node.node.id not in core])
+        try:
+            took = await cluster.wait_until(lambda: self._core_not_whole(core), CONVERGENCE_SECONDS)
+            self.universe.trace(f"the core converges after {took:.3f} s")
+            keys = [key for key in writable(watch.quorum.image, core, self._min_isr) if key in workload.keys]
+            missing = "; ".join(await workload.not_alive("prover of the core", keys))
+        except ClusterError as error:
+            missing = f"{error}; {self._views()}"
+        if not missing:
+            self.findings.count("cores that converged")
+            return True
+        lost = why_not_recoverable(core, self._truth(), self._disk)
+        if lost:
+            self.universe.trace(f"the core is not recoverable: {lost}")
+            self.findings.count("cores that were not recoverable")
+            return True
+        self.findings.report(f"{core} is stuck, and its disks have all that it needs: {missing}")
+        return False
+
+    def _core_not_whole(self, core: Core) -> str:
+        for name, node in self.cluster.nodes.items():
+            if node.node.id in core and not node.is_up:
+                return f"{name} is not up"
+        return not_converged(self.watch.quorum.image, core)
+
+    def _min_isr(self, key: PartitionKey) -> int:
+        configs = {topic.name: topic.configs for topic in self.plan.topics}
+        return int(configs.get(key.topic, self.plan.settings)["min.insync.replicas"])
+
+    def _truth(self) -> Truth:
+        quorum, partitions = self.watch.quorum, self.watch.partitions
+        return Truth(quorum.image, quorum.ghost, {key: partitions.ghost(key) for key in partitions.keys})
+
+    def _disk(self, node_id: int) -> tuple[Store, str]:
+        name = self.cluster.node_of(node_id).node.name
+        return self.universe.disk(name), f"/{name}/{DATA}"
 
     async def _heal(self) -> None:
         self.universe.trace("healing")

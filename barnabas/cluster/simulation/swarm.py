@@ -118,6 +118,8 @@ class Plan:
     transactions: TransactionPlan | None = None
     features: Mapping[str, int] = field(default_factory=dict)
     """Levels other than the production ones."""
+    core_probability: float = 0.35
+    """How likely it is that, before everything is healed, a core is, and has to do without the rest."""
 
 
 def draw_plan(chance: Stream) -> Plan:
