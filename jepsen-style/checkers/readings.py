@@ -1,0 +1,126 @@
+"""What readers saw of partitions: one log for each, put together from all readings, and where readings contradict it.
+
+A reading's value is `{"parts": [[topic, partition, from, to, [[offset, value], ...]], ...], "end": ...}`: everything
+that the reader was given of the offsets `from` up to `to`, `to` left out. A read_committed reader is given nothing that
+is still undecided, so that a record which one reader saw is missing in no other reading that went past it. `end` is
+true where every part went to the end that the broker named, `"quiet"` where the library does not tell that it passed
+the last offsets (a transaction's marker) and nothing came any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from checkers.attempts import Attempt
+from checkers.verdict import Finding, Valid, Verdict
+from operations import Place
+
+_SHOWN = 20
+"""Findings of one kind and partition that are told one by one."""
+
+
+@dataclass(slots=True)
+class Logs:
+    """By partition; values are JSON's, with tuples for lists."""
+
+    values: dict[Place, dict[int, Any]] = field(default_factory=dict)
+    """What stands at an offset, as far as anyone was given it; in the order of offsets."""
+    read_by: dict[Place, dict[int, int]] = field(default_factory=dict)
+    """The first reading (its last `i`) that was given it."""
+    complete: frozenset[Place] = frozenset()
+    """Read from the start to the end when the cluster was healed: what is not there is not in the log."""
+    findings: list[Finding] = field(default_factory=list)
+    """`inconsistent-offsets`, `skipped-record`."""
+
+    def found(self) -> dict[tuple[Place, Any], list[int]]:
+        """The offsets of each value."""
+        offsets: dict[tuple[Place, Any], list[int]] = {}
+        for place, log in self.values.items():
+            for offset, value in log.items():
+                offsets.setdefault((place, value), []).append(offset)
+        return offsets
+
+
+def frozen(value: Any) -> Any:
+    return tuple(frozen(each) for each in value) if isinstance(value, list | tuple) else value
+
+
+def gather(readings: Iterable[Attempt]) -> Logs:
+    """Of readings of one isolation (see `readings_of`), in the order of their invocations, of whatever outcome: what
+    was given is real."""
+    logs = Logs()
+    parts: list[tuple[Attempt, Place, int, int, Sequence[Any]]] = []
+    covered: dict[tuple[int, Place], int] = {}
+    complete: dict[Place, None] = {}
+    for reading in readings:
+        final = bool(reading.asked and reading.asked.get("final"))
+        for topic, partition, start, end, records in reading.value["parts"]:
+            place = Place(topic, partition)
+            parts.append((reading, place, start, end, records))
+            _take(logs, reading, place, records)
+            if start == 0 or covered.get((reading.process, place)) == start:
+                covered[reading.process, place] = end
+                if final and reading.type == "ok" and reading.value.get("end"):
+                    complete[place] = None
+    for place in logs.values:
+        logs.values[place] = dict(sorted(logs.values[place].items()))
+    logs.complete = frozenset(complete)
+    _find_holes(logs, parts)
+    return logs
+
+
+def _take(logs: Logs, reading: Attempt, place: Place, records: Sequence[Any]) -> None:
+    log = logs.values.setdefault(place, {})
+    read_by = logs.read_by.setdefault(place, {})
+    for offset, given in records:
+        value = frozen(given)
+        known = log.setdefault(offset, value)
+        first = read_by.setdefault(offset, reading.evidence[-1])
+        if known != value:
+            logs.findings.append(
+                Finding(
+                    "inconsistent-offsets",
+                    str(place),
+                    sorted({first, reading.evidence[-1]}),
+                    f"offset {offset} of {place} was {known} for one reader and {value} for another",
+                )
+            )
+
+
+def _find_holes(logs: Logs, parts: Sequence[tuple[Attempt, Place, int, int, Sequence[Any]]]) -> None:
+    known = {place: np.fromiter(log, np.int64, len(log)) for place, log in logs.values.items()}
+    told: dict[Place, int] = {}
+    for reading, place, start, end, records in parts:
+        offsets = known[place]
+        low, high = (int(bound) for bound in np.searchsorted(offsets, (start, end)))
+        given = np.unique(np.asarray([offset for offset, _ in records], np.int64))
+        missing = np.setdiff1d(offsets[low:high], given, assume_unique=True)
+        for offset in missing.tolist():
+            if (count := told.get(place, 0)) >= _SHOWN:
+                break
+            told[place] = count + 1
+            logs.findings.append(
+                Finding(
+                    "skipped-record",
+                    str(place),
+                    sorted({logs.read_by[place][offset], reading.evidence[-1]}),
+                    f"a reader went past offset {offset} of {place} without being given {logs.values[place][offset]}",
+                )
+            )
+
+
+def concluded(findings: Sequence[Finding], figures: Mapping[str, Any], *, complete: bool) -> Verdict:
+    """`unknown` where nothing was found, and not everything was read."""
+    if any(not finding.legal for finding in findings):
+        return Verdict("false", findings, figures)
+    valid: Valid = "true" if complete else "unknown"
+    return Verdict(valid, findings, figures, "" if complete else "no reader came to the end of all partitions")
+
+
+def readings_of(whole: Iterable[Attempt]) -> list[Attempt]:
+    """What is a reading among a history's attempts, and was completed."""
+    return [attempt for attempt in whole if isinstance(attempt.value, dict) and "parts" in attempt.value]

@@ -1,0 +1,83 @@
+"""What many workloads need to know of processes: which thread of the test a process is a life of, when its client is to
+crash, and who reads everything at the end. Knows no clock.
+
+The runner gives the processes of thread `t` the numbers t, t + n, t + 2n, … (n threads), one after the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clients.client import ClientError, WorkClient
+from operations import Completion, Invocation, Outcome
+from runtime.world import Chance
+from workloads.workload import WorkloadOptions
+
+CRASH = Invocation("crash")
+REPLICAS = 3
+PATIENCE_NS = 180_000_000_000
+"""For the last readings: what is not there then will not come."""
+
+
+class Lives:
+    """Of one run."""
+
+    def __init__(self, options: WorkloadOptions) -> None:
+        self.threads = options.processes
+        self.replicas = int(options.more.get("replicas", REPLICAS))
+        self._prefix = options.more.get("prefix", "")
+        self._every_ns = options.crash_every_seconds * 1e9
+        self._asked_ns: dict[int, int] = {}
+
+    def named(self, name: str) -> str:
+        """A topic's, group's or transactional id's name, apart from those of other runs in that cluster."""
+        return self._prefix + name
+
+    def thread(self, process: int) -> int:
+        return process % self.threads
+
+    def crashes(self, process: int, chance: Chance, now_ns: int) -> bool:
+        """Whether its time has come, by chance; asked whenever the process is to do something."""
+        since_ns = now_ns - self._asked_ns.get(process, now_ns)
+        self._asked_ns[process] = now_ns
+        return self._every_ns > 0 and chance.random() < since_ns / self._every_ns
+
+
+async def crash(client: WorkClient) -> Completion:
+    await client.crash()
+    return Completion("info", ends_process=True)
+
+
+def failed(error: ClientError, value: Any = None) -> Completion:
+    """Of an operation that was one call: nothing happened where that is sure."""
+    outcome: Outcome = "fail" if error.definite else "info"
+    return Completion(outcome, value, (error.name, error.text), ends_process=error.fatal)
+
+
+class Finale:
+    """The last part of a run: some threads read everything, in their own time."""
+
+    def __init__(self, readers: int) -> None:
+        self.begun = False
+        self._missing = dict.fromkeys(range(readers))
+        self._deadline_ns: int | None = None
+        self._given_up = False
+
+    def begin(self) -> None:
+        self.begun = True
+
+    def waits_for(self, thread: int, now_ns: int) -> bool:
+        """Whether this thread is to read still."""
+        if self._deadline_ns is None:
+            self._deadline_ns = now_ns + PATIENCE_NS
+        self._given_up = self._given_up or now_ns > self._deadline_ns
+        return thread in self._missing and not self._given_up
+
+    def completed(self, thread: int, invocation: Invocation, completion: Completion) -> None:
+        """A reading that came to the end of everything."""
+        if invocation.f == "read" and invocation.value["final"] and completion.type == "ok" and completion.value["end"]:
+            self._missing.pop(thread, None)
+
+    @property
+    def over(self) -> bool:
+        return self._given_up or not self._missing

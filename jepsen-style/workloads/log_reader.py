@@ -1,0 +1,78 @@
+"""One process's way through some partitions, from their beginning, a piece for each operation.
+
+Makes the values that `checkers.readings` looks at. Reading changes nothing in the cluster, so a reading that failed did
+surely nothing; what it had been given until then is evidence all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from clients.client import ClientError, Read, WorkClient
+from operations import Completion, Place
+
+POLL_MS = 200
+MOST_RECORDS = 1_000
+"""Of one operation."""
+QUIET_POLLS = 5
+"""Without anything: the operation ends."""
+QUIET_READINGS = 10
+"""In a row, when everything is healed: there will be nothing more."""
+
+
+class LogReader:
+    """Of one client."""
+
+    def __init__(self, places: Sequence[Place], decode: Callable[[bytes], Any]) -> None:
+        self._places = list(places)
+        self._decode = decode
+        self._next: dict[Place, int] | None = None
+        self._quiet = 0
+
+    async def read(self, client: WorkClient) -> Completion:
+        """From where the last one ended up to the ends that the cluster names now, or less."""
+        taken: dict[Place, list[list[Any]]] = {place: [] for place in self._places}
+        began = dict(self._next or dict.fromkeys(self._places, 0))
+        ends: dict[Place, int] = {}
+        error: ClientError | None = None
+        try:
+            if self._next is None:
+                await client.assign(self._places, from_beginning=True)
+                self._next = dict(began)
+            ends.update(await client.end_offsets(self._places))
+            await self._read_to(client, ends, taken)
+        except ClientError as raised:
+            error = raised
+        after = self._next or began
+        progress = any(after[place] > began[place] for place in self._places)
+        at_end = bool(ends) and all(after[place] >= ends.get(place, 0) for place in self._places)
+        self._quiet = 0 if progress or error else self._quiet + 1
+        value = {
+            "parts": [[*place, began[place], after[place], taken[place]] for place in self._places],
+            "ends": [[*place, end] for place, end in ends.items()],
+            "end": at_end or ("quiet" if self._quiet >= QUIET_READINGS else False),
+        }
+        if error:
+            return Completion("fail", value, (error.name, error.text), ends_process=error.fatal)
+        return Completion("ok", value)
+
+    async def _read_to(self, client: WorkClient, ends: dict[Place, int], taken: dict[Place, list[list[Any]]]) -> None:
+        assert self._next is not None
+        quiet = count = 0
+        while quiet < QUIET_POLLS and count < MOST_RECORDS:
+            if all(self._next[place] >= ends.get(place, 0) for place in self._places):
+                return
+            before = dict(self._next)
+            for read in await client.poll(POLL_MS):
+                if read.place in taken:
+                    count += 1
+                    self._take(read, taken)
+            for place in self._places:
+                self._next[place] = max(self._next[place], await client.position(place) or 0)
+            quiet = 0 if self._next != before else quiet + 1
+
+    def _take(self, read: Read, taken: dict[Place, list[list[Any]]]) -> None:
+        assert self._next is not None
+        taken[read.place].append([read.offset, self._decode(read.value)])
+        self._next[read.place] = max(self._next[read.place], read.offset + 1)

@@ -1,0 +1,88 @@
+"""Adds unique elements, reads all: Jepsen's `set`.
+
+`add` `{"element": n, "place": [topic, partition]}`, completed with its `"offset"`.
+`read` `{"final": bool}`: a piece of the logs, see `workloads/log_reader.py`.
+`crash`: the client is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from checkers.set_elements import ElementsChecker
+from checkers.verdict import Checker
+from clients.client import ClientError, ClientSettings, WorkClient
+from operations import Completion, Invocation, Place
+from runtime.world import Chance
+from workloads.lives import CRASH, Finale, Lives, crash, failed
+from workloads.log_reader import LogReader
+from workloads.topics import Topics
+from workloads.workload import WorkloadOptions
+
+TOPIC = "set"
+_READS = 0.1
+_FINAL_READERS = 3
+
+
+class Set:
+    name = "set"
+
+    def __init__(self, options: WorkloadOptions) -> None:
+        self._options = options
+        self._lives = Lives(options)
+        self._places = [Place(self._lives.named(TOPIC), partition) for partition in range(max(1, options.keys // 2))]
+        self._finale = Finale(min(_FINAL_READERS, options.processes))
+        self._elements = 0
+        self._readers: dict[tuple[int, bool], LogReader] = {}
+
+    def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
+        return replace(
+            base,
+            group_id=None,
+            transactional_id=None,
+            isolation=self._options.isolation,
+            idempotence=self._options.idempotence,
+        )
+
+    async def set_up(self, client: WorkClient) -> None:
+        await Topics(len(self._places), self._lives.replicas).need(client, [self._places[0].topic])
+
+    def invoke(self, process: int, chance: Chance, now_ns: int) -> Invocation | None:
+        if self._finale.begun:
+            waits = self._finale.waits_for(self._lives.thread(process), now_ns)
+            return Invocation("read", {"final": True}) if waits else None
+        if self._lives.crashes(process, chance, now_ns):
+            return CRASH
+        if chance.random() < _READS:
+            return Invocation("read", {"final": False})
+        self._elements += 1
+        place = self._places[chance.randrange(0, len(self._places))]
+        return Invocation("add", {"element": self._elements, "place": [*place]})
+
+    async def perform(self, process: int, invocation: Invocation, client: WorkClient, chance: Chance) -> Completion:
+        if invocation.f == "crash":
+            return await crash(client)
+        value = invocation.value
+        if invocation.f == "read":
+            # The final reading begins anew, whatever this client has read before.
+            reader = self._readers.setdefault((process, value["final"]), LogReader(self._places, json.loads))
+            return await reader.read(client)
+        try:
+            sent = await client.send(Place(*value["place"]), None, json.dumps(value["element"]).encode())
+        except ClientError as error:
+            return failed(error)
+        return Completion("ok", {**value, "offset": sent.offset})
+
+    def completed(self, process: int, invocation: Invocation, completion: Completion) -> None:
+        self._finale.completed(self._lives.thread(process), invocation, completion)
+
+    def begin_final(self) -> None:
+        self._finale.begin()
+
+    def final_is_done(self) -> bool:
+        return self._finale.over
+
+    def checkers(self) -> Sequence[Checker]:
+        return [ElementsChecker(idempotence=self._options.idempotence)]
