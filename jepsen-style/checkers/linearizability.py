@@ -16,8 +16,10 @@ from checkers.gathering import Gathered
 from checkers.verdict import Finding, Valid, Verdict
 from operations import Operation
 
-STEPS = 2_000_000
+STEPS = 500_000
 """Tried moments, for each object; some seconds."""
+NEVER = 1 << 62
+"""When a call completes of which nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,9 @@ class _Search(Generic[State]):
 
     def __init__(self, calls: Sequence[Call], model: Model[State], limit: int) -> None:
         self._calls, self._model, self._limit = calls, model, limit
-        self._known = sum(1 << number for number, call in enumerate(calls) if call.known)
+        self._knowns = [number for number, call in enumerate(calls) if call.known]
+        self._unknowns = [number for number, call in enumerate(calls) if not call.known]
+        self._known = sum(1 << number for number in self._knowns)
 
     def run(self, initial: State) -> Searched[State]:
         calls = self._calls
@@ -84,7 +88,7 @@ class _Search(Generic[State]):
         order: list[int] = []
         path: list[tuple[int, State, Iterator[tuple[int, State]]]] = [(0, initial, self._after(0, initial, 0))]
         firsts = [0]
-        """For each step of the path, the first call that is not taken."""
+        """For each step of the path, the place among those known of the first that is not taken."""
         best: list[int] = []
         best_states: list[State] = [initial]
         steps = 0
@@ -112,14 +116,13 @@ class _Search(Generic[State]):
                 continue
             tried.add((now_taken, next_state))
             first = firsts[-1]
-            while now_taken >> first & 1:
+            while first < len(self._knowns) and now_taken >> self._knowns[first] & 1:
                 first += 1
             order.append(number)
             firsts.append(first)
             path.append((now_taken, next_state, self._after(now_taken, next_state, first)))
         done = sum(1 << number for number in best)
-        first = next((number for number in range(len(calls)) if not done >> number & 1), 0)
-        stuck = [calls[number] for number in self._next(done, first) if calls[number].known]
+        stuck = [calls[number] for number in self._next(done, 0) if calls[number].known]
         return Searched("false", steps, [calls[number] for number in best], best_states, stuck)
 
     def _after(self, taken: int, state: State, first: int) -> Iterator[tuple[int, State]]:
@@ -131,19 +134,22 @@ class _Search(Generic[State]):
         """Calls that may come next: those invoked before any other that is left was over. Those that are known come
         first: most histories are explained without most of the others."""
         calls = self._calls
-        ends = 1 << 62
+        ends = NEVER
         candidates = []
-        for number in range(first, len(calls)):
+        for place in range(first, len(self._knowns)):
+            number = self._knowns[place]
             call = calls[number]
             if call.invoked > ends:
                 break
             if not taken >> number & 1:
                 candidates.append(number)
-                if call.known:
-                    ends = min(ends, call.completed)
-        candidates = [number for number in candidates if calls[number].invoked < ends]
-        yield from (number for number in candidates if calls[number].known)
-        yield from (number for number in candidates if not calls[number].known)
+                ends = min(ends, call.completed)
+        yield from candidates
+        for number in self._unknowns:
+            if calls[number].invoked > ends:
+                break
+            if not taken >> number & 1:
+                yield number
 
 
 @dataclass(frozen=True)
@@ -193,7 +199,7 @@ def calls_of(
             )
         else:
             i = completion.i if completion is not None else invocation.i
-            call = Call(invocation.f, invocation.value, None, False, invocation.i, 1 << 62, i)
+            call = Call(invocation.f, invocation.value, None, False, invocation.i, NEVER, i)
         found.setdefault(name, []).append(call)
 
     for operation in history:

@@ -114,6 +114,16 @@ class Micro:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """Columns over what notes say: under which leader epoch a key's sends were acknowledged."""
+
+    line: Ints
+    """The `i` of the completion."""
+    key: Ints
+    epoch: Ints
+
+
 @dataclass
 class History:
     """Of one run. Checkers read it and never change it."""
@@ -130,6 +140,9 @@ class History:
     process_names: Mapping[int, str]
     """Of the processes below zero."""
     views: Views
+    epochs: Epochs
+    commit_lines: Ints
+    """The `i` of completions whose notes speak of committed offsets."""
     _raw: bytes | mmap.mmap = field(repr=False)
     _starts: Ints = field(repr=False)
     _memo: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -174,6 +187,7 @@ class History:
         lines = Lines(process, type_, f, t_ns, wall_ms, node, client, error, noted)
         invoked, completed = (np.array(column, dtype=np.int64) for column in (parsed.invoked, parsed.completed))
         outcome = np.where(completed >= 0, lines.type[completed], INFO)
+        epoch_line, epoch_key, epoch = (np.array(column, dtype=np.int64) for column in parsed.epochs)
         operations = Operations(invoked, completed, outcome, lines.process[invoked], lines.f[invoked])
         return cls(
             run,
@@ -186,6 +200,8 @@ class History:
             parsed.errors.names,
             parsed.process_names,
             views,
+            Epochs(epoch_line, epoch_key, epoch),
+            np.array(parsed.commits, dtype=np.int64),
             raw,
             np.array(parsed.starts, dtype=np.int64),
         )
@@ -231,6 +247,15 @@ class History:
     def called(self, *fs: str) -> Bools:
         """Which rows of `operations` are called so."""
         return np.isin(self.operations.f, [self.fs.index(f) for f in fs if f in self.fs])
+
+    @cached_property
+    def invocations(self) -> Ints:
+        """Over lines: for a completion the `i` of its invocation, else UNKNOWN."""
+        operations = self.operations
+        found = np.full(len(self), UNKNOWN, dtype=np.int64)
+        done = operations.completed >= 0
+        found[operations.completed[done]] = operations.invoked[done]
+        return found
 
     @cached_property
     def faults(self) -> Sequence[Fault]:

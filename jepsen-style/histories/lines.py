@@ -42,6 +42,10 @@ class Parsed:
         self.columns = [array("q") for _ in range(8)]
         """process, type, f, t_ns, wall_ms, node, client, error."""
         self.noted = bytearray()
+        self.epochs = [array("q") for _ in range(3)]
+        """Line, key, leader epoch: what notes say of sends."""
+        self.commits = array("q")
+        """Lines whose notes speak of committed offsets."""
         self.starts = array("q")
         self.invoked = array("q")
         self.completed = array("q")
@@ -122,7 +126,10 @@ class _Parser:
             columns[5].append(parsed.nodes.number(get("node")))
             columns[6].append(parsed.clients.number(get("client")))
             columns[7].append(parsed.errors.number(error[0] if error else None))
-            parsed.noted.append(bool(get("note")))
+            note = get("note")
+            parsed.noted.append(bool(note))
+            if note:
+                self._take_note(number, note)
             if process >= 0:
                 self._pair(process, kind, number, get("value") if f in _MICRO_FS else None)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error_:
@@ -141,6 +148,15 @@ class _Parser:
             number = self._processes[name] = -1 - len(self._processes)
             self.parsed.process_names[number] = name
         return number
+
+    def _take_note(self, number: int, note: Mapping[str, Any]) -> None:
+        lines, keys, epochs = self.parsed.epochs
+        for key, epoch in (note.get("leader_epochs") or {}).items():
+            lines.append(number)
+            keys.append(int(key))
+            epochs.append(epoch)
+        if "committed" in note or "committed_seen" in note:
+            self.parsed.commits.append(number)
 
     def _pair(self, process: int, kind: int, number: int, micro: Any) -> None:
         parsed = self.parsed

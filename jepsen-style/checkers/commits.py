@@ -1,0 +1,118 @@
+"""Committed offsets that went back.
+
+A consumer may commit what is lower than before, after a rebalance gave it back what another had not committed. So two
+things are looked for: an acknowledged commit below an earlier one of the same consumer in the same generation (in which
+nobody else has the partition), and an offset that the coordinator told and that is below one whose commit was
+acknowledged before it was asked, with nobody who may have committed a lower one since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from checkers.gathering import Gathered, in_order
+from checkers.verdict import Finding, Verdict
+from histories.history import History
+from operations import place_of
+
+NEVER = 1 << 62
+
+
+class Commit(NamedTuple):
+    """An attempt to commit one offset."""
+
+    i: int
+    began: int
+    ended: int
+    """NEVER where nobody knows whether and when it took place."""
+    offset: int
+    process: int
+    generation: int
+    """-1 where nobody told."""
+
+
+class Sight(NamedTuple):
+    """A committed offset, as the coordinator told it; -1: none."""
+
+    i: int
+    began: int
+    ended: int
+    offset: int
+
+
+@dataclass
+class Committed:
+    """Of one partition in one group. Times are places in the history."""
+
+    commits: list[Commit] = field(default_factory=list)
+    sights: list[Sight] = field(default_factory=list)
+
+    def steps_back(self) -> Iterable[tuple[Commit, Commit]]:
+        """Acknowledged commits of one consumer in one generation, the later one lower."""
+        last: dict[tuple[int, int], Commit] = {}
+        for commit in self.commits:
+            if commit.ended == NEVER or commit.generation < 0:
+                continue
+            before = last.get((commit.process, commit.generation))
+            if before is not None and commit.offset < before.offset:
+                yield before, commit
+            last[commit.process, commit.generation] = commit
+
+    def regressions(self) -> Iterable[tuple[Commit, Sight]]:
+        """Each sight of what is too low, with an acknowledged commit that shows it."""
+        done = sorted((commit for commit in self.commits if commit.ended < NEVER), key=lambda commit: commit.ended)
+        for sight in self.sights:
+            last = [commit for commit in done if commit.ended < sight.began and commit.offset > sight.offset]
+            for commit in reversed(last):
+                explained = any(
+                    other.offset <= sight.offset and other.ended > commit.began and other.began < sight.ended
+                    for other in self.commits
+                )
+                if not explained:
+                    yield commit, sight
+                    break
+
+
+@dataclass(frozen=True)
+class Commits:
+    """Finds committed offsets that went back, by what notes say."""
+
+    name: str = "commits"
+
+    def check(self, history: History) -> Verdict:
+        gathered = Gathered()
+        known: dict[tuple[str, str], Committed] = {}
+        for i in history.commit_lines.tolist():
+            completion = history.operation(i)
+            note, began = completion.note, int(history.invocations[i])
+            group = str(note.get("group", ""))
+            generation = note.get("generation")
+            member = (int(completion.process), -1 if generation is None else int(generation))
+            ended = i if completion.type == "ok" else NEVER
+            for name, offset in _offsets(note, "committed"):
+                committed = known.setdefault((group, name), Committed())
+                committed.commits.append(Commit(i, began, ended, offset, *member))
+            for name, offset in _offsets(note, "committed_seen"):
+                known.setdefault((group, name), Committed()).sights.append(Sight(i, began, i, offset))
+        for (group, name), committed in known.items():
+            where = f"{group} {name}".strip()
+            for commit, later in committed.steps_back():
+                told = f"in generation {commit.generation} operation {commit.i} committed {commit.offset} of {where}"
+                told += f", and operation {later.i} of the same consumer {later.offset}"
+                gathered.add(_finding(where, (commit.i, later.i), told))
+            for commit, sight in committed.regressions():
+                told = f"operation {commit.i} committed {commit.offset} of {where}, and operation {sight.i} was told"
+                told += f" {sight.offset} later, which nobody had committed since"
+                gathered.add(_finding(where, (commit.i, sight.i), told))
+        return gathered.verdict({"commits": sum(len(each.commits) for each in known.values())})
+
+
+def _finding(where: str, operations: tuple[int, int], told: str) -> Finding:
+    return Finding("commit-regress", where, in_order(operations), f"{told[0].upper()}{told[1:]}.")
+
+
+def _offsets(note: Mapping[str, Any], name: str) -> Iterable[tuple[str, int]]:
+    for place, offset in (note.get(name) or {}).items():
+        yield str(place_of(int(place))) if place.isdigit() else place, -1 if offset is None else offset

@@ -1,0 +1,85 @@
+"""How far behind readers were, and how often they were given the same again. Reported, never judged.
+
+An offset is *old* from the moment on at which somebody knew of a higher one. A poll whose process last read an offset
+that was old when the poll was invoked lags by the time since then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkers.arrays import Ints, pair_codes, running_max_in_runs, starts_of_runs
+from checkers.verdict import Verdict
+from checkers.versions import Versions, versions_of
+from histories.history import OK, UNKNOWN, History
+from operations import place_of
+
+QUANTILES = (0.5, 0.9, 0.99, 1.0)
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Measures."""
+
+    name: str = "lag"
+
+    def check(self, history: History) -> Verdict:
+        versions = versions_of(history)
+        figures: dict[str, object] = {"polled more than once": self._again(history, versions)}
+        rows, lag_ns = _lags(history, versions)
+        if len(rows):
+            values = np.quantile(lag_ns, QUANTILES) / 1e9
+            worst = int(np.argmax(lag_ns))
+            operation = versions.read_operation[rows[worst]]
+            figures["realtime lag"] = {
+                f"{quantile:g}": round(float(value), 3) for quantile, value in zip(QUANTILES, values, strict=True)
+            }
+            figures["worst"] = {
+                "seconds": round(float(lag_ns[worst]) / 1e9, 3),
+                "operation": int(history.operations.shown_by[operation]),
+                "process": int(history.operations.process[operation]),
+                "place": str(place_of(int(versions.value_key[versions.read_value[rows[worst]]]))),
+            }
+        return Verdict("true", (), figures)
+
+    def _again(self, history: History, versions: Versions) -> int:
+        """Values that one process's ok operations were given more than once."""
+        process = history.operations.process[versions.read_operation[versions.read_ok]]
+        codes = np.sort(pair_codes(process, versions.read_value[versions.read_ok]))
+        return int((~starts_of_runs(codes)).sum())
+
+
+def _lags(history: History, versions: Versions) -> tuple[Ints, Ints]:
+    """Reads that were not the first of their process and key, with the lag of the position before them."""
+    operations = history.operations
+    completed_ns = history.lines.t_ns[operations.shown_by]
+    # What was known of each key's end, in the order of time.
+    told = (versions.send_offset != UNKNOWN) & (operations.outcome[versions.send_operation] == OK)
+    known_key = np.concatenate((versions.value_key[versions.read_value], versions.value_key[versions.send_value[told]]))
+    known_offset = np.concatenate((versions.read_offset, versions.send_offset[told]))
+    known_ns = np.concatenate((completed_ns[versions.read_operation], completed_ns[versions.send_operation[told]]))
+    order = np.lexsort((known_ns, known_key))
+    key, at_ns = known_key[order], known_ns[order]
+    highest = running_max_in_runs(starts_of_runs(key), known_offset[order])
+
+    reads = np.flatnonzero(versions.read_ok)
+    read_key = versions.value_key[versions.read_value[reads]]
+    process = operations.process[versions.read_operation[reads]]
+    by_reader = np.argsort(pair_codes(process, read_key), kind="stable")
+    ordered = reads[by_reader]
+    joined = ~starts_of_runs(pair_codes(process, read_key)[by_reader])[1:]
+    joined &= versions.read_operation[ordered[1:]] != versions.read_operation[ordered[:-1]]
+    before, after = ordered[:-1][joined], ordered[1:][joined]
+
+    codes = pair_codes(
+        np.concatenate((key, versions.value_key[versions.read_value[before]])),
+        np.concatenate((highest, versions.read_offset[before] + 1)),
+    )
+    places = np.searchsorted(codes[: len(key)], codes[len(key) :])
+    # Behind the last one of its key: the offset never got old.
+    inside = places < len(key)
+    inside[inside] = key[places[inside]] == versions.value_key[versions.read_value[before[inside]]]
+    invoked_ns = history.lines.t_ns[operations.invoked[versions.read_operation[after[inside]]]]
+    return after[inside], np.maximum(0, invoked_ns - at_ns[places[inside]])
