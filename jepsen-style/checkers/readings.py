@@ -31,6 +31,8 @@ class Logs:
     """What stands at an offset, as far as anyone was given it; in the order of offsets."""
     read_by: dict[Place, dict[int, int]] = field(default_factory=dict)
     """The first reading (its last `i`) that was given it."""
+    offset_of: dict[Place, dict[Any, int]] = field(default_factory=dict)
+    """The first offset of each value."""
     complete: frozenset[Place] = frozenset()
     """Read from the start to the end when the cluster was healed: what is not there is not in the log."""
     findings: list[Finding] = field(default_factory=list)
@@ -67,7 +69,8 @@ def gather(readings: Iterable[Attempt]) -> Logs:
                 if final and reading.type == "ok" and reading.value.get("end"):
                     complete[place] = None
     for place in logs.values:
-        logs.values[place] = dict(sorted(logs.values[place].items()))
+        log = logs.values[place] = dict(sorted(logs.values[place].items()))
+        logs.offset_of[place] = {value: offset for offset, value in reversed(log.items())}
     logs.complete = frozenset(complete)
     _find_holes(logs, parts)
     return logs

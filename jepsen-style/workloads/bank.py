@@ -39,7 +39,7 @@ class Bank:
         self._options = options
         self._lives = Lives(options)
         self._places = [Place(self._lives.named(TOPIC), partition) for partition in range(max(2, options.keys // 2))]
-        self._finale = Finale(min(_FINAL_READERS, options.processes))
+        self._finale = Finale(range(min(_FINAL_READERS, options.processes)))
         self._transfers = 0
         self._initialised: set[int] = set()
         self._readers: dict[tuple[int, bool], LogReader] = {}

@@ -10,6 +10,9 @@ from workloads.workload import Workload, WorkloadOptions
 WORKLOADS = {
     "queue": "workloads.queue:Queue",
     "list-append": "workloads.list_append:ListAppend",
+    "bank": "workloads.bank:Bank",
+    "set": "workloads.set:Set",
+    "fences": "workloads.fences:Fences",
 }
 """Where the class of each is; it is made with WorkloadOptions."""
 

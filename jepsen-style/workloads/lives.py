@@ -6,6 +6,7 @@ The runner gives the processes of thread `t` the numbers t, t + n, t + 2n, … (
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from clients.client import ClientError, WorkClient
@@ -57,9 +58,9 @@ def failed(error: ClientError, value: Any = None) -> Completion:
 class Finale:
     """The last part of a run: some threads read everything, in their own time."""
 
-    def __init__(self, readers: int) -> None:
+    def __init__(self, readers: Iterable[int]) -> None:
         self.begun = False
-        self._missing = dict.fromkeys(range(readers))
+        self._missing = dict.fromkeys(readers)
         self._deadline_ns: int | None = None
         self._given_up = False
 

@@ -33,7 +33,7 @@ class Set:
         self._options = options
         self._lives = Lives(options)
         self._places = [Place(self._lives.named(TOPIC), partition) for partition in range(max(1, options.keys // 2))]
-        self._finale = Finale(min(_FINAL_READERS, options.processes))
+        self._finale = Finale(range(min(_FINAL_READERS, options.processes)))
         self._elements = 0
         self._readers: dict[tuple[int, bool], LogReader] = {}
 
