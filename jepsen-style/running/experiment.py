@@ -1,0 +1,223 @@
+"""One run from its plan to its verdict: directory, world, clients, nemesis, history, checkers, report.
+
+Whatever goes wrong on the way, what was recorded until then is kept and judged.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import trio
+
+from barnabas.cluster.errors import ClusterError
+from barnabas.testing.cluster import QUICK_GROUPS
+from checkers.verdict import Verdict
+from clients.client import ClientSettings
+from clients.missing import LibraryMissing
+from histories.recorder import HistoryError, Recorder
+from nemeses.nemesis import Nemesis, NemesisOptions
+from running.judging import judge
+from running.libraries import check_libraries, open_libraries
+from running.plan import Plan
+from running.runner import Ended, Run, RunOptions
+from runtime.world import Chance
+from workloads.catalogue import make_workload
+from worlds.cluster import ClusterUnderTest
+from worlds.opening import WorldOptions, run_in
+
+NODE_SETTINGS = {
+    **QUICK_GROUPS,
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+}
+"""Nodes that notice soon what happened to them: with Kafka's own numbers a run would mostly wait."""
+VALID, ANOMALY, COULD_NOT_RUN = 0, 1, 2
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a plan."""
+
+    directory: Path
+    verdict: Verdict | None
+    """None: nothing was recorded that could be judged."""
+    exit_code: int
+    told: str
+    """One line: the verdict, or why there is none."""
+
+
+def carry_out(plan: Plan, say: Say, *, directory: Path | None = None) -> Outcome:
+    """Does it. `say` is told what is going on, in lines; `directory` is a new one in the store unless given."""
+    directory = directory or _new_directory(plan)
+    try:
+        versions = check_libraries(plan.clients)
+        with Recorder(directory, _described(plan, directory, versions)) as recorder:
+            failure = _record(plan, recorder, say)
+    except (HistoryError, LibraryMissing, ClusterError) as error:
+        return Outcome(directory, None, COULD_NOT_RUN, str(error))
+    if failure is not None:
+        say(f"the run ended early: {failure}")
+    if not recorder.operations:
+        return Outcome(directory, None, COULD_NOT_RUN, failure or "nothing was recorded")
+    return _judged(directory, failure, say)
+
+
+def _record(plan: Plan, recorder: Recorder, say: Say) -> str | None:
+    """Why it ended before it should have; None if it did not."""
+    try:
+        ended = run_in(_world_options(plan, recorder.directory), lambda cluster: _run(plan, cluster, recorder, say))
+    except KeyboardInterrupt:
+        recorder.amend(final_done=False, ended="interrupted")
+        return "interrupted"
+    except ClusterError as error:
+        recorder.amend(final_done=False, ended=str(error))
+        return str(error)
+    except Exception as error:
+        # A mistake of the suite, or of a client: it is told in full, and what was recorded is judged all the same.
+        (recorder.directory / "failure.txt").write_text(traceback.format_exc(), encoding="utf-8")
+        told = f"{_innermost(error)!r}; more in {recorder.directory / 'failure.txt'}"
+        recorder.amend(final_done=False, ended=told)
+        return told
+    recorder.amend(
+        final_done=ended.final_done, ended=ended.failure or ("interrupted" if ended.stopped else "in good order")
+    )
+    return ended.failure
+
+
+async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: Say) -> Ended:
+    off = {kind: cluster.cannot[kind] for kind in plan.nemesis if kind in cluster.cannot}
+    recorder.amend(cannot=off)
+    for kind, why in off.items():
+        say(f"{kind} is off: {why}")
+    workload = make_workload(plan.workload, plan.workload_options(_prefix(recorder.directory, plan)))
+    options = RunOptions(
+        time_seconds=plan.time,
+        rate=plan.rate,
+        concurrency=plan.concurrency,
+        quiet_seconds=plan.quiet,
+        final_seconds=plan.final,
+        settings=ClientSettings("", "jepsen"),
+    )
+    nemesis = None
+    if plan.nemesis:
+        more = NemesisOptions(beyond_budget=plan.beyond_budget, coordinated=getattr(workload, "coordinated", ()))
+        nemesis = Nemesis(cluster, plan.nemesis, _chance(plan.seed, "nemesis"), plan.interval, options=more)
+    libraries = open_libraries(plan.clients, cluster)
+    run = Run(options, workload, libraries, chance_of=lambda name: _chance(plan.seed, name), nemesis=nemesis)
+    if cluster.name == "sim":
+        # Signals come from outside of the simulation: they end it where it is.
+        return await run.run(cluster, recorder)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_listen, run, say)
+        ended = await run.run(cluster, recorder)
+        nursery.cancel_scope.cancel()
+    return ended
+
+
+async def _listen(run: Run, say: Say, *, task_status: trio.TaskStatus[None]) -> None:
+    """Ctrl-C ends the run in good order; a second one ends it at once."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for _signal in signals:
+            first = not run.ended.stopped
+            run.stop()
+            if first:
+                say("interrupted: the cluster is mended and everything read once more; again ends it at once")
+
+
+def _judged(directory: Path, failure: str | None, say: Say) -> Outcome:
+    from reports import page
+    from reports.facts import ReportError
+
+    try:
+        verdict = judge(directory)
+        _convert(directory, say)
+        say(f"report: {page.write(directory)}")
+    except (HistoryError, ReportError, OSError) as error:
+        return Outcome(directory, None, COULD_NOT_RUN, str(error))
+    bad = [finding for finding in verdict.findings if not finding.legal]
+    if verdict.valid == "false":
+        names = ", ".join(dict.fromkeys(finding.anomaly for finding in bad))
+        return Outcome(directory, verdict, ANOMALY, f"INVALID: {names}")
+    if failure is not None:
+        return Outcome(directory, verdict, COULD_NOT_RUN, f"COULD NOT RUN: {failure}")
+    if verdict.valid == "unknown":
+        return Outcome(directory, verdict, ANOMALY, f"UNKNOWN: {verdict.unknown_because}")
+    return Outcome(directory, verdict, VALID, "VALID")
+
+
+def _convert(directory: Path, say: Say) -> None:
+    """For those who read many runs at once."""
+    try:
+        from histories import parquet
+    except ImportError as error:
+        say(f"there are no Parquet files: {error} (pip install 'barnabas[faults]')")
+        return
+    parquet.write(directory)
+
+
+# ---- what a run is called, and made of
+
+
+def _new_directory(plan: Plan) -> Path:
+    began = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+    name = f"{plan.workload}-{plan.cluster}-{plan.seed}-{began}"
+    directory, count = plan.store / name, 1
+    while directory.exists():
+        count += 1
+        directory = plan.store / f"{name}-{count}"
+    return directory
+
+
+def _described(plan: Plan, directory: Path, versions: Mapping[str, str]) -> dict[str, object]:
+    return {
+        "name": directory.name,
+        "workload": plan.workload,
+        "world": plan.cluster,
+        "seed": plan.seed,
+        "time_seconds": plan.time,
+        "rate": plan.rate,
+        "concurrency": plan.concurrency,
+        "nemesis": list(plan.nemesis),
+        "interval_seconds": plan.interval,
+        "beyond_budget": plan.beyond_budget,
+        "clients": list(plan.clients),
+        "plant": plan.plant,
+        "options": asdict(plan.workload_options(_prefix(directory, plan))),
+        "settings": {} if plan.cluster == "bootstrap" else NODE_SETTINGS | plan.node_settings(),
+        "versions": dict(versions),
+        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cannot": {},
+        "replay": plan.replay(),
+    }
+
+
+def _prefix(directory: Path, plan: Plan) -> str:
+    """In a cluster that others use, and other runs have used, a run has names of its own."""
+    return f"{directory.name}-" if plan.cluster == "bootstrap" else ""
+
+
+def _world_options(plan: Plan, directory: Path) -> WorldOptions:
+    settings = NODE_SETTINGS | plan.node_settings()
+    return WorldOptions(plan.cluster, plan.seed, directory, settings, plan.plant, plan.bootstrap)
+
+
+def _chance(seed: int, purpose: str) -> Chance:
+    return random.Random(f"{seed}/jepsen/{purpose}")
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,75 @@
+"""From what a run recorded to its verdict: the workload's checkers, and what a simulation found by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from checkers.all_checkers import check_all, of_every_run
+from checkers.verdict import Finding, Verdict, merge
+from histories.history import History
+from workloads.catalogue import make_workload
+from workloads.workload import WorkloadOptions
+
+VERDICT = "verdict.json"
+PROMISES = "promises.json"
+"""What a simulated cluster broke while it ran."""
+UNSEEN = "unseen"
+
+
+def judge(directory: Path) -> Verdict:
+    """Of a run's directory; also written into it. Raises HistoryError if there is no history to be judged."""
+    history = History.load(directory)
+    run = history.run
+    workload = make_workload(str(run["workload"]), WorkloadOptions(**run.get("options", {})))
+    verdict = check_all(history, [*workload.checkers(), *of_every_run(run)])
+    promises = _promises(directory / PROMISES)
+    if promises is not None:
+        verdict = _with(verdict, promises)
+    if not run.get("final_done", True):
+        verdict = _without_unseen(verdict)
+    write(directory, verdict)
+    return verdict
+
+
+def _with(verdict: Verdict, promises: Verdict) -> Verdict:
+    both = merge({"checkers": verdict, "promises": promises})
+    return replace(both, figures={**verdict.figures, "promises": promises.figures})
+
+
+def write(directory: Path, verdict: Verdict) -> None:
+    path = directory / VERDICT
+    written = directory / f"{VERDICT}.new"
+    written.write_text(json.dumps(asdict(verdict), indent=1, default=_plain) + "\n", encoding="utf-8")
+    written.replace(path)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of arrays, as JSON has them."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    return str(value)
+
+
+def _promises(path: Path) -> Verdict | None:
+    if not path.exists():
+        return None
+    told = json.loads(path.read_text(encoding="utf-8"))
+    findings = [Finding("broken-promise", "simulation", [], each) for each in told["broken"]]
+    figures = {name: value for name, value in told.items() if name not in ("broken", "counts")}
+    return Verdict("false" if findings else "true", findings, figures)
+
+
+def _without_unseen(verdict: Verdict) -> Verdict:
+    """Nobody has read to the end: what was not seen may be there all the same."""
+    findings = [each for each in verdict.findings if each.anomaly != UNSEEN]
+    if any(not each.legal for each in findings):
+        return replace(verdict, findings=findings)
+    told = "the run ended before everything was read to its end"
+    because = f"{verdict.unknown_because}; {told}" if verdict.unknown_because else told
+    return replace(verdict, valid="unknown", findings=findings, unknown_because=because)

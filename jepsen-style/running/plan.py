@@ -1,0 +1,209 @@
+"""What a run is asked to be: everything that `run` takes, in one value; from it the command line that replays it.
+
+Checked once, here: whatever is wrong is one line that says how to mend it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from workloads.catalogue import make_workload
+from workloads.workload import WorkloadOptions
+from worlds.cluster import FAULTS
+from worlds.opening import WORLDS
+
+CLIENTS = ("barnabas", "confluent", "java")
+STORE = Path("store")
+
+
+class WrongPlan(ValueError):
+    """A run cannot be so; one line."""
+
+
+def _option(name: str, default: Any) -> Any:
+    """A field that is the option of that name."""
+    return field(default=default, metadata={"option": name})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run."""
+
+    workload: str
+    seed: int = _option("--seed", 0)
+    cluster: str = _option("--cluster", "local")
+    nemesis: tuple[str, ...] = _option("--nemesis", ())
+    time: float = _option("--time", 60.0)
+    """Seconds of work and faults."""
+    rate: float = _option("--rate", 100.0)
+    concurrency: int = _option("--concurrency", 12)
+    clients: tuple[str, ...] = _option("--client", ("barnabas",))
+    interval: float = _option("--interval", 15.0)
+    """Seconds between the beginnings of faults, on average."""
+    settings: tuple[str, ...] = _option("--settings", ())
+    """`key=value`, of all nodes."""
+    plant: str | None = _option("--plant", None)
+    bootstrap: str | None = _option("--bootstrap", None)
+    beyond_budget: bool = _option("--beyond-budget", False)
+    isolation: str = _option("--isolation", "read_committed")
+    assign_only: bool = _option("--assign-only", False)
+    no_transactions: bool = _option("--no-transactions", False)
+    no_idempotence: bool = _option("--no-idempotence", False)
+    group_protocol: str = _option("--group-protocol", "classic")
+    keys: int = _option("--keys", 10)
+    max_writes: int = _option("--max-writes", 1_024)
+    abort_probability: float = _option("--abort-probability", 0.1)
+    crash_every: float = _option("--crash-every", 30.0)
+    quiet: float = _option("--quiet", 10.0)
+    final: float = _option("--final", 200.0)
+    option: tuple[str, ...] = _option("--option", ())
+    """`key=value`, of the workload."""
+    store: Path = field(default=STORE, metadata={"option": "--store"})
+
+    def __post_init__(self) -> None:
+        _one_of("--cluster", self.cluster, WORLDS)
+        for fault in self.nemesis:
+            _one_of("--nemesis", fault, FAULTS)
+        for client in self.clients:
+            _one_of("--client", client, CLIENTS)
+        _one_of("--isolation", self.isolation, ("read_committed", "read_uncommitted"))
+        _one_of("--group-protocol", self.group_protocol, ("classic", "consumer"))
+        for name, value in (("--time", self.time), ("--rate", self.rate), ("--interval", self.interval)):
+            if value <= 0:
+                raise WrongPlan(f"{name} {value:g}: it must be more than 0")
+        for name, count in (
+            ("--concurrency", self.concurrency),
+            ("--keys", self.keys),
+            ("--max-writes", self.max_writes),
+        ):
+            if count < 1:
+                raise WrongPlan(f"{name} {count}: it must be at least 1")
+        if not 0.0 <= self.abort_probability <= 1.0:
+            raise WrongPlan(f"--abort-probability {self.abort_probability:g}: it must be from 0 to 1")
+        if self.crash_every <= 0:
+            raise WrongPlan(f"--crash-every {self.crash_every:g}: seconds, more than 0")
+        if self.quiet < 0 or self.final < 0:
+            raise WrongPlan("--quiet and --final are seconds, not below 0")
+        if not self.clients:
+            raise WrongPlan(f"--client: there is none; there are {', '.join(CLIENTS)}")
+        if self.cluster == "sim" and self.clients != ("barnabas",):
+            raise WrongPlan("--cluster sim: only our own client lives in a simulation, use --client barnabas")
+        if self.no_idempotence and not self.no_transactions:
+            raise WrongPlan("--no-idempotence: transactions need it, say --no-transactions as well")
+        self._check_bootstrap()
+        self._check_plant()
+        _pairs("--settings", self.settings)
+        try:
+            make_workload(self.workload, self.workload_options())
+        except ValueError as error:
+            raise WrongPlan(str(error)) from error
+
+    def _check_bootstrap(self) -> None:
+        if self.cluster != "bootstrap":
+            if self.bootstrap is not None:
+                raise WrongPlan(f"--bootstrap is a cluster by itself: leave --cluster {self.cluster} out")
+            return
+        if self.bootstrap is None:
+            raise WrongPlan("--cluster bootstrap needs --bootstrap HOST:PORT")
+        for name, given in (("--nemesis", self.nemesis), ("--settings", self.settings), ("--plant", self.plant)):
+            if given:
+                raise WrongPlan(f"{name}: the cluster of --bootstrap is not ours to break, leave it out")
+
+    def _check_plant(self) -> None:
+        if self.plant is not None:
+            from plants.catalogue import NoSuchPlant, find
+
+            try:
+                find(self.plant)
+            except NoSuchPlant as error:
+                raise WrongPlan(f"--plant: {error}") from error
+
+    def workload_options(self, prefix: str = "") -> WorkloadOptions:
+        """`prefix` begins the names of topics, groups and transactional ids, where others may be in the cluster."""
+        more = _pairs("--option", self.option)
+        if prefix:
+            more["prefix"] = prefix
+        return WorkloadOptions(
+            processes=self.concurrency,
+            keys=self.keys,
+            max_writes_per_key=self.max_writes,
+            transactions=not self.no_transactions,
+            subscribe=not self.assign_only,
+            abort_probability=self.abort_probability,
+            isolation=self.isolation,
+            idempotence=not self.no_idempotence,
+            group_protocol=self.group_protocol,
+            crash_every_seconds=self.crash_every,
+            more=more,
+        )
+
+    def node_settings(self) -> dict[str, str]:
+        return _pairs("--settings", self.settings)
+
+    def with_options(self, options: Mapping[str, str]) -> Plan:
+        """Some of them otherwise, by their names without dashes before: `{"crash-every": "10"}`."""
+        by_name = {each.metadata["option"].removeprefix("--"): each for each in fields(self) if each.metadata}
+        by_name["nemesis-interval"] = by_name["interval"]
+        changes: dict[str, Any] = {}
+        for name, text in options.items():
+            if name not in by_name:
+                raise WrongPlan(f"--{name}: `run` has no such option")
+            changes[by_name[name].name] = _parsed(name, text, by_name[name].default)
+        return replace(self, **changes)
+
+    def replay(self) -> str:
+        """The command that does the same again."""
+        words = ["python", "jepsen-style", "run", self.workload]
+        for each in fields(self):
+            name, value = each.metadata.get("option"), getattr(self, each.name)
+            if name is None or (value == each.default and name not in ("--seed", "--cluster")):
+                continue
+            if name == "--cluster" and value == "bootstrap":
+                continue
+            if value is True:
+                words.append(name)
+            elif name in ("--settings", "--option"):
+                words += [word for pair in value for word in (name, pair)]
+            elif isinstance(value, tuple):
+                words += [name, ",".join(value)]
+            else:
+                words += [name, f"{value:g}" if isinstance(value, float) else str(value)]
+        return shlex.join(words)
+
+
+def _one_of(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise WrongPlan(f"{name} {value}: there is only {', '.join(known)}")
+
+
+def _pairs(name: str, texts: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise WrongPlan(f"{name} {text}: it is KEY=VALUE")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _parsed(name: str, text: str, default: Any) -> Any:
+    assert default is not MISSING
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "": True, "false": False}[text]
+        if isinstance(default, tuple):
+            return tuple(split(text))
+        if isinstance(default, int | float | Path):
+            return type(default)(text)
+    except (ValueError, KeyError) as error:
+        raise WrongPlan(f"--{name} {text}: that is no {type(default).__name__}") from error
+    return text
+
+
+def split(text: str) -> list[str]:
+    """`kill,pause`."""
+    return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,0 +1,219 @@
+"""Partitions as lists: each key is appended to, and read as a whole, from its first record to its end.
+
+| f | value before | value after |
+| --- | --- | --- |
+| txn | 1 to 4 of ["send", k, v] and ["poll", {"k": []}] | ["send", k, [offset or null, v]], ["poll", {"k": list}] |
+| send, poll | one of these, by whoever has no transactions | the same |
+| crash | null | null, always `info` |
+
+A list is [[offset, value], ...]. A poll reads the key from its beginning to the end that the leader names at that
+moment; everything that stands there and is committed is in it, so that of two lists one must be the beginning of the
+other, whoever reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import trio
+
+from checkers.verdict import Checker
+from clients.client import ClientError, ClientSettings, WorkClient
+from operations import Completion, Invocation
+from runtime.world import Chance
+from workloads.keys import PARTITIONS, REPLICAS, Keys
+from workloads.topics import Topics
+from workloads.workload import WorkloadOptions
+
+POLL_MS = 100
+READ_SECONDS = 10.0
+"""So long a list may take to be read."""
+MAX_MICRO_OPERATIONS = 4
+MAX_WRITES = 128
+"""Of a key: each list is read as a whole, and often."""
+FINAL_TRIES = 3
+ON_PURPOSE = "AbortedOnPurpose"
+
+
+@dataclass(slots=True)
+class Process:
+    """What is known of one process."""
+
+    crashes_at_ns: int
+    transactions_ready: bool = False
+
+
+class ListAppend:
+    """One run of it; a `Workload`."""
+
+    name = "list-append"
+
+    def __init__(self, options: WorkloadOptions) -> None:
+        self._options = options
+        self._prefix = options.more.get("prefix", "")
+        self._keys = Keys(options.keys, min(options.max_writes_per_key, MAX_WRITES), self._prefix)
+        self._topics = Topics(PARTITIONS, int(options.more.get("replicas", REPLICAS)))
+        self._processes: dict[int, Process] = {}
+        self._to_read: dict[int, int] | None = None
+        """In the final phase: keys that nobody has read yet, with the tries that are left."""
+
+    # ---- before
+
+    def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
+        return replace(
+            base,
+            transactional_id=f"{self._prefix}list-append-{process}" if self._is_transactional(process) else None,
+            idempotence=self._options.idempotence,
+            isolation=self._options.isolation,
+        )
+
+    async def set_up(self, client: WorkClient) -> None:
+        await self._topics.need(client, [self._keys.topic_of(0)])
+
+    def _is_transactional(self, process: int) -> bool:
+        return self._options.transactions and process % self._options.processes % 2 == 0
+
+    # ---- what comes next
+
+    def invoke(self, process: int, chance: Chance, now_ns: int) -> Invocation | None:
+        state = self._processes.get(process)
+        if state is None:
+            lives_seconds = -math.log(1.0 - chance.random()) * self._options.crash_every_seconds
+            state = self._processes[process] = Process(now_ns + int(lives_seconds * 1e9))
+        if self._to_read is not None:
+            return self._invoke_final(self._to_read)
+        if now_ns >= state.crashes_at_ns:
+            return Invocation("crash")
+        if self._is_transactional(process):
+            count = chance.randrange(1, MAX_MICRO_OPERATIONS + 1)
+            return Invocation("txn", self._micro_operations(chance, count))
+        [micro_operation] = self._micro_operations(chance, 1)
+        return Invocation(micro_operation[0], [micro_operation])
+
+    def _micro_operations(self, chance: Chance, count: int) -> list[list[Any]]:
+        """No list is read twice: within one operation whoever reads goes on, and never back."""
+        chosen: list[list[Any]] = []
+        read: dict[int, None] = {}
+        for _ in range(count):
+            key = self._keys.draw(chance)
+            if chance.random() < 0.5 and key not in read:
+                read[key] = None
+                chosen.append(["poll", {str(key): []}])
+            else:
+                chosen.append(["send", key, self._keys.next_value(key)])
+        return chosen
+
+    def _invoke_final(self, to_read: dict[int, int]) -> Invocation | None:
+        for key, tries in to_read.items():
+            if tries > 0:
+                # The last in line from now on: the others read other keys meanwhile.
+                del to_read[key]
+                to_read[key] = tries - 1
+                return Invocation("poll", [["poll", {str(key): []}]])
+        return None
+
+    # ---- doing it
+
+    async def perform(self, process: int, invocation: Invocation, client: WorkClient, chance: Chance) -> Completion:
+        if invocation.f == "crash":
+            await client.crash()
+            return Completion("info")
+        value = _unacknowledged(invocation.value)
+        try:
+            await self._topics.need(client, self._keys.topics_of([_key(each) for each in invocation.value]))
+            if invocation.f == "txn":
+                return await self._transaction(self._processes[process], value, client, chance)
+            await self._do(value, 0, client)
+        except ClientError as error:
+            definite = error.definite or invocation.f == "poll"
+            return _ended("fail" if definite else "info", value, error, ends=error.fatal)
+        return Completion("ok", value)
+
+    async def _transaction(self, state: Process, value: list[Any], client: WorkClient, chance: Chance) -> Completion:
+        began = False
+        try:
+            if not state.transactions_ready:
+                await client.init_transactions()
+                state.transactions_ready = True
+            await client.begin()
+            began = True
+            for index in range(len(value)):
+                if chance.random() < self._options.abort_probability:
+                    raise ClientError(ON_PURPOSE, "this transaction was to be aborted", definite=True)
+                await self._do(value, index, client)
+        except ClientError as error:
+            # It cannot commit any more; whoever cannot abort it cannot begin another.
+            aborted = not began or (not error.fatal and await _could_abort(client))
+            return _ended("fail", value, error, ends=error.fatal or not aborted)
+        try:
+            await client.commit_transaction()
+        except ClientError as error:
+            aborted = not error.fatal and await _could_abort(client)
+            return _ended("fail" if error.definite or aborted else "info", value, error, ends=not aborted)
+        return Completion("ok", value)
+
+    async def _do(self, value: list[Any], index: int, client: WorkClient) -> None:
+        key = _key(value[index])
+        if value[index][0] == "poll":
+            value[index] = ["poll", {str(key): await self._read(key, client)}]
+        else:
+            appended = value[index][2][1]
+            sent = await client.send(self._keys.place_of(key), None, b"%d" % appended)
+            value[index] = ["send", key, [sent.offset, appended]]
+
+    async def _read(self, key: int, client: WorkClient) -> list[list[int]]:
+        place = self._keys.place_of(key)
+        end = (await client.end_offsets([place]))[place]
+        await client.assign([], from_beginning=True)
+        await client.assign([place], from_beginning=True)
+        found: list[list[int]] = []
+        with trio.move_on_after(READ_SECONDS):
+            while (await client.position(place) or 0) < end:
+                found += [[read.offset, int(read.value)] for read in await client.poll(POLL_MS)]
+            return found
+        raise ClientError("ReadTimeout", f"{place} was not read to {end} in {READ_SECONDS:g} s", definite=True)
+
+    # ---- what came of it
+
+    def completed(self, process: int, invocation: Invocation, completion: Completion) -> None:
+        if self._to_read is not None and invocation.f == "poll" and completion.type == "ok":
+            for key in completion.value[0][1]:
+                self._to_read.pop(int(key), None)
+        if completion.type == "info" or completion.ends_process:
+            self._processes.pop(process, None)
+
+    def begin_final(self) -> None:
+        self._to_read = dict.fromkeys(self._keys.written(), FINAL_TRIES)
+
+    def final_is_done(self) -> bool:
+        return self._to_read is not None and not self._to_read
+
+    def checkers(self) -> Sequence[Checker]:
+        from checkers.all_checkers import standard
+
+        return standard(self.name, self._options)
+
+
+async def _could_abort(client: WorkClient) -> bool:
+    try:
+        await client.abort_transaction()
+    except ClientError:
+        return False
+    return True
+
+
+def _key(micro_operation: list[Any]) -> int:
+    key = micro_operation[1]
+    return int(next(iter(key))) if isinstance(key, dict) else int(key)
+
+
+def _unacknowledged(value: list[Any]) -> list[Any]:
+    """As it would be completed if nothing of it were heard of."""
+    return [["send", each[1], [None, each[2]]] if each[0] == "send" else list(each) for each in value]
+
+
+def _ended(type_: Any, value: list[Any], error: ClientError, *, ends: bool) -> Completion:
+    return Completion(type_, value, (error.name, error.text), ends_process=ends)
