@@ -5,9 +5,9 @@ nothing may take place:
 
 - `zombie-commit`: a commit that it asked for later took place: it was acknowledged, or its records were read as
   committed;
-- `zombie-append`: records that it sent later stand in the log, be it as aborted ones: a leader has such a batch verified
-  by the coordinator (KIP-890), or has seen the newer epoch; or its records stand in a partition's log behind the newer
-  process's, whenever they were sent.
+- `zombie-append`: records that it sent later stand in the log, be it as aborted ones: a leader has such a batch
+  verified by the coordinator (KIP-890), or has seen the newer epoch; or its records stand in a partition's log behind
+  the newer process's, whenever they were sent.
 
 What was under way in that moment may still have taken place just before it. Of two processes that took the id at the
 same time nobody knows which one is newer, except by the log, where their records must not alternate.
