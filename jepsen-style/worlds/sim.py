@@ -34,12 +34,16 @@ from kraft.raft.ready import Ready
 from operations import Place
 from plants.catalogue import find
 from plants.plant import planted
+from protocol.errors import ErrorCode
+from protocol.messages.unregister_broker import UnregisterBrokerRequest
+from runtime.channel import Channel, ChannelError
 from runtime.simulated import Universe, make_world, run_simulation
 from runtime.simulated.clocks import SimulatedClock
 from runtime.simulated.determinism import SimulationStuck
 from runtime.simulated.store import DEFAULT_CAPACITY_BYTES
 from runtime.simulated.universe import WALL_START_MS
 from runtime.world import World
+from storage.names import METADATA_TOPIC
 from worlds.cluster import FAULTS, Damage, LinkFault, Membership, MessageRule, NodeState, ReplicaView
 from worlds.opening import WorldOptions
 from worlds.sim_links import SimLinks
@@ -54,6 +58,9 @@ READY_SECONDS = 60.0
 STOP_SECONDS = 40.0
 """A node that does not leave in good order within this time is killed."""
 FREE_WHEN_FULL_BYTES = 100
+ONLOOKER = "onlooker"
+"""Where questions of this class come from; no fault is between it and the nodes."""
+CALL_MS = 5_000
 
 
 class _Watch(Watch):
@@ -98,6 +105,7 @@ class SimCluster:
         self.on_broken: Callable[[str], None] | None = None
         """Told of each broken promise, in one line, when it is found."""
         self._worlds: dict[str, World] = {}
+        self._onlooker: World
         self._offsets_ms: dict[str, int] = {}
         self._touched_disks: dict[str, None] = {}
         self._points: dict[str, str] = {}
@@ -114,7 +122,6 @@ class SimCluster:
     @property
     def cannot(self) -> Mapping[str, str]:
         return {
-            "membership": "the simulated cluster has the nodes that it begins with",
             "message": "simulated links carry bytes, and know no messages",
         }
 
@@ -182,6 +189,26 @@ class SimCluster:
         self._known(name)
         self.links.resume(name)
 
+    async def unregister(self, name: str) -> None:
+        node = self._at_rest(name)
+        self.coverage.strike("membership", node)
+        controller = await self.active_controller()
+        if controller is None:
+            raise ClusterError(f"{name} cannot be unregistered: there is no active controller")
+        if not self.universe.is_alive(ONLOOKER):
+            self._onlooker = make_world(ONLOOKER, self.universe)
+        async with trio.open_nursery() as nursery:
+            port = self.cluster.nodes[controller].node.port
+            channel = Channel(self._onlooker, nursery, controller, port, client_id=ONLOOKER)
+            try:
+                answer = await channel.call(UnregisterBrokerRequest(broker_id=node.node.id), timeout_ms=CALL_MS)
+                told = "" if not answer.error_code else ErrorCode(answer.error_code).name
+            except ChannelError as error:
+                told = str(error)
+            nursery.cancel_scope.cancel()
+        if told:
+            raise ClusterError(f"{name} cannot be unregistered: {controller} says {told}")
+
     async def states(self) -> Mapping[str, NodeState]:
         return {name: self._state(node) for name, node in self.cluster.nodes.items()}
 
@@ -190,6 +217,9 @@ class SimCluster:
     async def cut(self, source: str, target: str) -> None:
         self._strike_link("partition", source, target)
         self.links.cut(source, target)
+
+    async def mend(self, source: str, target: str) -> None:
+        self.links.mend(source, target)
 
     async def set_link(self, source: str, target: str, fault: LinkFault) -> None:
         if fault.half_open:
@@ -257,7 +287,8 @@ class SimCluster:
         if told:
             self._touched_disks[name] = None
             self.coverage.strike(damage.kind, node)
-            self._lost_something(node)
+            # A broker's copy of the metadata has no vote, and is fetched again from wherever it ends.
+            self._lost_something(node, whole_disk=any(METADATA_TOPIC in line for line in told))
         return told
 
     async def wipe(self, name: str) -> None:

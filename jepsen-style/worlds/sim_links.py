@@ -38,6 +38,11 @@ class SimLinks:
         self._cuts[self._pair(source, target)] = None
         self._set_pairs(source, target)
 
+    def mend(self, source: str, target: str) -> None:
+        """Takes back one `cut`."""
+        if self._cuts.pop(self._pair(source, target), "") is None:
+            self._set_pairs(source, target)
+
     def worsen(self, source: str, target: str, fault: LinkFault) -> None:
         self._faults[self._pair(source, target)] = fault
         self._set_pairs(source, target)
