@@ -1,0 +1,129 @@
+"""What is wrong with links, and with messages of some API: a table that all connections look at.
+
+A core: chance comes from outside, and nobody waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from barnabas.cluster.proxy.frames import Message
+from runtime.world import Chance
+
+CLIENT = "client"
+"""The name of whoever is no node."""
+
+Action = Literal["hold", "drop", "delay", "reset"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """How one direction between two names is. All zero: whole."""
+
+    cut: bool = False
+    """Nothing passes, and nobody is told."""
+    latency_ms: float = 0.0
+    jitter_ms: float = 0.0
+    """On top of the latency, at most; order stays."""
+    bytes_per_second: int = 0
+    """0: as fast as it goes."""
+    loss: float = 0.0
+    """Probability that a burst waits until TCP would have sent it again: 200 ms, and twice as long each time."""
+    half_open: bool = False
+    """As if cut, but new connections are taken."""
+    reset_after_bytes: int = 0
+    """A connection ends in the middle of a frame after so many more bytes."""
+
+    @property
+    def carries(self) -> bool:
+        return not (self.cut or self.half_open)
+
+
+WHOLE = LinkState()
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRule:
+    """What happens to requests of an API, or to their answers."""
+
+    api_key: int
+    direction: Literal["request", "response"]
+    action: Action
+    """`hold` it, and what follows it in its direction, until the rule is cleared; `drop` it; let it wait `delay_ms`;
+    `reset` the connection after a request was carried, or instead of an answer."""
+    delay_ms: float = 0.0
+    source: str | None = None
+    """Who asks, whichever direction it is: a node, or `CLIENT`; None: anybody."""
+    target: str | None = None
+    """Who is asked."""
+    probability: float = 1.0
+
+    def is_about(self, message: Message, source: str, target: str) -> bool:
+        return (
+            message.api_key == self.api_key
+            and message.is_request == (self.direction == "request")
+            and self.source in (None, source)
+            and self.target in (None, target)
+        )
+
+
+@dataclass(slots=True)
+class Faults:
+    """Everything that is wrong now."""
+
+    on_change: Callable[[], None] = lambda: None
+    version: int = 0
+    """Another one after each change."""
+    _links: dict[tuple[str, str], LinkState] = field(default_factory=dict)
+    _rules: dict[int, MessageRule] = field(default_factory=dict)
+    _last_rule: int = 0
+    struck: dict[int, int] = field(default_factory=dict)
+    """How many messages each rule met."""
+
+    def link(self, source: str, target: str) -> LinkState:
+        return self._links.get((source, target), WHOLE)
+
+    def set_link(self, source: str, target: str, state: LinkState) -> None:
+        self._links.pop((source, target), None)
+        if state != WHOLE:
+            self._links[source, target] = state
+        self._changed()
+
+    def add_rule(self, rule: MessageRule) -> int:
+        """Gives the number for `clear_rule`."""
+        self._last_rule += 1
+        self._rules[self._last_rule] = rule
+        self.struck[self._last_rule] = 0
+        self._changed()
+        return self._last_rule
+
+    def clear_rule(self, number: int) -> int:
+        """What was held goes on; gives how many messages it met."""
+        self._rules.pop(number, None)
+        self._changed()
+        return self.struck.pop(number, 0)
+
+    def heal(self) -> None:
+        """Nothing is wrong any more."""
+        self._links.clear()
+        self._rules.clear()
+        self.struck.clear()
+        self._changed()
+
+    def holds(self, number: int) -> bool:
+        """Whether the rule that held a message is still there."""
+        return number in self._rules
+
+    def rule_for(self, message: Message, source: str, target: str, chance: Chance) -> tuple[int, MessageRule] | None:
+        """The first rule that is about this message and strikes."""
+        for number, rule in self._rules.items():
+            if rule.is_about(message, source, target) and chance.random() < rule.probability:
+                self.struck[number] += 1
+                return number, rule
+        return None
+
+    def _changed(self) -> None:
+        self.version += 1
+        self.on_change()
