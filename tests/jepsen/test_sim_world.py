@@ -1,0 +1,138 @@
+"""The simulated cluster under test: what its faults do, and that a seed gives the same run to the last byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from barnabas import Admin, NewTopic, Producer
+from barnabas.cluster.errors import ClusterError
+from operations import Place
+from worlds.cluster import FAULTS, ClusterUnderTest, Damage, LinkFault
+from worlds.opening import WorldOptions, run_in
+from worlds.sim import SimCluster
+
+ROOT = Path(__file__).resolve().parents[2]
+STORY = Path(__file__).with_name("sim_story.py")
+PLACE = Place("t", 0)
+
+
+def in_sim(directory: Path, main: Callable[[SimCluster], Awaitable[None]]) -> None:
+    run_in(WorldOptions("sim", 5, directory), main)  # type: ignore[arg-type]
+
+
+def play(directory: Path, hash_seed: str, seed: int) -> bytes:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT}:{ROOT / 'jepsen-style'}"}
+    subprocess.run([sys.executable, STORY, directory, str(seed)], env=environment, timeout=300, check=True)
+    return (directory / "history.jsonl").read_bytes()
+
+
+@pytest.mark.feature("FI-05")
+def test_a_seed_gives_the_same_history_byte_for_byte_whatever_the_hash_seed(tmp_path: Path) -> None:
+    first = play(tmp_path / "a", "1", 5)
+    assert play(tmp_path / "b", "77", 5) == first
+    for name in ("views.jsonl", "coverage.json", "logs/broker-1.log"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    told = [json.loads(line) for line in first.decode().splitlines()]
+    assert sum(each["type"] == "ok" for each in told) > 20
+    promises = json.loads((tmp_path / "a" / "promises.json").read_text())
+    assert promises["kept"] and promises["faults"] > 8, promises
+    cells = json.loads((tmp_path / "a" / "coverage.json").read_text())["cells"]
+    assert cells["after replica.fetched.written"]["kill-at"] == 1
+    assert cells["follows in the ISR"]["pause"] == 1
+
+
+async def write(cluster: SimCluster, host: str = "client-0", seconds: float = 2.0) -> int | None:
+    """The offset of a new record, None if it was not acked in this time."""
+    with trio.move_on_after(seconds):
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world(host)) as producer:
+            offset: int = (await producer.send(PLACE.topic, value=b"x", partition=PLACE.partition)).offset
+            return offset
+    return None
+
+
+async def make_topic(cluster: SimCluster) -> str:
+    """Its leader."""
+    async with Admin(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world("client-9")) as admin:
+        await admin.create_topics([NewTopic(PLACE.topic, num_partitions=1, replication_factor=3)])
+    leader = await cluster.leader_of(PLACE)
+    assert leader is not None
+    return leader
+
+
+@pytest.mark.feature("FI-05")
+def test_links_of_clients_are_cut_those_of_later_ones_too(tmp_path: Path) -> None:
+    async def story(cluster: SimCluster) -> None:
+        leader = await make_topic(cluster)
+        assert await write(cluster) == 0
+        await cluster.cut("client", leader)
+        assert await write(cluster, "client-3") is None, "it came after the cut, and is a client like the others"
+        await cluster.mend("client", leader)
+        assert await write(cluster, "client-4") is not None
+        await cluster.set_link(leader, "client", LinkFault(half_open=True))
+        assert await write(cluster, "client-5") is None
+        await cluster.heal()
+        assert await write(cluster, "client-5") is not None
+
+    in_sim(tmp_path, story)
+
+
+@pytest.mark.feature("FI-05")
+def test_nodes_die_lose_their_power_and_their_disks(tmp_path: Path) -> None:
+    async def story(cluster: SimCluster) -> None:
+        leader = await make_topic(cluster)
+        await write(cluster)
+        follower = next(name for name in cluster.brokers if name != leader)
+        await cluster.pause(leader)
+        assert (await cluster.states())[leader] == "paused"
+        assert not any(view.node == leader for view in await cluster.views())
+        await cluster.kill(leader)
+        with pytest.raises(ClusterError, match="runs: stop or kill it"):
+            await cluster.wipe(follower)
+        assert await cluster.damage(leader, Damage("truncate", "t-0/*.log", bytes_=10))
+        await cluster.start(leader)
+        await cluster.wait_ready()
+        while any(len(each.isr) < 3 for each in await cluster.memberships()):
+            await trio.sleep(0.5)
+        leads = await cluster.leader_of(PLACE)
+        follower = next(name for name in cluster.brokers if name != leads)
+        await cluster.kill_at(follower, "replica.fetched.written", power_cut=True)
+        await write(cluster, "client-1")
+        assert await cluster.disarm(follower)
+        assert (await cluster.states())[follower] == "dead"
+        await cluster.wipe(follower)
+        await cluster.start(follower)
+        await cluster.wait_ready()
+        await cluster.stop(follower)
+        await cluster.unregister(follower)
+        await cluster.start(follower)
+        await cluster.wait_ready()
+        with pytest.raises(ClusterError, match="there is no node broker-9"):
+            await cluster.kill("broker-9")
+
+    in_sim(tmp_path, story)
+    assert json.loads((tmp_path / "promises.json").read_text())["kept"]
+
+
+@pytest.mark.feature("FI-05")
+def test_a_promise_that_a_node_breaks_is_told_at_once_and_written_down(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    async def story(cluster: SimCluster) -> None:
+        cluster.on_broken = told.append
+        cluster.cluster.on_failure and cluster.cluster.on_failure("broker-1", ValueError("a mistake"))
+        assert told
+        known: ClusterUnderTest = cluster
+        assert all(kind in FAULTS for kind in known.cannot)
+
+    in_sim(tmp_path, story)
+    promises = json.loads((tmp_path / "promises.json").read_text())
+    assert not promises["kept"]
+    assert "broker-1 ended by itself: ValueError: a mistake" in promises["broken"][0] == told[0]
