@@ -10,6 +10,7 @@ from workloads.workload import Workload, WorkloadOptions
 WORKLOADS = {
     "queue": "workloads.queue:Queue",
     "list-append": "workloads.list_append:ListAppend",
+    "txn-eos": "workloads.txn_eos:TxnEos",
     "bank": "workloads.bank:Bank",
     "set": "workloads.set:Set",
     "fences": "workloads.fences:Fences",

@@ -1,0 +1,262 @@
+"""Consume, transform, produce: each input once in the committed output, whatever happens to whoever transforms it.
+
+A third of the threads feed the input topic, every other of them in transactions; the others are one group, each with a
+transactional id of its own, that comes again after a crash. An output says from which try it is.
+
+`feed` `{"feed": n, "records": [[topic, partition, n], …]}`.
+`transform` `{"attempt": n}`, completed with `"parts"`, what was polled, as in `workloads/log_reader.py`, and
+`"records": [[topic, partition, [input, n]], …]`, what was sent. What does not succeed is read again: the consumer goes
+back.
+`committed` (at the end): `{"offsets": [[topic, partition, offset], …]}` of the group.
+`read` `{"final": true}` (at the end): both topics, all of them.
+`crash`: the client is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from checkers.eos_once import OnceChecker
+from checkers.verdict import Checker
+from clients.client import ClientError, ClientSettings, Read, WorkClient
+from operations import Completion, Invocation, Place
+from runtime.world import Chance
+from workloads.lives import CRASH, Finale, Lives, crash, failed
+from workloads.log_reader import LogReader
+from workloads.topics import Topics
+from workloads.transacting import Ending, Pauses, ending_of, in_transaction
+from workloads.workload import WorkloadOptions
+
+INPUT = "eos-in"
+OUTPUT = "eos-out"
+PARTITIONS = 4
+FEEDER = 3
+"""Every so many threads there is one."""
+MOST_INPUTS = 3
+"""Of a feeding transaction."""
+MOST_AT_ONCE = 20
+"""Of a transforming one."""
+POLL_MS = 200
+QUIET_NS = 8_000_000_000
+"""After so long without any input, all were transformed that will be."""
+DRAIN_NS = 60_000_000_000
+_FINAL_READERS = 2
+
+
+@dataclass(slots=True)
+class _Drain:
+    """When the last inputs are through."""
+
+    began_ns: int
+    last_input_ns: int
+    over: bool = False
+
+
+class TxnEos:
+    """One run of it; a `Workload`."""
+
+    name = "txn-eos"
+
+    def __init__(self, options: WorkloadOptions) -> None:
+        if options.processes < 2:
+            raise ValueError("txn-eos takes one process that feeds and one that transforms: --concurrency 2 or more")
+        self._options = options
+        self._lives = Lives(options)
+        self._inputs = [Place(self._lives.named(INPUT), partition) for partition in range(PARTITIONS)]
+        self._outputs = [Place(self._lives.named(OUTPUT), partition) for partition in range(PARTITIONS)]
+        self._finale = Finale(range(min(_FINAL_READERS, options.processes)))
+        self._drain: _Drain | None = None
+        self._transformed = False
+        """Since somebody looked."""
+        self._fed = self._feeds = self._attempts = 0
+        self._initialised: dict[int, None] = {}
+        self._subscribed: dict[int, None] = {}
+        self._readers: dict[int, LogReader] = {}
+        self._told_committed: dict[int, None] = {}
+
+    def _is_feeder(self, process: int) -> bool:
+        return self._lives.thread(process) % FEEDER == 0
+
+    def _is_transactional(self, process: int) -> bool:
+        return not self._is_feeder(process) or self._lives.thread(process) // FEEDER % 2 == 1
+
+    def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
+        transactional_id = self._lives.named(f"eos-{self._lives.thread(process)}")
+        return replace(
+            base,
+            group_id=self._lives.named("eos"),
+            group_protocol=self._options.group_protocol,
+            transactional_id=transactional_id if self._is_transactional(process) else None,
+            # Who reads uncommitted records is promised nothing of what this workload is about.
+            isolation="read_committed",
+        )
+
+    async def set_up(self, client: WorkClient) -> None:
+        names = [self._inputs[0].topic, self._outputs[0].topic]
+        await Topics(PARTITIONS, self._lives.replicas).need(client, names)
+
+    # What to do
+
+    def invoke(self, process: int, chance: Chance, now_ns: int) -> Invocation | None:
+        if self._finale.begun:
+            return self._invoke_finally(process, now_ns)
+        if self._lives.crashes(process, chance, now_ns):
+            return CRASH
+        return self._feed(process, chance) if self._is_feeder(process) else self._transform()
+
+    def _feed(self, process: int, chance: Chance) -> Invocation:
+        self._feeds += 1
+        records: list[list[Any]] = []
+        for _ in range(chance.randrange(1, MOST_INPUTS + 1) if self._is_transactional(process) else 1):
+            self._fed += 1
+            records.append([*self._inputs[chance.randrange(0, PARTITIONS)], self._fed])
+        return Invocation("feed", {"feed": self._feeds, "records": records})
+
+    def _transform(self) -> Invocation:
+        self._attempts += 1
+        return Invocation("transform", {"attempt": self._attempts})
+
+    def _invoke_finally(self, process: int, now_ns: int) -> Invocation | None:
+        if not self._has_drained(now_ns):
+            return None if self._is_feeder(process) else self._transform()
+        if not self._finale.waits_for(self._lives.thread(process), now_ns):
+            return None
+        return Invocation("read" if process in self._told_committed else "committed", {"final": True})
+
+    def _has_drained(self, now_ns: int) -> bool:
+        if self._drain is None:
+            self._drain = _Drain(now_ns, now_ns)
+        drain = self._drain
+        if self._transformed:
+            self._transformed, drain.last_input_ns = False, now_ns
+        drain.over = drain.over or now_ns - drain.last_input_ns > QUIET_NS or now_ns - drain.began_ns > DRAIN_NS
+        return drain.over
+
+    # How it is done
+
+    async def perform(self, process: int, invocation: Invocation, client: WorkClient, chance: Chance) -> Completion:
+        if invocation.f == "crash":
+            return await crash(client)
+        if invocation.f == "committed":
+            return await self._committed(client)
+        if invocation.f == "read":
+            reader = self._readers.setdefault(process, LogReader([*self._inputs, *self._outputs], json.loads))
+            return await reader.read(client)
+        if self._is_transactional(process) and process not in self._initialised:
+            try:
+                await client.init_transactions()
+            except ClientError as error:
+                return ending_of(error).completion(invocation.value)
+            self._initialised[process] = None
+        if invocation.f == "feed":
+            return await self._send_inputs(process, invocation.value, client, chance)
+        return await self._poll_and_transform(process, invocation.value["attempt"], client, chance)
+
+    async def _committed(self, client: WorkClient) -> Completion:
+        try:
+            offsets = await client.committed(self._inputs)
+        except ClientError as error:
+            return Completion("fail", None, (error.name, error.text), ends_process=error.fatal)
+        return Completion("ok", {"offsets": [[*place, offset] for place, offset in offsets.items()]})
+
+    async def _send_inputs(self, process: int, value: Any, client: WorkClient, chance: Chance) -> Completion:
+        async def send() -> None:
+            for topic, partition, number in value["records"]:
+                if self._is_transactional(process):
+                    await pauses.step()
+                await client.send(Place(topic, partition), None, json.dumps(number).encode())
+
+        if self._is_transactional(process):
+            pauses = Pauses(chance, self._options.abort_probability)
+            return (await in_transaction(client, send)).completion(value)
+        try:
+            await send()
+        except ClientError as error:
+            return failed(error, value)
+        return Completion("ok", value)
+
+    async def _poll_and_transform(self, process: int, attempt: int, client: WorkClient, chance: Chance) -> Completion:
+        value: dict[str, Any] = {"attempt": attempt, "parts": [], "records": []}
+        try:
+            if process not in self._subscribed:
+                await client.subscribe([self._inputs[0].topic])
+                self._subscribed[process] = None
+            polled = await client.poll(POLL_MS)
+            taken = await _first_of(client, polled)
+        except ClientError as error:
+            return Completion("fail", value, (error.name, error.text), ends_process=error.fatal)
+        if not polled:
+            return Completion("ok", value, note=_rebalances(client))
+        value["parts"] = [
+            [*place, reads[0].offset, reads[-1].offset + 1, [[read.offset, json.loads(read.value)] for read in reads]]
+            for place, reads in taken.items()
+        ]
+        pauses = Pauses(chance, self._options.abort_probability)
+
+        async def transform() -> None:
+            for place, reads in taken.items():
+                for read in reads:
+                    record = [json.loads(read.value), attempt]
+                    output = self._outputs[place.partition]
+                    value["records"].append([*output, record])
+                    await client.send(output, None, json.dumps(record).encode())
+                await pauses.step()
+            await client.send_offsets({place: reads[-1].offset + 1 for place, reads in taken.items()})
+            await pauses.step()
+
+        ending = await in_transaction(client, transform)
+        if ending.type == "fail" and not ending.ends_process:
+            ending = await _go_back(client, taken, ending)
+        return ending.completion(value, **_rebalances(client))
+
+    def completed(self, process: int, invocation: Invocation, completion: Completion) -> None:
+        self._finale.completed(self._lives.thread(process), invocation, completion)
+        if invocation.f == "transform" and completion.value and completion.value.get("parts"):
+            self._transformed = True
+        if invocation.f == "committed" and completion.type == "ok":
+            self._told_committed[process] = None
+
+    # The end
+
+    def begin_final(self) -> None:
+        self._finale.begin()
+
+    def final_is_done(self) -> bool:
+        return self._finale.over
+
+    def checkers(self) -> Sequence[Checker]:
+        return [OnceChecker(idempotence=True)]
+
+
+async def _first_of(client: WorkClient, polled: Sequence[Read]) -> dict[Place, list[Read]]:
+    """By partition, no more than one transaction takes; the others are polled again."""
+    taken: dict[Place, list[Read]] = {}
+    left: dict[Place, int] = {}
+    for number, read in enumerate(polled):
+        if number < MOST_AT_ONCE:
+            taken.setdefault(read.place, []).append(read)
+        else:
+            left.setdefault(read.place, read.offset)
+    for place, offset in left.items():
+        await client.seek(place, offset)
+    return taken
+
+
+async def _go_back(client: WorkClient, taken: dict[Place, list[Read]], ending: Ending) -> Ending:
+    """To what was not transformed after all, as far as it is still this member's."""
+    owned = client.assignment()
+    try:
+        for place, reads in taken.items():
+            if place in owned:
+                await client.seek(place, reads[0].offset)
+    except ClientError:
+        return replace(ending, ends_process=True)
+    return ending
+
+
+def _rebalances(client: WorkClient) -> dict[str, Any]:
+    rebalances = client.take_rebalances()
+    return {"rebalances": rebalances} if rebalances else {}
