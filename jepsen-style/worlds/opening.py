@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +30,8 @@ class WorldOptions:
     """A mistake that is planted into every node; see `plants`."""
     bootstrap: str | None = None
     """The world `bootstrap`: somebody else's cluster, which is not broken."""
+    faults: Sequence[str] | None = None
+    """The kinds that the run may use: what others need is not set up. None: all."""
 
 
 def run_in(options: WorldOptions, main: Callable[[ClusterUnderTest], Awaitable[T]]) -> T:

@@ -104,7 +104,7 @@ async def test_nobody_loses_what_the_budget_keeps(autojump_clock: trio.abc.Clock
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch)
-        await story.play(600)
+        await story.play(400)
         nursery.cancel_scope.cancel()
     assert losses
 

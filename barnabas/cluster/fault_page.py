@@ -1,0 +1,80 @@
+"""What is wrong inside of one node's process: a page in a file that the node maps, and whoever breaks it writes to.
+
+    0   the offset of its wall clock, in milliseconds, signed
+    8   1: its disk is full; 2: its disk fails
+    9   the fault point where it ends is armed: 1, or 2 if its power is cut there
+    10  1: it has ended there
+    16  the name of the fault point, UTF-8, filled up with zeros
+
+Bytes change one at a time and in an order in which every state between makes sense, so there is no lock.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from pathlib import Path
+
+PAGE_BYTES = 128
+_OFFSET = struct.Struct("<q")
+_DISK, _ARMED, _STRUCK, _NAME = 8, 9, 10, 16
+
+DISK_WELL, DISK_FULL, DISK_FAILS = 0, 1, 2
+
+
+class FaultPage:
+    """The page of one node."""
+
+    def __init__(self, path: Path) -> None:
+        """Made, with nothing wrong, if it is not there."""
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(bytes(PAGE_BYTES))
+        with path.open("r+b") as file:
+            self._page = mmap.mmap(file.fileno(), PAGE_BYTES)
+
+    @property
+    def clock_offset_ms(self) -> int:
+        offset: int = _OFFSET.unpack_from(self._page, 0)[0]
+        return offset
+
+    @clock_offset_ms.setter
+    def clock_offset_ms(self, offset_ms: int) -> None:
+        _OFFSET.pack_into(self._page, 0, offset_ms)
+
+    @property
+    def disk(self) -> int:
+        return self._page[_DISK]
+
+    @disk.setter
+    def disk(self, state: int) -> None:
+        self._page[_DISK] = state
+
+    def arm(self, point: str, *, power_cut: bool) -> None:
+        """The node ends when it comes to `point`. Raises ValueError for a name that is too long."""
+        name = point.encode()
+        if len(name) >= PAGE_BYTES - _NAME:
+            raise ValueError(f"{point}: no fault point has so long a name")
+        self.disarm()
+        self._page[_NAME:] = name.ljust(PAGE_BYTES - _NAME, b"\0")
+        self._page[_ARMED] = 2 if power_cut else 1
+
+    def disarm(self) -> bool:
+        """True if the node has ended there since it was armed."""
+        self._page[_ARMED] = 0
+        struck, self._page[_STRUCK] = self._page[_STRUCK], 0
+        return bool(struck)
+
+    @property
+    def is_armed(self) -> bool:
+        return self._page[_ARMED] != 0
+
+    def strikes_at(self, point: str) -> bool:
+        return self._page[_NAME:].rstrip(b"\0") == point.encode()
+
+    def strike(self) -> bool:
+        """The node ends now; True if its power is cut."""
+        power_cut = self._page[_ARMED] == 2
+        self._page[_ARMED] = 0
+        self._page[_STRUCK] = 1
+        return power_cut

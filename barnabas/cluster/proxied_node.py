@@ -1,0 +1,163 @@
+"""A node for those who break clusters: a broker or a controller as ever, in a world that can be made worse.
+
+Its dials to other nodes go through the proxy whose ports stand in `DATA/run/proxy.json`, and clients are told the
+proxy's port. Its wall clock, its disk and its fault points look at its `FaultPage`. What it runs is production code.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from barnabas.cluster.fault_page import DISK_FULL, DISK_WELL, FaultPage
+from barnabas.cluster.layout import Layout, Node
+from barnabas.cluster.plan import MODULES
+from barnabas.cluster.power import cut_power
+from barnabas.cluster.proxied_network import ProxiedNetwork
+from barnabas.cluster.proxy.rules import CLIENT
+from runtime.disk import RealDisk, RealFile
+from runtime.process import Program
+from runtime.real import real_world
+from runtime.world import Bytes, Clock, World
+
+
+def page_of(layout: Layout, name: str) -> FaultPage:
+    """What is wrong inside of a node."""
+    return FaultPage(layout.data / "run" / "faults" / name)
+
+
+def save_ways(layout: Layout, ports: Mapping[tuple[str, str], int]) -> None:
+    """Before nodes are started: the proxy's port of each way."""
+    path = layout.data / "run" / "proxy.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({f"{source}>{target}": port for (source, target), port in ports.items()}))
+
+
+def _read_ways(layout: Layout) -> dict[tuple[str, str], int]:
+    """None saved: no proxy."""
+    try:
+        told = json.loads((layout.data / "run" / "proxy.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return {(pair.partition(">")[0], pair.partition(">")[2]): port for pair, port in told.items()}
+
+
+def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:
+    """The node that a configuration file `DATA/conf/NODE.properties` describes. Raises `SettingsError`."""
+    path = Path(name)
+    layout = Layout.open(path.parents[1], shape=path.parent)
+    node = layout.node(path.stem)
+    ports = _read_ways(layout)
+    known_at = {each.name: [each.port] for each in layout.nodes}
+    for (source, target), port in ports.items():
+        if source == CLIENT:
+            known_at[target].append(port)
+    ways = {at: ports[node.name, each] for each in known_at for at in known_at[each] if (node.name, each) in ports}
+    more = dict(overrides)
+    own = ports.get((CLIENT, node.name))
+    if own is not None:
+        more["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{own}"
+
+    def world() -> World:
+        itself = {} if own is None else {own: node.port}
+        return faulty_world(layout, node, ProxiedNetwork(real_world().network, ways, itself))
+
+    program: Program = import_module(MODULES[node.role]).load(text, name, more, world)
+    return program
+
+
+def faulty_world(layout: Layout, node: Node, network: ProxiedNetwork | None = None) -> World:
+    """The real one, with what the node's page says is wrong."""
+    world = real_world()
+    page = page_of(layout, node.name)
+    points = _FaultPoints(page, str(layout.log_directory(node)))
+    return replace(
+        world,
+        network=network or world.network,
+        disk=_FaultyDisk(page),
+        wall_clock=_WrongClock(world.wall_clock, page),
+        fault_point=points.passed,
+    )
+
+
+class _WrongClock:
+    """Wall time with an offset."""
+
+    def __init__(self, clock: Clock, page: FaultPage) -> None:
+        self._clock = clock
+        self._page = page
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self._page.clock_offset_ms
+
+
+class _FaultPoints:
+    """Ends the process where it was told to."""
+
+    def __init__(self, page: FaultPage, directory: str) -> None:
+        self._page = page
+        self._directory = directory
+
+    def passed(self, name: str) -> None:
+        page = self._page
+        if page.is_armed and page.strikes_at(name):
+            if page.strike():
+                cut_power(self._directory)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _FaultyDisk(RealDisk):
+    """The disk, which may be full, or fail."""
+
+    def __init__(self, page: FaultPage) -> None:
+        self._page = page
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        if create and self._page.disk != DISK_WELL and not os.path.exists(path):
+            self._fail(path)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return _FaultyFile(path, os.open(path, flags, 0o644), self._page)
+
+    def make_directories(self, path: str) -> None:
+        if self._page.disk != DISK_WELL and not os.path.isdir(path):
+            self._fail(path)
+        super().make_directories(path)
+
+    def space_bytes(self, path: str) -> tuple[int, int]:
+        total, usable = super().space_bytes(path)
+        return total, 0 if self._page.disk == DISK_FULL else usable
+
+    def _fail(self, path: str) -> None:
+        _fail(self._page.disk, path)
+
+
+class _FaultyFile(RealFile):
+    """A file on it. A full disk takes what lies inside of the file, and refuses what makes it longer."""
+
+    __slots__ = ("_page",)
+
+    def __init__(self, path: str, descriptor: int, page: FaultPage) -> None:
+        super().__init__(path, descriptor)
+        self._page = page
+
+    def pwrite(self, data: Bytes, offset: int) -> None:
+        state = self._page.disk
+        if state != DISK_WELL and (state != DISK_FULL or offset + len(data) > self.size()):
+            _fail(state, self.path)
+        super().pwrite(data, offset)
+
+    def sync(self) -> None:
+        if self._page.disk not in (DISK_WELL, DISK_FULL):
+            _fail(self._page.disk, self.path)
+        super().sync()
+
+
+def _fail(state: int, path: str) -> None:
+    code = errno.ENOSPC if state == DISK_FULL else errno.EIO
+    raise OSError(code, os.strerror(code), path)

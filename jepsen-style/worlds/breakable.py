@@ -1,0 +1,150 @@
+"""Real nodes whose clocks, disks and lives can be broken: what `local.py` and `netns.py` have in common besides links.
+
+Nodes run `barnabas.cluster.proxied_node`. Each has a page that says what is wrong inside of it, and, where this machine
+lets us mount, a file system of its own whose power can be cut.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.fault_page import DISK_FULL, DISK_WELL, FaultPage
+from barnabas.cluster.layout import Layout
+from barnabas.cluster.local import LocalCluster
+from barnabas.cluster.plan import MODULES, Programs
+from barnabas.cluster.power import Volume, cut_power, reason_against
+from barnabas.cluster.proxied_node import page_of
+from plants.node import broken
+from worlds.cluster import Damage
+from worlds.damaging import damage_files
+from worlds.guardian import Guardian
+from worlds.looking import Onlooker
+from worlds.opening import WorldOptions
+from worlds.processes import ProcessCluster, in_thread
+
+NODE_MODULE = "barnabas.cluster.proxied_node"
+KEPT_BYTES = 256 << 20
+"""Of what nodes leave on volumes: as much is copied beside them, for whoever looks for lost records."""
+NO_MOUNT = "not set up: the run does not ask for it"
+
+
+def programs_of(options: WorldOptions) -> Programs:
+    return broken(Programs(dict.fromkeys(MODULES, NODE_MODULE)), options.plant)
+
+
+def make_directories(options: WorldOptions) -> Path:
+    """Where the nodes live; their logs are in `logs` of the run."""
+    data = options.directory / "nodes"
+    (options.directory / "logs").mkdir(parents=True, exist_ok=True)
+    data.mkdir(exist_ok=True)
+    if not (data / "logs").exists():
+        (data / "logs").symlink_to("../logs")
+    return data
+
+
+class Disks:
+    """Of all nodes."""
+
+    def __init__(self, layout: Layout, guardian: Guardian, *, with_power: bool) -> None:
+        self._layout = layout
+        self.volumes: dict[str, Volume] = {}
+        """By node; none where no power can be cut."""
+        self.why_no_power: str | None = NO_MOUNT
+        for node in layout.nodes:
+            page = page_of(layout, node.name)
+            page.clock_offset_ms, page.disk = 0, DISK_WELL
+            page.disarm()
+        if with_power:
+            self.why_no_power = reason_against(layout.data)
+        if self.why_no_power is None:
+            for node in layout.nodes:
+                volume = Volume(layout.data / "volumes" / f"{node.name}.ext4", layout.data / node.name)
+                guardian.at_the_end("rm", "-f", str(volume.image))
+                guardian.at_the_end("umount", "-l", str(volume.directory))
+                volume.make()
+                self.volumes[node.name] = volume
+
+    def directory(self, name: str) -> Path:
+        """The log directory of a node that does not run."""
+        self.come_back(name)
+        return self._layout.log_directory(self._layout.node(name))
+
+    def come_back(self, name: str) -> None:
+        """If its power was cut: what was synced is there."""
+        volume = self.volumes.get(name)
+        if volume is not None and volume.is_off:
+            volume.come_back()
+
+    def keep(self) -> None:
+        """What is on volumes is copied to `nodes/kept`, if it is not too much."""
+        found = {name: volume.directory / "data" for name, volume in self.volumes.items() if not volume.is_off}
+        size = sum(path.stat().st_size for each in found.values() for path in each.rglob("*") if path.is_file())
+        if size <= KEPT_BYTES:
+            for name, directory in found.items():
+                if directory.exists():
+                    shutil.copytree(directory, self._layout.data / "kept" / name, dirs_exist_ok=True)
+
+
+class BreakableCluster(ProcessCluster):
+    """Nodes and their insides."""
+
+    def __init__(self, cluster: LocalCluster, looker: Onlooker, disks: Disks, seed: int) -> None:
+        super().__init__(cluster, looker)
+        self._disks = disks
+        self._chance = random.Random(f"world/{seed}")
+
+    @property
+    def cannot(self) -> Mapping[str, str]:
+        return {} if self._disks.why_no_power is None else {"power": self._disks.why_no_power}
+
+    async def start(self, *names: str) -> None:
+        def begin() -> None:
+            for name in names:
+                self._disks.come_back(name)
+            self._cluster.start(*names)
+
+        await in_thread(begin)
+
+    async def set_clock(self, name: str, offset_ms: int) -> None:
+        self._page(name).clock_offset_ms = offset_ms
+
+    async def power_cut(self, name: str) -> None:
+        volume = self._disks.volumes.get(name)
+        if volume is None:
+            raise ClusterError(f"the power of {name} cannot be cut: {self._disks.why_no_power}")
+        node = self._cluster.layout.node(name)
+
+        def cut() -> None:
+            cut_power(str(self._cluster.layout.log_directory(node).parent))
+            self._cluster.kill(name)
+
+        try:
+            await in_thread(cut)
+        except OSError as error:
+            raise ClusterError(f"the power of {name} cannot be cut: {error.strerror}") from error
+
+    async def fill_disk(self, name: str, *, full: bool) -> None:
+        self._page(name).disk = DISK_FULL if full else DISK_WELL
+
+    async def damage(self, name: str, damage: Damage) -> Sequence[str]:
+        self._require_dead(name)
+        return await in_thread(lambda: damage_files(self._disks.directory(name), damage, self._chance))
+
+    async def wipe(self, name: str) -> None:
+        self._require_dead(name)
+        await in_thread(lambda: shutil.rmtree(self._disks.directory(name), ignore_errors=True))
+
+    async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
+        if power_cut and name not in self._disks.volumes:
+            raise ClusterError(f"the power of {name} cannot be cut: {self._disks.why_no_power}")
+        self._page(name).arm(point, power_cut=power_cut)
+
+    async def disarm(self, name: str) -> bool:
+        return self._page(name).disarm()
+
+    def _page(self, name: str) -> FaultPage:
+        return page_of(self._cluster.layout, self._cluster.layout.node(name).name)

@@ -1,0 +1,72 @@
+"""Damage to the files of a node that does not run.
+
+In data logs only what the node had not made durable is hit: below its recovery point nobody looks again for what the
+disk had promised to keep, here as in Kafka, and no replication mends it. Of each partition the newest segment is cut
+only, as any crash may do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from nemeses.choosing import happens
+from protocol.records.batch import iterate_batches
+from runtime.disk import RealDisk
+from runtime.world import Chance
+from storage.checkpoints import RECOVERY_POINT_CHECKPOINT, MalformedCheckpoint, read_offsets
+from worlds.cluster import Damage
+
+
+def damage_files(directory: Path, damage: Damage, chance: Chance) -> list[str]:
+    """What was done, a line for each file; `directory` is the node's log directory."""
+    told = []
+    for path in _newest(sorted(directory.glob(damage.pattern))):
+        size = path.stat().st_size
+        if damage.kind == "truncate" and size:
+            with path.open("r+b") as file:
+                file.truncate(max(0, size - damage.bytes_))
+            told.append(f"{path.relative_to(directory)}: {size} bytes, now {max(0, size - damage.bytes_)}")
+        elif damage.kind == "flip":
+            start = _durable_bytes(directory, path)
+            places = _flip(path, start, damage.probability, chance)
+            if places:
+                where = f"a bit of each of {len(places)} bytes, the first at {places[0]}"
+                told.append(f"{path.relative_to(directory)}: {where}")
+    return told
+
+
+def _newest(paths: Sequence[Path]) -> Iterator[Path]:
+    """The last of each kind in each directory: segments are named by their first offsets."""
+    last: dict[tuple[Path, str], Path] = {}
+    for path in paths:
+        if path.is_file():
+            last[path.parent, path.suffix] = path
+    yield from last.values()
+
+
+def _flip(path: Path, start: int, probability: float, chance: Chance) -> list[int]:
+    data = bytearray(path.read_bytes())
+    places = [place for place in range(start, len(data)) if happens(chance, probability)]
+    for place in places:
+        data[place] ^= 1 << chance.randrange(0, 8)
+    if places:
+        path.write_bytes(data)
+    return places
+
+
+def _durable_bytes(directory: Path, path: Path) -> int:
+    """How much of a segment lies below its partition's recovery point; 0 of what is no segment."""
+    topic, dash, index = path.parent.name.rpartition("-")
+    if path.suffix != ".log" or not dash or not index.isdigit():
+        return 0
+    try:
+        points = read_offsets(RealDisk(), str(directory / RECOVERY_POINT_CHECKPOINT))
+    except (OSError, MalformedCheckpoint):
+        return 0
+    recovery_point = points.get((topic, int(index)), 0)
+    data = path.read_bytes()
+    for position, header in iterate_batches(data):
+        if header.base_offset >= recovery_point:
+            return position
+    return len(data) if recovery_point else 0
