@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from checkers.verdict import Verdict
 from running.plan import STORE
+
+MOST_OF_A_KIND = 5
 
 
 def _comma(help_: str, metavar: str) -> Any:
@@ -36,6 +40,7 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
     beyond_budget: Annotated[
         bool, typer.Option("--beyond-budget", help="faults may lose what was acknowledged")
     ] = False,
+    only_faults: Annotated[str, _comma("of the faults of this seed only these, by number", "NUMBERS")] = "",
     isolation: Annotated[str, typer.Option(help="read_committed or read_uncommitted")] = "read_committed",
     assign_only: Annotated[bool, typer.Option("--assign-only", help="consumers never subscribe")] = False,
     no_transactions: Annotated[bool, typer.Option("--no-transactions", help="nobody has any")] = False,
@@ -72,6 +77,7 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
             plant=plant,
             bootstrap=bootstrap,
             beyond_budget=beyond_budget,
+            only_faults=tuple(split(only_faults)),
             isolation=isolation,
             assign_only=assign_only,
             no_transactions=no_transactions,
@@ -91,7 +97,25 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
         raise typer.Exit(COULD_NOT_RUN) from error
     typer.echo(f"seed {plan.seed}")
     outcome = carry_out(plan, typer.echo)
-    for finding in outcome.verdict.findings[:20] if outcome.verdict else ():
-        typer.echo(f"{'legal: ' if finding.legal else ''}{finding.anomaly} {finding.where}: {finding.told}")
+    if outcome.verdict is not None:
+        _tell(outcome.verdict)
     typer.echo(f"{outcome.told} | {outcome.directory} | again: {plan.replay()}", err=outcome.exit_code == COULD_NOT_RUN)
     raise typer.Exit(outcome.exit_code)
+
+
+def _tell(verdict: Verdict) -> None:
+    """What is wrong, the first few of each kind; what is legal, by number."""
+    counts: Counter[str] = Counter()
+    legal: Counter[str] = Counter()
+    for finding in verdict.findings:
+        if finding.legal:
+            legal[finding.anomaly] += 1
+            continue
+        counts[finding.anomaly] += 1
+        if counts[finding.anomaly] <= MOST_OF_A_KIND:
+            typer.echo(f"{finding.anomaly} {finding.where}: {finding.told}")
+    for anomaly, count in counts.items():
+        if count > MOST_OF_A_KIND:
+            typer.echo(f"{anomaly}: {count} in all")
+    if legal:
+        typer.echo(f"legal here: {', '.join(f'{count} {anomaly}' for anomaly, count in legal.items())}")

@@ -53,6 +53,8 @@ class NemesisOptions:
     min_insync_replicas: int = 2
     coordinated: Sequence[tuple[Literal["group", "transaction"], str]] = ()
     """Groups and transactional ids of the workload, whose coordinators are targets."""
+    only: Sequence[int] = ()
+    """Numbers of the faults that come about; the others leave their time empty. None: all do."""
     points: Sequence[str] = ()
     """Fault points for `kill-at`; none: all that `faults.POINTS` names."""
 
@@ -230,7 +232,10 @@ class Nemesis:
 
     async def _one(self, fault: Fault) -> None:
         try:
-            await self._stories[fault.kind](fault)
+            if self.options.only and fault.number not in self.options.only:
+                await fault.hold()
+            else:
+                await self._stories[fault.kind](fault)
         except GaveUp:
             pass
         except ClusterError:

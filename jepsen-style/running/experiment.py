@@ -111,7 +111,11 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: S
     )
     nemesis = None
     if plan.nemesis:
-        more = NemesisOptions(beyond_budget=plan.beyond_budget, coordinated=getattr(workload, "coordinated", ()))
+        more = NemesisOptions(
+            beyond_budget=plan.beyond_budget,
+            coordinated=getattr(workload, "coordinated", ()),
+            only=[int(number) for number in plan.only_faults],
+        )
         nemesis = Nemesis(cluster, plan.nemesis, _chance(plan.seed, "nemesis"), plan.interval, options=more)
     libraries = open_libraries(plan.clients, cluster)
     run = Run(options, workload, libraries, chance_of=lambda name: _chance(plan.seed, name), nemesis=nemesis)
@@ -210,7 +214,7 @@ def _prefix(directory: Path, plan: Plan) -> str:
 
 def _world_options(plan: Plan, directory: Path) -> WorldOptions:
     settings = NODE_SETTINGS | plan.node_settings()
-    return WorldOptions(plan.cluster, plan.seed, directory, settings, plan.plant, plan.bootstrap)
+    return WorldOptions(plan.cluster, plan.seed, directory, settings, plan.plant, plan.bootstrap, plan.nemesis)
 
 
 def _chance(seed: int, purpose: str) -> Chance:

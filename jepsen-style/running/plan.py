@@ -46,6 +46,8 @@ class Plan:
     """Seconds between the beginnings of faults, on average."""
     settings: tuple[str, ...] = _option("--settings", ())
     """`key=value`, of all nodes."""
+    only_faults: tuple[str, ...] = _option("--only-faults", ())
+    """By their numbers; none: all. The others leave their time empty."""
     plant: str | None = _option("--plant", None)
     bootstrap: str | None = _option("--bootstrap", None)
     beyond_budget: bool = _option("--beyond-budget", False)
@@ -68,6 +70,9 @@ class Plan:
         _one_of("--cluster", self.cluster, WORLDS)
         for fault in self.nemesis:
             _one_of("--nemesis", fault, FAULTS)
+        for number in self.only_faults:
+            if not number.isdecimal():
+                raise WrongPlan(f"--only-faults {number}: faults have numbers, as the history tells them: 3,7")
         for client in self.clients:
             _one_of("--client", client, CLIENTS)
         _one_of("--isolation", self.isolation, ("read_committed", "read_uncommitted"))

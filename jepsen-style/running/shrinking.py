@@ -1,0 +1,179 @@
+"""Makes a failing run small: fewer faults, less time, fewer operations, processes and keys, while it still fails alike.
+
+Works only where a seed gives the same run again: in the simulation. What ends the main phase earlier leaves everything
+before as it was, bit for bit; whatever else is changed gives another story, which may happen to fail in the same way.
+So every candidate is run. Knows how to make candidates, and no process.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from running.plan import Plan, WrongPlan
+
+NO_CRASHES_SECONDS = 1e6
+LEAST_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of one run."""
+
+    anomalies: tuple[str, ...]
+    """By name, without those that are legal."""
+    last_seconds: float | None
+    """Since the run began: when the last operation that shows one of them was done."""
+    faults: tuple[int, ...]
+    """The numbers of those that came about."""
+    operations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """The smallest run that was found."""
+
+    plan: Plan
+    trial: Trial
+    runs: int
+
+
+Attempt = Callable[[Plan], Trial | None]
+"""Runs it; None if there is no verdict, or no time left for more runs."""
+
+
+def plan_of(command: str) -> Plan:
+    """The plan of a command line as `Plan.replay` gives it. Raises WrongPlan."""
+    words = shlex.split(command)
+    if len(words) < 4 or words[2] != "run":
+        raise WrongPlan(f"{command!r} is no command of a run")
+    by_option = {each.metadata["option"]: each for each in fields(Plan) if each.metadata}
+    given: dict[str, Any] = {}
+    left = iter(words[4:])
+    for word in left:
+        if word not in by_option:
+            raise WrongPlan(f"{word}: `run` has no such option any more")
+        name, default = by_option[word].name, by_option[word].default
+        if isinstance(default, bool):
+            given[name] = True
+        elif word in ("--settings", "--option"):
+            given[name] = (*given.get(name, ()), next(left, ""))
+        elif isinstance(default, tuple):
+            given[name] = tuple(next(left, "").split(","))
+        else:
+            text = next(left, "")
+            try:
+                given[name] = text if default is None else type(default)(text)
+            except ValueError as error:
+                raise WrongPlan(f"{word} {text}: that is no {type(default).__name__}") from error
+    return Plan(words[3], **given)
+
+
+def shrink(plan: Plan, first: Trial, anomaly: str, attempt: Attempt, say: Callable[[str], None]) -> Shrunk:
+    """Tries smaller and smaller runs, until none is left that fails in the same anomaly."""
+    best = Shrunk(plan, first, 0)
+
+    def better(told: str, candidate: Plan | None) -> bool:
+        nonlocal best
+        if candidate is None or candidate == best.plan:
+            return False
+        trial = attempt(candidate)
+        best = replace(best, runs=best.runs + 1)
+        fails = trial is not None and anomaly in trial.anomalies
+        say(f"{told}: {'fails still' if fails else 'does not fail so'}")
+        if fails:
+            assert trial is not None
+            best = Shrunk(candidate, trial, best.runs)
+        return fails
+
+    progress = True
+    while progress:
+        progress = False
+        for pass_ in (_shorter, _fewer_faults, _simpler):
+            before = best.plan
+            tries: Iterator[tuple[str, Plan | None]] = pass_(lambda: best)
+            for told, candidate in tries:
+                better(told, candidate)
+            progress = progress or best.plan != before
+    return best
+
+
+def _shorter(best: Callable[[], Shrunk]) -> Iterator[tuple[str, Plan | None]]:
+    """The main phase ends sooner: first right after what shows it, then in ever smaller steps."""
+    last = best().trial.last_seconds
+    if last is not None and last + 1.0 < best().plan.time:
+        yield f"{math.ceil(last + 1)} s", _with(best().plan, time=float(math.ceil(last + 1)))
+    for part in (0.5, 0.75, 0.9):
+        while best().plan.time * part >= LEAST_SECONDS:
+            before = best().plan
+            seconds = math.floor(before.time * part * 10) / 10
+            yield f"{seconds:g} s", _with(before, time=seconds)
+            if best().plan == before:
+                break
+
+
+def _fewer_faults(best: Callable[[], Shrunk]) -> Iterator[tuple[str, Plan | None]]:
+    """None at all; then by halves, quarters and so on, as ddmin has it."""
+    if not best().plan.nemesis:
+        return
+    yield "no faults", _with(best().plan, nemesis=(), only_faults=())
+    if not best().plan.nemesis:
+        return
+    parts = 2
+    while True:
+        faults = list(best().trial.faults)
+        if len(faults) < 2:
+            break
+        size = max(1, len(faults) // parts)
+        found = False
+        for start in range(0, len(faults), size):
+            left = [number for number in faults if number not in faults[start : start + size]]
+            if not left:
+                continue
+            before = best().plan
+            yield f"faults {_list(left)}", _with(before, only_faults=tuple(map(str, left)))
+            if best().plan != before:
+                found = True
+                break
+        if not found and size == 1:
+            break
+        parts = 2 if found else parts * 2
+    faults = list(best().trial.faults)
+    if faults and not best().plan.only_faults:
+        yield f"faults {_list(faults)}", _with(best().plan, only_faults=tuple(map(str, faults)))
+
+
+def _simpler(best: Callable[[], Shrunk]) -> Iterator[tuple[str, Plan | None]]:
+    """Fewer processes, operations, keys, and less of what they do."""
+    for told, changes in (
+        ("no transactions", {"no_transactions": True}),
+        ("nobody subscribes", {"assign_only": True}),
+        ("nobody crashes", {"crash_every": NO_CRASHES_SECONDS}),
+        ("nobody aborts", {"abort_probability": 0.0}),
+    ):
+        yield told, _with(best().plan, **changes)
+    for name in ("concurrency", "keys", "rate"):
+        while True:
+            before = best().plan
+            value = getattr(before, name)
+            smaller = value // 2 if isinstance(value, int) else math.floor(value / 2)
+            if smaller < 1:
+                break
+            yield f"{name} {smaller:g}", _with(before, **{name: type(value)(smaller)})
+            if best().plan == before:
+                break
+
+
+def _with(plan: Plan, **changes: Any) -> Plan | None:
+    """None if a run cannot be so."""
+    try:
+        return replace(plan, **changes)
+    except WrongPlan:
+        return None
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
