@@ -66,6 +66,8 @@ class BrokerLifecycle:
     state: BrokerState = BrokerState.STARTING
     fenced: bool = True
     registered: trio.Event = field(default_factory=trio.Event)
+    last_heard_ms: int = 0
+    """When the last heartbeat that was answered was sent."""
     unfenced_once: trio.Event = field(default_factory=trio.Event)
     may_shut_down: trio.Event = field(default_factory=trio.Event)
     _ready_to_unfence: bool = False
@@ -84,6 +86,15 @@ class BrokerLifecycle:
         """More of the metadata log was applied; a fenced broker may have caught up by it."""
         if self.fenced and self._ready_to_unfence and self.state is BrokerState.STARTING:
             self.heartbeat_soon()
+
+    def may_be_fenced(self) -> bool:
+        """The controller says so; or it has not been heard of for as long as a session lasts, by our own clock. (Its
+        own count began later than ours.)
+        """
+        if self.state is BrokerState.STARTING:
+            return False
+        silent_ms = self.world.monotonic.now_ms() - self.last_heard_ms
+        return self.fenced or silent_ms > self.times.session_timeout_ms
 
     def begin_controlled_shutdown(self) -> None:
         if self.state in (BrokerState.STARTING, BrokerState.RUNNING):
@@ -140,6 +151,7 @@ class BrokerLifecycle:
             want_shut_down=shutting_down,
             offline_log_dirs=self.offline_directories(),
         )
+        sent_ms = self.world.monotonic.now_ms()
         try:
             response: BrokerHeartbeatResponse = await self.controller.call(
                 request, timeout_ms=self.times.session_timeout_ms // 2
@@ -150,6 +162,7 @@ class BrokerLifecycle:
         if response.error_code != ErrorCode.NONE:
             log.warning("heartbeat refused: %s", error_code(response.error_code).name)
             return False
+        self.last_heard_ms = sent_ms
         self._heard(response)
         # While the controller moves leaderships away, or has seen us catch up but not unfenced us, news comes soon.
         return not shutting_down or self.may_shut_down.is_set()

@@ -160,6 +160,8 @@ class _BrokerNode:
                 replica_fetch_backoff_ms=settings.replica_fetch_backoff_ms,
                 fault_point=world.fault_point,
                 leadership_changed=self._leadership_changed,
+                may_be_fenced=self._lifecycle.may_be_fenced,
+                session_timeout_ms=settings.broker_session_timeout_ms,
             ),
             self._topic_config,
             lambda: self._lifecycle.broker_epoch,

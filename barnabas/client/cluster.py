@@ -50,6 +50,10 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
+TELLS_IN_A_ROW = 5
+TELLS_IN_A_ROW_MS = 10_000
+"""So often, with pauses shorter than this, the same node is asked for metadata before others are preferred."""
+
 
 class NoBrokerAvailable(Exception):
     """No known broker answered; the request was certainly not processed."""
@@ -90,6 +94,12 @@ class Cluster:
         self._failing_since_ms: int | None = None
         self._wanted: dict[str, None] = {}
         """What the next refresh asks for, unless it asks for everything."""
+        self._answered_by: NodeConnection | None = None
+        """The last one of `call_any`."""
+        self._told_by: NodeConnection | None = None
+        self._told = 0
+        """How often in a row it was asked for metadata."""
+        self._told_ms = 0
         self._all_wanted = False
         nursery.start_soon(self._close_idle_connections)
         nursery.start_soon(self._refresh_old_metadata)
@@ -241,7 +251,7 @@ class Cluster:
     async def _absorb_answer_to(self, request: MetadataRequest) -> bool:
         for _ in range(2):
             try:
-                response: MetadataResponse = await self.call_any(request)
+                response: MetadataResponse = await self.call_any(request, last=self._teller())
             except (NoBrokerAvailable, ChannelError) as error:
                 log.debug("metadata: %s", error)
                 return False
@@ -338,14 +348,25 @@ class Cluster:
             raise NotSent(f"broker {node_id} is unknown")
         await self._connection(node, line).connect(timeout_ms or self.settings.request_timeout_ms)
 
-    async def call_any(self, request: Message, timeout_ms: int = 0) -> Any:
-        """Call whichever broker can be reached. NoBrokerAvailable if none can; ChannelError if one was reached and did
-        not answer, which leaves open whether it acted; KafkaError as `call`.
+    def _teller(self) -> NodeConnection | None:
+        """Whoever has told the metadata again and again, and is rather not asked once more: it may be cut off from the
+        others, and know no better for ever."""
+        now_ms = self.now_ms()
+        if self._answered_by is not self._told_by or now_ms - self._told_ms > TELLS_IN_A_ROW_MS:
+            self._told_by, self._told = self._answered_by, 0
+        self._told += 1
+        self._told_ms = now_ms
+        return self._told_by if self._told > TELLS_IN_A_ROW else None
+
+    async def call_any(self, request: Message, timeout_ms: int = 0, last: NodeConnection | None = None) -> Any:
+        """Call whichever broker can be reached, `last` only if no other can. NoBrokerAvailable if none can;
+        ChannelError if one was reached and did not answer, which leaves open whether it acted; KafkaError as `call`.
         """
         deadline_ms = self.now_ms() + (timeout_ms or self.settings.request_timeout_ms)
         reasons = []
         unsupported: KafkaError | None = None
-        for connection in self._candidates():
+        candidates = self._candidates()
+        for connection in candidates if last is None else sorted(candidates, key=lambda each: each is last):
             left_ms = deadline_ms - self.now_ms()
             if left_ms <= 0:
                 reasons.append("there was no time to ask others")
@@ -353,7 +374,9 @@ class Cluster:
             try:
                 if not connection.connected:
                     await connection.connect(left_ms)
-                return await connection.call(request, timeout_ms or self.settings.request_timeout_ms)
+                answer = await connection.call(request, timeout_ms or self.settings.request_timeout_ms)
+                self._answered_by = connection
+                return answer
             except NotSent as error:
                 reasons.append(str(error))
             except KafkaError as error:

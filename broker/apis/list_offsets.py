@@ -98,6 +98,8 @@ def _look_up(
         return NOT_FOUND
     # A new leader may yet raise its high watermark over what the old one served; what lies below is sure (KIP-207).
     is_sure = not from_consumer or partition.replica.high_watermark_is_current
+    if timestamp == LATEST and from_consumer and partition.is_forgotten:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if timestamp == LATEST and is_sure:
         return (-1, end_offset, partition.leader_epoch)
     found = None

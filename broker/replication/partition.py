@@ -112,6 +112,10 @@ class PartitionHost:
     """`World.fault_point`."""
     leadership_changed: Callable[[Partition], None] = lambda partition: None
     """It is led here now, or in a new epoch, or not any more."""
+    may_be_fenced: Callable[[], bool] = lambda: False
+    """The controllers may have given our leaderships to others, without our having heard of it."""
+    session_timeout_ms: int = 9_000
+    """Who has not fetched from us for so long says nothing about who leads."""
 
 
 class Partition:
@@ -284,6 +288,15 @@ class Partition:
             self._carry_out(effects)
         return self._read(request)
 
+    @property
+    def is_forgotten(self) -> bool:
+        """Others may write by now what nobody here will hear of. Then "there is nothing more" must not be said: a
+        reader would wait here for ever, and never look for the leader.
+        """
+        host = self._host
+        heard_since_ms = host.monotonic.now_ms() - host.session_timeout_ms
+        return self.replica.is_forgotten(heard_since_ms, may_be_fenced=host.may_be_fenced())
+
     def _diverging(self, request: ReadRequest) -> tuple[int, int] | None:
         asked = request.last_fetched_epoch
         if asked < 0:
@@ -305,6 +318,8 @@ class Partition:
         records = partition_log.read(
             request.offset, request.max_bytes, upper_offset, request.at_least_one_batch
         )
+        if records is None and kind is not FetchKind.REPLICA and request.offset >= upper_offset and self.is_forgotten:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         result = self._offsets(records, None)
         if kind is FetchKind.READ_COMMITTED and records is not None:
             aborted = partition_log.aborted_transactions(request.offset, records.upper_offset)

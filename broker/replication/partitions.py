@@ -267,6 +267,12 @@ class Partitions:
         for partition in self.led:
             partition.tick()
 
+    def wake_forgotten(self) -> None:
+        """Readers of partitions that others may lead by now are told, also those who wait for more."""
+        for partition in self:
+            if partition.is_forgotten:
+                self._host.changed(partition)
+
     def apply_retention(self) -> int:
         """To be called every log.retention.check.interval.ms; gives how many segments went."""
         count = 0

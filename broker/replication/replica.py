@@ -143,6 +143,8 @@ class Leading:
 @dataclass(slots=True)
 class Following:
     leader_id: int = NO_LEADER
+    in_sync: bool = True
+    """By the newest metadata it is a member of the ISR."""
 
 
 @dataclass(slots=True)
@@ -244,6 +246,21 @@ class Replica:
         if self._is_stale(node_id, broker_epoch):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return None
+
+    def is_forgotten(self, heard_since_ms: int, *, may_be_fenced: bool) -> bool:
+        """Whether others may go on without us, and we not know. A leader whose followers still fetch, or who has none,
+        is the leader, whatever controllers do; a follower is told by being in the ISR.
+        """
+        role = self.role
+        if isinstance(role, Following):
+            return may_be_fenced or not role.in_sync
+        if not may_be_fenced or not isinstance(role, Leading) or not role.followers:
+            return False
+        return all(
+            max(progress.last_fetch_ms, NEVER_MS if self.last_heard_ms is None else self.last_heard_ms(node_id))
+            < heard_since_ms
+            for node_id, progress in role.followers.items()
+        )
 
     def append_error(self, acks: int) -> ErrorCode | None:
         """Why a produce is refused before it is appended."""
@@ -351,9 +368,11 @@ class Replica:
             and image.leader_epoch == self.leader_epoch
         )
         self._note(image)
-        if same:
+        in_sync = self.node_id in image.isr
+        if same and isinstance(role, Following):
+            role.in_sync = in_sync
             return ()
-        self.role = Following(image.leader)
+        self.role = Following(image.leader, in_sync)
         self.log_end_offset = log_end_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)
         return (*lost, Follow(image.leader, image.leader_epoch))
