@@ -1,0 +1,489 @@
+"""librdkafka, through confluent-kafka: its calls block, so each runs in a thread.
+
+It does not say whether a record that failed was ever sent, so only errors that surely come before a send, or before an
+append, are definite.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
+from typing import Any, TypeVar
+
+import trio
+
+import barnabas.client.errors  # noqa: F401 - names the errors as Kafka does
+from clients import definite
+from clients.client import ClientError, ClientSettings, Read, Sent
+from clients.missing import LibraryMissing
+from operations import Place
+from protocol.errors import ErrorCode, KafkaError
+
+T = TypeVar("T")
+
+CALL_SECONDS = 30.0
+"""Every call is bounded by the library; one that takes longer is given up, together with its client."""
+CLOSE_SECONDS = 10.0
+MARGIN_SECONDS = 2.0
+MOST_RECORDS = 500
+ADMIN_MARGIN = 1.0
+
+_SILENT = logging.getLogger("jepsen.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+LOCAL_NAMES = {
+    "_MSG_TIMED_OUT": "TimeoutException",
+    "_TIMED_OUT": "TimeoutException",
+    "_TIMED_OUT_QUEUE": "TimeoutException",
+    "_TRANSPORT": "DisconnectException",
+    "_ALL_BROKERS_DOWN": "DisconnectException",
+    "_FENCED": "ProducerFencedException",
+    "_STATE": "IllegalStateException",
+    "_UNKNOWN_TOPIC": "UnknownTopicOrPartitionException",
+    "_UNKNOWN_PARTITION": "UnknownTopicOrPartitionException",
+}
+"""Errors that librdkafka makes itself, as Kafka's client would call them."""
+NEVER_SENT = frozenset(
+    {"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "_QUEUE_FULL", "_PURGE_QUEUE", "_INVALID_ARG", "_STATE"}
+)
+"""What failed with these never left the client."""
+END_OF_PARTITION = "_PARTITION_EOF"
+"""Told as an error of a poll, and none."""
+
+
+def check() -> str:
+    """librdkafka's version. LibraryMissing."""
+    try:
+        return str(_kafka().libversion()[0])
+    except ImportError as error:
+        raise LibraryMissing(
+            f"--client confluent: {error.name or error} is not installed (pip install confluent-kafka)"
+        ) from error
+
+
+def _kafka() -> Any:
+    """Loaded only where it is wanted; it tells the type checker little."""
+    return import_module("confluent_kafka")
+
+
+def _kafka_admin() -> Any:
+    return import_module("confluent_kafka.admin")
+
+
+def java_name(error: Any) -> str:
+    """What Kafka's own client calls it."""
+    code, name = error.code(), error.name()
+    if code in ErrorCode.__members__.values():
+        return type(KafkaError(ErrorCode(code), "")).__name__
+    return LOCAL_NAMES.get(name, str(name))
+
+
+def classified(error: Any, definite_names: frozenset[str]) -> ClientError:
+    """From librdkafka's error. `fatal` is its own word: this producer, or consumer, is of no more use."""
+    name = java_name(error)
+    is_fatal = bool(error.fatal()) or name in ("ProducerFencedException", "FencedInstanceIdException")
+    return ClientError(name, error.str(), definite=name in definite_names or error.name() in NEVER_SENT, fatal=is_fatal)
+
+
+class ConfluentLibrary:
+    """Makes them."""
+
+    name = "confluent"
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        check()
+        self._now_ns = now_ns
+        self._threads = trio.CapacityLimiter(1_000)
+
+    @asynccontextmanager
+    async def open(self, settings: ClientSettings, host: str) -> AsyncIterator[ConfluentClient]:
+        client = ConfluentClient(settings, self._now_ns, self._threads)
+        try:
+            yield client
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS):
+                await client.close()
+
+
+class ConfluentClient:
+    """A `WorkClient`. What it is made of is made when it is needed first."""
+
+    def __init__(self, settings: ClientSettings, now_ns: Callable[[], int], threads: trio.CapacityLimiter) -> None:
+        self._settings = settings
+        self._now_ns = now_ns
+        self._threads = threads
+        self._admin: Any = None
+        self._producer: Any = None
+        self._consumer: Any = None
+        self._topics: tuple[str, ...] = ()
+        """Subscribed to."""
+        self._assigned: list[Place] = []
+        """By hand."""
+        self._next: dict[Place, int] = {}
+        """What is to be read next: an offset, or one of librdkafka's words for a place. It knows its own position only
+        when something was read there."""
+        self._ends: dict[Place, int] = {}
+        """Where a partition ended when everything of it had been given."""
+        self._rebalances: list[dict[str, Any]] = []
+        self._crashed = False
+        self._stuck = False
+
+    # ---- administrator
+
+    async def create_topic(
+        self, name: str, partitions: int, replicas: int, configs: Mapping[str, str] | None = None
+    ) -> None:
+        topic = _kafka_admin().NewTopic(
+            name, num_partitions=partitions, replication_factor=replicas, config=dict(configs or {})
+        )
+        await self._change(lambda admin, times: admin.create_topics([topic], **times))
+
+    async def delete_topic(self, name: str) -> None:
+        await self._change(lambda admin, times: admin.delete_topics([name], **times))
+
+    async def create_partitions(self, name: str, total: int) -> None:
+        await self._change(
+            lambda admin, times: admin.create_partitions([_kafka_admin().NewPartitions(name, total)], **times)
+        )
+
+    async def list_topics(self) -> Mapping[str, int]:
+        def ask() -> dict[str, int]:
+            topics = self._admin_client().list_topics(timeout=self._block_seconds).topics
+            return {name: len(topic.partitions) for name, topic in sorted(topics.items()) if not name.startswith("__")}
+
+        return await self._call(ask, definite.OF_CHANGES)
+
+    async def alter_config(self, topic: str, name: str, value: str) -> None:
+        entry = _kafka_admin().ConfigEntry(name, value, incremental_operation=_kafka_admin().AlterConfigOpType.SET)
+        resource = _kafka_admin().ConfigResource(_kafka_admin().ResourceType.TOPIC, topic, incremental_configs=[entry])
+        await self._change(
+            lambda admin, times: admin.incremental_alter_configs([resource], request_timeout=times["request_timeout"])
+        )
+
+    async def describe_config(self, topic: str, name: str) -> str:
+        resource = _kafka_admin().ConfigResource(_kafka_admin().ResourceType.TOPIC, topic)
+
+        def ask() -> str:
+            [future] = self._admin_client().describe_configs([resource], request_timeout=self._block_seconds).values()
+            found = future.result(self._block_seconds + ADMIN_MARGIN)
+            return str(found[name].value or "")
+
+        return await self._call(ask, definite.OF_CHANGES)
+
+    async def _change(self, ask: Callable[[Any, dict[str, float]], dict[Any, Any]]) -> None:
+        seconds = self._settings.request_timeout_ms / 1000
+
+        def change() -> None:
+            times = {"request_timeout": seconds, "operation_timeout": seconds}
+            [future] = ask(self._admin_client(), times).values()
+            future.result(seconds + ADMIN_MARGIN)
+
+        await self._call(change, definite.OF_CHANGES)
+
+    # ---- producer
+
+    async def send(self, place: Place, key: bytes | None, value: bytes) -> Sent:
+        return await self._call(lambda: self._send(place, key, value), definite.OF_SENDS)
+
+    def _send(self, place: Place, key: bytes | None, value: bytes) -> Sent:
+        told: list[tuple[Any, Any]] = []
+        producer = self._producer_client()
+        try:
+            producer.produce(place.topic, value, key, place.partition, on_delivery=lambda *report: told.append(report))
+        except BufferError as error:
+            raise ClientError("BufferExhaustedException", str(error), definite=True) from error
+        deadline = time.monotonic() + self._settings.delivery_timeout_ms / 1000 + MARGIN_SECONDS
+        while not told:
+            producer.poll(0.1)
+            if time.monotonic() > deadline:
+                raise ClientError("TimeoutException", "the record has no fate", definite=False, fatal=True)
+        [(failure, message)] = told
+        if failure is not None:
+            raise _kafka().KafkaException(failure)
+        offset = message.offset()
+        _kind, timestamp_ms = message.timestamp()
+        return Sent(offset if offset is not None and offset >= 0 else None, timestamp_ms)
+
+    async def init_transactions(self) -> None:
+        try:
+            await self._call(lambda: self._producer_client().init_transactions(self._block_seconds), definite.OF_SENDS)
+        except ClientError as error:
+            raise ClientError(error.name, error.text, definite=True, fatal=True) from error
+
+    async def begin(self) -> None:
+        try:
+            await self._call(lambda: self._producer_client().begin_transaction(), definite.OF_SENDS)
+        except ClientError as error:
+            raise ClientError(error.name, error.text, definite=True, fatal=error.fatal) from error
+
+    async def send_offsets(self, offsets: Mapping[Place, int]) -> None:
+        places = [_kafka().TopicPartition(*place, offset) for place, offset in offsets.items()]
+
+        def send() -> None:
+            group = self._consumer_client().consumer_group_metadata()
+            self._producer_client().send_offsets_to_transaction(places, group, self._block_seconds)
+
+        await self._call(send, frozenset())
+
+    async def commit_transaction(self) -> None:
+        await self._call(lambda: self._producer_client().commit_transaction(self._block_seconds), frozenset())
+
+    async def abort_transaction(self) -> None:
+        await self._call(lambda: self._producer_client().abort_transaction(self._block_seconds), frozenset())
+
+    # ---- consumer
+
+    async def assign(self, places: Sequence[Place], *, from_beginning: bool) -> None:
+        def assign() -> None:
+            consumer = self._consumer_client()
+            if self._topics:
+                consumer.unsubscribe()
+            start = _kafka().OFFSET_STORED if self._settings.group_id is not None else _kafka().OFFSET_BEGINNING
+            # Whoever is assigned goes on where he is, as with Kafka's own client.
+            known = {} if self._topics else {place: self._next.get(place, start) for place in self._assigned}
+            start = _kafka().OFFSET_BEGINNING if from_beginning else start
+            self._next = {place: start if from_beginning else known.get(place, start) for place in places}
+            consumer.assign([_kafka().TopicPartition(*place, offset) for place, offset in self._next.items()])
+
+        await self._call(assign, definite.OF_CHANGES)
+        self._topics, self._assigned = (), list(places)
+        self._ends.clear()
+
+    async def subscribe(self, topics: Sequence[str]) -> None:
+        def subscribe() -> None:
+            consumer = self._consumer_client()
+            if self._assigned:
+                consumer.unassign()
+            consumer.subscribe(
+                list(topics),
+                on_assign=lambda _consumer, places: self._rebalanced("assigned", places),
+                on_revoke=lambda _consumer, places: self._rebalanced("revoked", places),
+                on_lost=lambda _consumer, places: self._rebalanced("lost", places),
+            )
+
+        await self._call(subscribe, definite.OF_CHANGES)
+        self._topics, self._assigned = tuple(topics), []
+        self._next.clear()
+        self._ends.clear()
+
+    async def seek(self, place: Place, offset: int) -> None:
+        await self._call(
+            lambda: self._consumer_client().seek(_kafka().TopicPartition(*place, offset)), definite.OF_CHANGES
+        )
+        self._next[place] = offset
+        self._ends.pop(place, None)
+
+    async def poll(self, timeout_ms: int) -> list[Read]:
+        if not self._topics and not self._assigned:
+            await trio.sleep(timeout_ms / 1000)
+            return []
+        return await self._call(lambda: self._poll(timeout_ms / 1000), definite.OF_CHANGES)
+
+    def _poll(self, timeout_seconds: float) -> list[Read]:
+        consumer = self._consumer_client()
+        deadline = time.monotonic() + timeout_seconds
+        reads: list[Read] = []
+        failure: Any = None
+        while not reads and failure is None:
+            left_seconds = deadline - time.monotonic()
+            first = consumer.poll(max(0.0, left_seconds))
+            if first is None and left_seconds <= 0:
+                break
+            rest = consumer.consume(MOST_RECORDS - 1, timeout=0) if first is not None else []
+            for message in [first, *rest]:
+                if message is None:
+                    continue
+                error = message.error()
+                if error is None:
+                    place = Place(message.topic(), message.partition())
+                    value = message.value() or b""
+                    self._next[place] = message.offset() + 1
+                    reads.append(Read(place, message.offset(), message.key(), value, message.timestamp()[1]))
+                elif error.name() == END_OF_PARTITION:
+                    self._ends[Place(message.topic(), message.partition())] = message.offset()
+                else:
+                    failure = error
+        # What was given is real, and the next poll tells what is wrong, if it still is.
+        if failure is not None and not reads:
+            raise _kafka().KafkaException(failure)
+        return reads
+
+    async def position(self, place: Place) -> int | None:
+        await trio.lowlevel.checkpoint()
+        # What is read does not tell of what is not given: markers, and what was aborted.
+        position = max(self._next.get(place, -1), self._ends.get(place, -1))
+        return position if position >= 0 else None
+
+    async def commit_offsets(self) -> Mapping[Place, int]:
+        def commit() -> dict[Place, int]:
+            consumer = self._consumer_client()
+            found = consumer.position(consumer.assignment())
+            offsets = {Place(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+            if offsets:
+                wanted = [_kafka().TopicPartition(*place, offset) for place, offset in offsets.items()]
+                consumer.commit(offsets=wanted, asynchronous=False)
+            return offsets
+
+        return await self._call(commit, frozenset())
+
+    async def committed(self, places: Sequence[Place]) -> Mapping[Place, int]:
+        def ask() -> dict[Place, int]:
+            wanted = [_kafka().TopicPartition(*place) for place in places]
+            found = self._consumer_client().committed(wanted, timeout=self._block_seconds)
+            return {Place(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+        return await self._call(ask, definite.OF_CHANGES)
+
+    async def end_offsets(self, places: Sequence[Place]) -> Mapping[Place, int]:
+        def ask() -> dict[Place, int]:
+            consumer = self._consumer_client()
+            return {
+                place: consumer.get_watermark_offsets(_kafka().TopicPartition(*place), timeout=self._block_seconds)[1]
+                for place in places
+            }
+
+        return await self._call(ask, definite.OF_CHANGES)
+
+    def assignment(self) -> list[Place]:
+        if self._consumer is None:
+            return []
+        return [Place(each.topic, each.partition) for each in self._consumer.assignment()]
+
+    def take_rebalances(self) -> list[dict[str, Any]]:
+        taken, self._rebalances = self._rebalances, []
+        return taken
+
+    def _rebalanced(self, kind: str, partitions: Sequence[Any]) -> None:
+        """Called within a poll, in its thread. librdkafka does not tell the generation."""
+        self._ends.clear()
+        self._rebalances.append(
+            {
+                "kind": kind,
+                "places": [[each.topic, each.partition] for each in partitions],
+                "generation": -1,
+                "t_ns": self._now_ns(),
+            }
+        )
+
+    # ---- the end
+
+    async def crash(self) -> None:
+        self._crashed = True
+        await self.close()
+
+    async def close(self) -> None:
+        """In good order, unless it has crashed: then its sockets go, and nobody is told."""
+        if self._stuck or (self._consumer is None and self._producer is None and self._admin is None):
+            return
+
+        def close() -> None:
+            consumer, producer = self._consumer, self._producer
+            self._consumer = self._producer = self._admin = None
+            if not self._crashed:
+                # A producer that is of no more use says so once more, and a member that was thrown out likewise.
+                if producer is not None:
+                    with suppress(_kafka().KafkaException):
+                        producer.flush(1.0)
+                if consumer is not None:
+                    with suppress(_kafka().KafkaException, RuntimeError):
+                        consumer.close()
+            # The last references: librdkafka ends an instance that was not closed without a word to the group.
+            del consumer, producer
+
+        with trio.move_on_after(CLOSE_SECONDS):
+            await trio.to_thread.run_sync(close, limiter=self._threads, abandon_on_cancel=True)
+
+    # ---- inside
+
+    @property
+    def _block_seconds(self) -> float:
+        return self._settings.max_block_ms / 1000
+
+    async def _call(self, call: Callable[[], T], definite_names: frozenset[str]) -> T:
+        """In a thread. Raises ClientError."""
+        try:
+            with trio.move_on_after(CALL_SECONDS):
+                return await trio.to_thread.run_sync(call, limiter=self._threads, abandon_on_cancel=True)
+        except _kafka().KafkaException as error:
+            raise classified(error.args[0], definite_names) from error
+        except RuntimeError as error:
+            raise ClientError("IllegalStateException", str(error), definite=True, fatal=True) from error
+        except TimeoutError as error:
+            raise ClientError("TimeoutException", "no answer", definite=False) from error
+        self._stuck = True
+        raise ClientError("TimeoutException", f"no end within {CALL_SECONDS:g} s", definite=False, fatal=True)
+
+    def _common(self) -> dict[str, Any]:
+        settings = self._settings
+        return {
+            "bootstrap.servers": settings.bootstrap_servers,
+            "client.id": settings.client_id,
+            "reconnect.backoff.max.ms": 1_000,
+            "retry.backoff.ms": 50,
+            "retry.backoff.max.ms": 500,
+            "socket.connection.setup.timeout.ms": 1_000,
+            "allow.auto.create.topics": False,
+            "log_level": 0,
+            "logger": _SILENT,
+        }
+
+    def _admin_client(self) -> Any:
+        if self._admin is None:
+            common = {name: value for name, value in self._common().items() if name != "allow.auto.create.topics"}
+            self._admin = _kafka_admin().AdminClient(common | {"socket.timeout.ms": self._settings.request_timeout_ms})
+        return self._admin
+
+    def _producer_client(self) -> Any:
+        if self._producer is None:
+            self._producer = _kafka().Producer(self._common() | _producer_settings(self._settings))
+        return self._producer
+
+    def _consumer_client(self) -> Any:
+        if self._consumer is None:
+            self._consumer = _kafka().Consumer(self._common() | _consumer_settings(self._settings))
+        return self._consumer
+
+
+def _producer_settings(settings: ClientSettings) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "acks": settings.acks,
+        "enable.idempotence": settings.idempotence,
+        "linger.ms": 0,
+        "request.timeout.ms": settings.request_timeout_ms,
+        "delivery.timeout.ms": settings.delivery_timeout_ms,
+        "topic.metadata.refresh.interval.ms": 5_000,
+    }
+    if settings.transactional_id is None:
+        options["socket.timeout.ms"] = settings.request_timeout_ms
+    else:
+        options["transactional.id"] = settings.transactional_id
+        options["transaction.timeout.ms"] = max(1_000, settings.transaction_timeout_ms)
+        # It takes no longer ones: the transaction would be over before its records.
+        options["delivery.timeout.ms"] = min(settings.delivery_timeout_ms, options["transaction.timeout.ms"])
+    return options
+
+
+def _consumer_settings(settings: ClientSettings) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "group.id": settings.group_id or f"none-{settings.client_id}",
+        "enable.auto.commit": settings.auto_commit,
+        "isolation.level": settings.isolation,
+        "auto.offset.reset": settings.auto_offset_reset,
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 100,
+        "socket.timeout.ms": settings.request_timeout_ms,
+        "topic.metadata.refresh.interval.ms": 5_000,
+        "group.protocol": settings.group_protocol,
+    }
+    if settings.group_protocol == "classic":
+        options["session.timeout.ms"] = settings.session_timeout_ms
+        options["heartbeat.interval.ms"] = settings.heartbeat_interval_ms
+        options["max.poll.interval.ms"] = max(15_000, math.ceil(settings.session_timeout_ms))
+    if settings.group_instance_id is not None:
+        options["group.instance.id"] = settings.group_instance_id
+    return options
