@@ -13,6 +13,7 @@ WORKLOADS = {
     "txn-eos": "workloads.txn_eos:TxnEos",
     "bank": "workloads.bank:Bank",
     "set": "workloads.set:Set",
+    "group": "workloads.group:Group",
     "fences": "workloads.fences:Fences",
 }
 """Where the class of each is; it is made with WorkloadOptions."""

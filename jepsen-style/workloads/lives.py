@@ -18,6 +18,9 @@ CRASH = Invocation("crash")
 REPLICAS = 3
 PATIENCE_NS = 180_000_000_000
 """For the last readings: what is not there then will not come."""
+QUIET_NS = 8_000_000_000
+"""After so long without a record, consumers were given all that they will be: more than a session lasts."""
+DRAIN_NS = 60_000_000_000
 
 
 class Lives:
@@ -82,3 +85,26 @@ class Finale:
     @property
     def over(self) -> bool:
         return self._given_up or not self._missing
+
+
+class Drain:
+    """What comes before the last readings: consumers go on until there has been nothing to consume for a while."""
+
+    def __init__(self) -> None:
+        self._began_ns: int | None = None
+        self._last_ns = 0
+        self._seen = False
+        self._over = False
+
+    def see(self) -> None:
+        """Somebody was given something."""
+        self._seen = True
+
+    def is_over(self, now_ns: int) -> bool:
+        if self._began_ns is None:
+            self._began_ns = self._last_ns = now_ns
+        if self._seen:
+            self._seen, self._last_ns = False, now_ns
+        too_long = now_ns - self._last_ns > QUIET_NS or now_ns - self._began_ns > DRAIN_NS
+        self._over = self._over or too_long
+        return self._over

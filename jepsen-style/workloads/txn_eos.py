@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from checkers.eos_once import OnceChecker
@@ -24,7 +24,7 @@ from checkers.verdict import Checker
 from clients.client import ClientError, ClientSettings, Read, WorkClient
 from operations import Completion, Invocation, Place
 from runtime.world import Chance
-from workloads.lives import CRASH, Finale, Lives, crash, failed
+from workloads.lives import CRASH, Drain, Finale, Lives, crash, failed
 from workloads.log_reader import LogReader
 from workloads.topics import Topics
 from workloads.transacting import Ending, Pauses, ending_of, in_transaction
@@ -40,19 +40,7 @@ MOST_INPUTS = 3
 MOST_AT_ONCE = 20
 """Of a transforming one."""
 POLL_MS = 200
-QUIET_NS = 8_000_000_000
-"""After so long without any input, all were transformed that will be."""
-DRAIN_NS = 60_000_000_000
 _FINAL_READERS = 2
-
-
-@dataclass(slots=True)
-class _Drain:
-    """When the last inputs are through."""
-
-    began_ns: int
-    last_input_ns: int
-    over: bool = False
 
 
 class TxnEos:
@@ -68,9 +56,7 @@ class TxnEos:
         self._inputs = [Place(self._lives.named(INPUT), partition) for partition in range(PARTITIONS)]
         self._outputs = [Place(self._lives.named(OUTPUT), partition) for partition in range(PARTITIONS)]
         self._finale = Finale(range(min(_FINAL_READERS, options.processes)))
-        self._drain: _Drain | None = None
-        self._transformed = False
-        """Since somebody looked."""
+        self._drain = Drain()
         self._fed = self._feeds = self._attempts = 0
         self._initialised: dict[int, None] = {}
         self._subscribed: dict[int, None] = {}
@@ -120,20 +106,11 @@ class TxnEos:
         return Invocation("transform", {"attempt": self._attempts})
 
     def _invoke_finally(self, process: int, now_ns: int) -> Invocation | None:
-        if not self._has_drained(now_ns):
+        if not self._drain.is_over(now_ns):
             return None if self._is_feeder(process) else self._transform()
         if not self._finale.waits_for(self._lives.thread(process), now_ns):
             return None
         return Invocation("read" if process in self._told_committed else "committed", {"final": True})
-
-    def _has_drained(self, now_ns: int) -> bool:
-        if self._drain is None:
-            self._drain = _Drain(now_ns, now_ns)
-        drain = self._drain
-        if self._transformed:
-            self._transformed, drain.last_input_ns = False, now_ns
-        drain.over = drain.over or now_ns - drain.last_input_ns > QUIET_NS or now_ns - drain.began_ns > DRAIN_NS
-        return drain.over
 
     # How it is done
 
@@ -215,7 +192,7 @@ class TxnEos:
     def completed(self, process: int, invocation: Invocation, completion: Completion) -> None:
         self._finale.completed(self._lives.thread(process), invocation, completion)
         if invocation.f == "transform" and completion.value and completion.value.get("parts"):
-            self._transformed = True
+            self._drain.see()
         if invocation.f == "committed" and completion.type == "ok":
             self._told_committed[process] = None
 

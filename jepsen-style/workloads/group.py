@@ -1,0 +1,185 @@
+"""Members of one group that come, go, crash and come again, and each time read on from what was committed.
+
+A quarter of the threads feed; of the others every third is a static member. `group_protocol` says which protocol.
+
+`feed` `{"value": n, "place": [topic, partition]}`, completed with its `"offset"`.
+`work` `{"member": name}`: one poll and a commit of the positions, completed with `"parts"`, what was polled, as in
+`workloads/log_reader.py`, and `"committed"`: `[[topic, partition, offset], …]`, or null where nothing was. The note
+tells the rebalances that happened meanwhile. `info`: the commit was asked for, and nobody knows.
+`leave`: the client is closed in good order.
+`committed` (at the end): `{"offsets": [[topic, partition, offset], …]}` of the group.
+`read` `{"final": true}` (at the end): the topic, all of it.
+`crash`: the client is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from checkers.group_owners import GroupChecker
+from checkers.verdict import Checker
+from clients.client import ClientError, ClientSettings, WorkClient
+from operations import Completion, Invocation, Place
+from runtime.world import Chance
+from workloads.lives import CRASH, Drain, Finale, Lives, crash, failed
+from workloads.log_reader import LogReader
+from workloads.topics import Topics
+from workloads.workload import WorkloadOptions
+
+TOPIC = "group"
+PARTITIONS = 6
+FEEDER = 4
+"""Every so many threads there is one."""
+STATIC = 3
+"""And of the others, every so many is a static member."""
+POLL_MS = 200
+_LEAVES = 0.02
+_FINAL_READERS = 2
+
+
+class Group:
+    """One run of it; a `Workload`."""
+
+    name = "group"
+
+    def __init__(self, options: WorkloadOptions) -> None:
+        if options.processes < 3:
+            raise ValueError("group takes one process that feeds and two members: --concurrency 3 or more")
+        self._options = options
+        self._lives = Lives(options)
+        self._places = [Place(self._lives.named(TOPIC), partition) for partition in range(PARTITIONS)]
+        self._finale = Finale(range(min(_FINAL_READERS, options.processes)))
+        self._drain = Drain()
+        self._values = 0
+        self._subscribed: dict[int, None] = {}
+        self._readers: dict[int, LogReader] = {}
+        self._told_committed: dict[int, None] = {}
+
+    def _is_feeder(self, process: int) -> bool:
+        return self._lives.thread(process) % FEEDER == 0
+
+    def _instance(self, process: int) -> str | None:
+        thread = self._lives.thread(process)
+        is_static = not self._is_feeder(process) and thread % STATIC == 2
+        return self._lives.named(f"group-{thread}") if is_static else None
+
+    def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
+        return replace(
+            base,
+            group_id=self._lives.named("group"),
+            group_protocol=self._options.group_protocol,
+            group_instance_id=self._instance(process),
+            transactional_id=None,
+            idempotence=self._options.idempotence,
+            isolation=self._options.isolation,
+        )
+
+    async def set_up(self, client: WorkClient) -> None:
+        await Topics(PARTITIONS, self._lives.replicas).need(client, [self._places[0].topic])
+
+    # What to do
+
+    def invoke(self, process: int, chance: Chance, now_ns: int) -> Invocation | None:
+        if self._finale.begun:
+            return self._invoke_finally(process, now_ns)
+        if self._lives.crashes(process, chance, now_ns):
+            return CRASH
+        if self._is_feeder(process):
+            self._values += 1
+            return Invocation(
+                "feed", {"value": self._values, "place": [*self._places[chance.randrange(0, PARTITIONS)]]}
+            )
+        if process in self._subscribed and chance.random() < _LEAVES:
+            return Invocation("leave")
+        return self._work(process)
+
+    def _work(self, process: int) -> Invocation:
+        # A static member is the same one in its next life.
+        return Invocation("work", {"member": self._instance(process) or f"process-{process}"})
+
+    def _invoke_finally(self, process: int, now_ns: int) -> Invocation | None:
+        if not self._drain.is_over(now_ns):
+            return None if self._is_feeder(process) else self._work(process)
+        if not self._finale.waits_for(self._lives.thread(process), now_ns):
+            return None
+        return Invocation("read" if process in self._told_committed else "committed", {"final": True})
+
+    # How it is done
+
+    async def perform(self, process: int, invocation: Invocation, client: WorkClient, chance: Chance) -> Completion:
+        f, value = invocation.f, invocation.value
+        if f == "crash":
+            return await crash(client)
+        if f == "leave":
+            return Completion("ok", ends_process=True)
+        if f == "feed":
+            return await _feed(client, value)
+        if f == "work":
+            return await self._poll_and_commit(process, value["member"], client)
+        if f == "read":
+            return await self._readers.setdefault(process, LogReader(self._places, json.loads)).read(client)
+        try:
+            offsets = await client.committed(self._places)
+        except ClientError as error:
+            return Completion("fail", None, (error.name, error.text), ends_process=error.fatal)
+        return Completion("ok", {"offsets": [[*place, offset] for place, offset in offsets.items()]})
+
+    async def _poll_and_commit(self, process: int, member: str, client: WorkClient) -> Completion:
+        value: dict[str, Any] = {"member": member, "parts": [], "committed": None}
+        try:
+            if process not in self._subscribed:
+                await client.subscribe([self._places[0].topic])
+                self._subscribed[process] = None
+            polled = await client.poll(POLL_MS)
+        except ClientError as error:
+            told = (error.name, error.text)
+            return Completion("fail", value, told, note=_rebalances(client), ends_process=error.fatal)
+        taken: dict[Place, list[list[int]]] = {}
+        for read in polled:
+            taken.setdefault(read.place, []).append([read.offset, json.loads(read.value)])
+        value["parts"] = [[*place, reads[0][0], reads[-1][0] + 1, reads] for place, reads in taken.items()]
+        note = _rebalances(client)
+        if not polled:
+            return Completion("ok", value, note=note)
+        try:
+            committed = await client.commit_offsets()
+        except ClientError as error:
+            # What was polled is polled; that it could not be committed is told beside it.
+            note |= {"commit": [error.name, error.text]}
+            return Completion("ok" if error.definite else "info", value, note=note, ends_process=error.fatal)
+        value["committed"] = [[*place, offset] for place, offset in committed.items()]
+        return Completion("ok", value, note=note)
+
+    def completed(self, process: int, invocation: Invocation, completion: Completion) -> None:
+        self._finale.completed(self._lives.thread(process), invocation, completion)
+        if invocation.f == "work" and completion.value.get("parts"):
+            self._drain.see()
+        if invocation.f == "committed" and completion.type == "ok":
+            self._told_committed[process] = None
+
+    # The end
+
+    def begin_final(self) -> None:
+        self._finale.begin()
+
+    def final_is_done(self) -> bool:
+        return self._finale.over
+
+    def checkers(self) -> Sequence[Checker]:
+        return [GroupChecker(idempotence=self._options.idempotence, protocol=self._options.group_protocol)]
+
+
+async def _feed(client: WorkClient, value: Any) -> Completion:
+    try:
+        sent = await client.send(Place(*value["place"]), None, json.dumps(value["value"]).encode())
+    except ClientError as error:
+        return failed(error)
+    return Completion("ok", {**value, "offset": sent.offset})
+
+
+def _rebalances(client: WorkClient) -> dict[str, Any]:
+    rebalances = client.take_rebalances()
+    return {"rebalances": rebalances} if rebalances else {}
