@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from histories.faults import Fault
+from histories.faults import EVERYTHING, Fault
 from histories.history import History
 from reports.markup import Markup, element, join
 from reports.scales import HEIGHT, WIDTH, TimeAxis
@@ -37,6 +37,7 @@ MOMENTS = frozenset({"flip", "truncate", "wipe"})
 
 @dataclass(frozen=True, slots=True)
 class Band:
+    number: int
     kind: str
     targets: tuple[str, ...]
     start_s: float
@@ -59,23 +60,25 @@ def hue(kind: str) -> int:
 
 
 def bands(history: History, end_s: float) -> list[Band]:
-    """In order of their beginnings."""
-    return [_band(history, fault, end_s) for fault in history.faults]
+    """In order of their beginnings; the last heal of everything is none."""
+    return [_band(history, fault, end_s) for fault in history.faults if fault.number != EVERYTHING]
 
 
 def _band(history: History, fault: Fault, end_s: float) -> Band:
     errors = [": ".join(error) for error in (history.operation(i).error for i in fault.operations) if error]
     start_s = fault.began_ns / 1e9
+    moment = fault.number < 0 or fault.kind in MOMENTS
     if fault.ended_ns is not None:
         end_s = fault.ended_ns / 1e9
-    elif (errors or fault.number < 0 or fault.f in MOMENTS) and fault.acted_ns is not None:
+    elif (errors or moment) and fault.acted_ns is not None:
         end_s = fault.acted_ns / 1e9
     return Band(
-        kind=fault.f,
+        number=fault.number,
+        kind=fault.kind,
         targets=_targets(fault.value),
         start_s=start_s,
         end_s=max(end_s, start_s),
-        ended=fault.ended_ns is not None or fault.number < 0 or fault.f in MOMENTS,
+        ended=fault.ended_ns is not None or moment,
         refused=bool(errors),
         said="; ".join(errors) or _said(fault.value),
     )
@@ -96,7 +99,7 @@ def _arrow(target: Any) -> str:
 
 
 def _said(value: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {each}" for key, each in value.items() if key not in ("number", "targets"))
+    return ", ".join(f"{key} {each}" for key, each in value.items() if key not in ("number", "targets", "kind"))
 
 
 def shading(found: Sequence[Band], axis: TimeAxis) -> Markup:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from checkers.arrays import first_in, pair_codes, running_max_in_runs, starts_of_runs
 from reports.facts import OK, OUTCOMES, Calls, Facts, Values
 from reports.scales import Floats, Integers
 
@@ -56,20 +58,15 @@ def unseen(facts: Facts) -> Curve | None:
 
 def first_seen(keys: Integers, values: Integers, reads: Values, calls: Calls) -> Floats:
     """When a poll first gave each (key, value); infinite if none did."""
-    wanted, known = pair_codes(keys, values, reads)
+    dense_keys = np.unique(np.concatenate([keys, reads.key]), return_inverse=True)[1].astype(np.int64)
+    dense_values = np.unique(np.concatenate([values, reads.value]), return_inverse=True)[1].astype(np.int64)
+    codes = pair_codes(dense_keys, dense_values)
+    wanted, known = codes[: len(keys)], codes[len(keys) :]
     when = calls.end_s[reads.call]
     order = np.lexsort((when, known))
     known, first = np.unique(known[order], return_index=True)
-    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    return np.where(known[place] == wanted, when[order][first][place], np.inf)
-
-
-def pair_codes(keys: Integers, values: Integers, reads: Values) -> tuple[Integers, Integers]:
-    """One number for each (key, value), the same in both."""
-    dense_keys = np.unique(np.concatenate([keys, reads.key]), return_inverse=True)[1]
-    found, dense_values = np.unique(np.concatenate([values, reads.value]), return_inverse=True)
-    codes = dense_keys.astype(np.int64) * len(found) + dense_values
-    return codes[: len(keys)], codes[len(keys) :]
+    place = first_in(known, wanted)
+    return np.where(place >= 0, when[order][first][place], np.inf)
 
 
 class Lag(NamedTuple):
@@ -81,19 +78,28 @@ class Lag(NamedTuple):
 
 
 def lag(facts: Facts) -> Lag | None:
-    """For how long, when a poll began, something newer than all that it then gave was known to be in the log."""
-    behind, began = _lags(facts.sends, facts.reads, facts.calls)
+    """For how long, when a poll began, something newer than all that it then gave was known to be in the log.
+
+    Of consumers that had caught up with the key since they got it: who reads from the beginning is not behind.
+    """
+    behind, began = _lags(facts)
     if not len(behind):
         return None
-    order = np.lexsort((behind, (began / bucket_s(facts.end_s)).astype(np.int64)))
-    column = (began[order] / bucket_s(facts.end_s)).astype(np.int64)
-    first = np.flatnonzero(np.diff(column, prepend=-1))
+    width = bucket_s(facts.end_s)
+    column = (began / width).astype(np.int64)
+    order = np.lexsort((behind, column))
+    column = column[order]
+    first = np.flatnonzero(starts_of_runs(column))
     last = np.append(first[1:], len(column)) - 1
-    middles = np.minimum((column[first] + 0.5) * bucket_s(facts.end_s), facts.end_s)
+    middles = np.minimum((column[first] + 0.5) * width, facts.end_s)
     return Lag(middles, behind[order][last], behind[order][(first + last) // 2])
 
 
-def _lags(sends: Values, reads: Values, calls: Calls) -> tuple[Floats, Floats]:
+def _lags(facts: Facts) -> tuple[Floats, Floats]:
+    """Of the polls that count: how far behind, and when they began."""
+    sends, reads, calls = facts.sends, facts.reads, facts.calls
+    if not len(reads.call):
+        return np.zeros(0), np.zeros(0)
     told = (calls.outcome[sends.call] == OK) & (sends.offset >= 0)
     key = np.concatenate([sends.key[told], reads.key])
     offset = np.concatenate([sends.offset[told], reads.offset])
@@ -114,17 +120,24 @@ def _lags(sends: Values, reads: Values, calls: Calls) -> tuple[Floats, Floats]:
         newer = np.searchsorted(highest, reached[rows], side="right")
         newer_at = np.append(when[low:high], np.inf)[newer]
         behind[rows] = np.maximum(0.0, began[rows] - newer_at)
-    return behind, began
+    counts = _caught_up(facts, read_key, read_call, behind) & (began <= calls.start_s[sends.call].max(initial=0.0))
+    return behind[counts], began[counts]
 
 
-def longest_gap(times: Floats, start_s: float, end_s: float) -> tuple[float, float]:
-    """The longest time without any of `times` that begins within the span; when it began, and how long it was.
-
-    `times` rise. A gap lasts to the next of them, at most to the end of the span.
-    """
-    low, high = np.searchsorted(times, [start_s, end_s])
-    before = times[low - 1 : low] if low else np.array([start_s])
-    within = np.concatenate([np.maximum(before, start_s), times[low:high], [end_s]])
-    gaps = np.diff(within)
-    longest = int(np.argmax(gaps))
-    return float(within[longest]), float(gaps[longest])
+def _caught_up(facts: Facts, key: Integers, call: Integers, behind: Floats) -> npt.NDArray[np.bool_]:
+    """Which polls came when their process had been at the key's end, since it was last given partitions."""
+    calls = facts.calls
+    given = np.flatnonzero(facts.history.called("assign", "subscribe"))
+    # Processes and times in one order; how many grants of its own process stand before a poll.
+    process = np.concatenate([calls.process[given], calls.process[call]])
+    when = np.concatenate([calls.start_s[given], calls.start_s[call]])
+    order = np.lexsort((when, process))
+    is_grant = np.concatenate([np.ones(len(given), np.int64), np.zeros(len(call), np.int64)])
+    stint = np.empty(len(order), np.int64)
+    stint[order] = np.cumsum(is_grant[order]) + np.cumsum(starts_of_runs(process[order]))
+    of_poll = stint[len(given) :]
+    order = np.lexsort((calls.start_s[call], of_poll, key))
+    starts = starts_of_runs(pair_codes(key[order], of_poll[order]))
+    had = np.empty(len(order), np.bool_)
+    had[order] = running_max_in_runs(starts, (behind[order] == 0).astype(np.int64)) > 0
+    return had

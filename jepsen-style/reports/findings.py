@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +21,15 @@ from reports.scales import duration
 MOST_OF_A_KIND = 5
 """Findings of one anomaly that get a section; the others are in a list."""
 
+MOST_LEGAL_OF_A_KIND = 2
 MOST_SECTIONS = 30
 MOST_LISTED = 200
 MOST_OPERATIONS = 16
 """Of one finding: from both ends of its list."""
+
+LONGEST_LINE = 90
+LONGEST_VALUE = 4_000
+"""Characters of an operation's value."""
 
 AROUND_S = 2.0
 MOST_WINDOWS = 3
@@ -52,9 +58,9 @@ class Window:
 
 
 def found(verdict: Mapping[str, Any] | None) -> list[Found]:
-    """Illegal ones first; else in the checkers' order."""
+    """In the checkers' order."""
     listed = (verdict or {}).get("findings", ())
-    every = [
+    return [
         Found(
             number,
             str(each.get("anomaly", "?")),
@@ -66,34 +72,44 @@ def found(verdict: Mapping[str, Any] | None) -> list[Found]:
         for number, each in enumerate(listed if isinstance(listed, list) else (), 1)
         if isinstance(each, Mapping)
     ]
-    return sorted(every, key=lambda each: each.legal)
 
 
 def section(facts: Facts, findings: Sequence[Found], faults: Sequence[Band]) -> Markup | None:
-    if not findings:
+    """What makes the run invalid, as far up as it goes."""
+    wrong = [each for each in findings if not each.legal]
+    if not wrong:
         return None
-    shown = chosen(findings)
-    shown_numbers = {each.number for each in shown}
-    others = [each for each in findings if each.number not in shown_numbers]
+    shown, others = chosen(wrong, MOST_OF_A_KIND)
+    articles = (_article(facts, each, faults, unfolded=each is shown[0]) for each in shown)
+    return element("section", element("h2", "Findings"), _summary(wrong), articles, _list(others), id="findings")
+
+
+def legal_section(facts: Facts, findings: Sequence[Found], faults: Sequence[Band]) -> Markup | None:
+    """What Kafka allows under this run's options, folded."""
+    legal = [each for each in findings if each.legal]
+    if not legal:
+        return None
+    shown, others = chosen(legal, MOST_LEGAL_OF_A_KIND)
+    articles = (_article(facts, each, faults, unfolded=False) for each in shown)
     return element(
         "section",
-        element("h2", "Findings"),
-        _summary(findings),
-        (_article(facts, each, faults, first=each is shown[0]) for each in shown),
-        _list(others),
-        id="findings",
+        element("h2", "Found, and legal here"),
+        _summary(legal),
+        element("details", element("summary", "Show them"), articles, _list(others), class_="legal-ones"),
+        id="legal",
     )
 
 
-def chosen(findings: Sequence[Found]) -> list[Found]:
-    """The first few of each anomaly."""
+def chosen(findings: Sequence[Found], most_of_a_kind: int) -> tuple[list[Found], list[Found]]:
+    """The first few of each anomaly, and the others."""
     taken: Counter[str] = Counter()
-    shown = []
+    shown: list[Found] = []
+    others: list[Found] = []
     for each in findings:
         taken[each.anomaly] += 1
-        if taken[each.anomaly] <= MOST_OF_A_KIND:
-            shown.append(each)
-    return shown[:MOST_SECTIONS]
+        fits = taken[each.anomaly] <= most_of_a_kind and len(shown) < MOST_SECTIONS
+        (shown if fits else others).append(each)
+    return shown, others
 
 
 def involved(finding: Found) -> tuple[int, ...]:
@@ -146,7 +162,7 @@ def _severity(legal: bool) -> str:
     return "legal" if legal else "illegal"
 
 
-def _article(facts: Facts, finding: Found, faults: Sequence[Band], *, first: bool) -> Markup:
+def _article(facts: Facts, finding: Found, faults: Sequence[Band], *, unfolded: bool) -> Markup:
     calls = facts.calls
     numbers = [i for i in involved(finding) if 0 <= i < len(facts.history)]
     rows = rows_of(facts, numbers)
@@ -178,7 +194,7 @@ def _article(facts: Facts, finding: Found, faults: Sequence[Band], *, first: boo
             element("p", f"{len(around) - MOST_WINDOWS} more moments are left out.", class_="note")
             if len(around) > MOST_WINDOWS
             else None,
-            open=first,
+            open=unfolded,
         )
         if around
         else None,
@@ -205,10 +221,10 @@ def _operations(facts: Facts, listed: Sequence[Operation], rows: Sequence[int]) 
             element("td", element("span", operation.type, class_=f"outcome {operation.type}")),
             element("td", f"{start_s:.3f} s", class_="n"),
             element("td", duration(end_s - start_s), class_="n"),
-            element("td", element("code", shorten(_compact(operation.value)))),
+            element("td", _value(operation.value)),
             element("td", shorten("; ".join(said))),
-            element("td", operation.client),
-            element("td", operation.node),
+            element("td", operation.client, class_="short"),
+            element("td", operation.node, class_="short"),
         )
         lines.append(element("tr", cells))
     head = element("thead", element("tr", (element("th", name) for name in heads)))
@@ -222,8 +238,13 @@ def _operations(facts: Facts, listed: Sequence[Operation], rows: Sequence[int]) 
     )
 
 
-def _compact(value: Any) -> str:
-    return str(value).replace("'", '"').replace("None", "null")
+def _value(value: Any) -> Markup:
+    """Long ones open on demand."""
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) <= LONGEST_LINE:
+        return element("code", text)
+    whole = element("code", shorten(text, LONGEST_VALUE))
+    return element("details", element("summary", element("code", text[:LONGEST_LINE], "…")), whole)
 
 
 def _window(facts: Facts, window: Window, rows: Sequence[int], faults: Sequence[Band]) -> list[Markup | None]:
@@ -294,7 +315,7 @@ def _list(others: Sequence[Found]) -> Markup | None:
     beyond = len(others) - MOST_LISTED
     return element(
         "details",
-        element("summary", f"{len(others)} more of the same kinds"),
+        element("summary", f"{len(others)} more"),
         element("ol", items),
         element("p", f"and {beyond} more, in verdict.json", class_="note") if beyond > 0 else None,
         class_="more",

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from checkers.availability import Availability
 from reports.bands import Band
-from reports.curves import lag, longest_gap, unseen
+from reports.curves import lag, unseen
 from reports.facts import OUTCOMES, Facts
 from reports.findings import Found
-from reports.markup import Child, Markup, element, shorten
+from reports.markup import Child, Markup, element, plural, shorten
 from reports.plots import percent
 from reports.scales import duration, number
-from reports.tables import measured_by
 
 MARKS = {"true": "✓", "false": "✗", "unknown": "?"}
 
@@ -65,14 +65,18 @@ def _told(facts: Facts, findings: Sequence[Found], faults: Sequence[Band]) -> st
     verdict = facts.verdict
     calls = number(len(facts.calls.f))
     kinds = list(dict.fromkeys(band.kind for band in faults))
-    under = f" under {len(faults)} faults ({', '.join(kinds)})" if faults else " without faults"
+    under = f" under {plural(len(faults), 'fault')} ({', '.join(kinds)})" if faults else " without faults"
     ran = f"{calls} operations in {duration(facts.end_s)}{under}."
     if verdict is None:
         return f"{ran} The run was not checked: python jepsen-style check {facts.directory}"
     checkers = verdict.get("figures")
     count = len(checkers) if isinstance(checkers, Mapping) else 0
     if verdict.get("valid") == "true":
-        legal = f" {len(findings)} findings are legal here." if findings else ""
+        legal = (
+            f" {plural(len(findings), 'finding')} {'is' if len(findings) == 1 else 'are'} legal here."
+            if findings
+            else ""
+        )
         return (
             f"{ran} {count} checkers found nothing wrong.{legal}" if count else f"{ran} Nothing wrong was found.{legal}"
         )
@@ -117,10 +121,9 @@ def _tiles(facts: Facts, faults: Sequence[Band]) -> Markup:
         tiles.append(_tile("values acknowledged", number(acked), f"{number(polled)} polled"))
     kinds = Counter(band.kind for band in faults)
     tiles.append(_tile("faults", number(len(faults)), ", ".join(f"{n} {kind}" for kind, n in kinds.most_common(4))))
-    what, starts, ends = measured_by(facts)
-    if len(ends) > 1:
-        since, gap_s = longest_gap(ends, float(ends[0]), float(starts[-1]))
-        tiles.append(_tile(f"longest without ok {what}", duration(gap_s), f"from {since:.1f} s on"))
+    gap_s = Availability().check(facts.history).figures.get("longest gap")
+    if gap_s is not None:
+        tiles.append(_tile("longest without an ok write", duration(gap_s), "over the whole run"))
     behind = lag(facts)
     if behind is not None:
         worst = int(np.argmax(behind.worst_s))
@@ -171,11 +174,16 @@ def _listed(value: Any) -> str | None:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else None
 
 
+def _plain(value: Any) -> Child:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "—"}[value]
+    return _listed(value) or value
+
+
 def _pairs(value: Any) -> Markup | None:
     if not isinstance(value, Mapping) or not value:
         return None
     items = (
-        element("li", element("b", key), " ", shorten(_listed(each) if isinstance(each, list) else each, 200))
-        for key, each in list(value.items())[:80]
+        element("li", element("b", key), " ", shorten(_plain(each), 200)) for key, each in list(value.items())[:80]
     )
     return element("ul", items, class_="pairs")

@@ -8,7 +8,7 @@ from typing import TypeVar
 from histories.views import Views
 from reports.bands import Band, hue
 from reports.facts import Facts
-from reports.markup import Markup, element
+from reports.markup import Markup, element, plural
 from reports.plots import Key, canvas, keys, span
 from reports.scales import TimeAxis, duration
 
@@ -49,7 +49,7 @@ def nodes(facts: Facts, axis: TimeAxis) -> Markup | None:
         ]
         lanes.append(_lane(name, bars, axis))
     changes = elections(views)
-    title = f"Nodes; {max(len(changes) - 1, 0)} elections of a controller" if changes else "Nodes"
+    title = f"Nodes; {plural(max(len(changes) - 1, 0), 'controller election')}" if changes else "Nodes"
     legend = [
         Key("state running", "runs"),
         Key("state active", "active controller"),
@@ -92,7 +92,7 @@ def _state(views: Views, look: int, name: str) -> str | None:
 def _lane(name: str, bars: Sequence[Markup], axis: TimeAxis, style: str | None = None) -> Markup:
     return element(
         "div",
-        element("div", element("span", name), class_="name stay"),
+        element("div", element("span", element("bdi", name)), class_="name", title=name),
         element("div", canvas((), axis), bars, class_="lane"),
         class_="of",
         style=style,

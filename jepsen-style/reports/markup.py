@@ -70,3 +70,8 @@ def _attribute(key: str, value: object) -> str:
         return ""
     name = key.rstrip("_").replace("_", "-")
     return f" {name}" if value is True else f' {name}="{escape(value)}"'
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 election`, `3 elections`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

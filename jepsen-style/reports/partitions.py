@@ -11,7 +11,7 @@ import numpy as np
 from histories.views import Views
 from operations import Place
 from reports.lanes import stretches
-from reports.markup import Markup, element
+from reports.markup import Markup, element, join, plural
 from reports.plots import Key, canvas, dots, keys, line, plot, span, steps
 from reports.scales import HEIGHT, Floats, Integers, LinearScale, TimeAxis, from_zero
 from reports.thinning import corners, thin_line
@@ -65,11 +65,12 @@ def seen(views: Views) -> list[Seen]:
     """Of each partition that a node spoke of, in their order."""
     found = {}
     in_sync = np.array([len(isr) for isr in views.isrs], np.int64)
+    numbers = np.array([_number(node) for node in views.nodes], np.int64)
     by_place = np.lexsort((views.look, views.place))
     edges = np.flatnonzero(np.diff(views.place[by_place], prepend=-1)) if len(views) else np.zeros(0, np.int64)
     for rows in np.split(by_place, edges[1:]) if len(views) else ():
         # Who knows the newest epoch knows the leader; and of those that know it, the leader itself knows the most.
-        leads = np.array([_number(views.nodes[node]) for node in views.node[rows].tolist()]) == views.leader[rows]
+        leads = numbers[views.node[rows]] == views.leader[rows]
         newest = rows[np.lexsort((leads, views.leader_epoch[rows], views.look[rows]))]
         told = newest[np.flatnonzero(np.diff(views.look[newest], append=-1))]
         place = views.places[int(views.place[rows[0]])]
@@ -98,7 +99,9 @@ def section(found: Sequence[Seen], suspects: Sequence[str], axis: TimeAxis) -> M
     opened = next((each.place for each in ranked if len(each.t_s) > 1), None)
     changes = sum(len(each.elections) for each in found)
     left_out = len(found) - len(listed)
-    title = f"Partitions; {changes} leader changes" + (f" ({left_out} quiet ones left out)" if left_out > 0 else "")
+    title = f"Partitions; {plural(changes, 'leader change')}" + (
+        f" ({left_out} quiet ones left out)" if left_out > 0 else ""
+    )
     legend = [Key(f"sync {health}", label) for health, label in HEALTH.items()]
     return element(
         "section",
@@ -129,7 +132,9 @@ def _partition(partition: Seen, axis: TimeAxis, drawn: bool, opened: bool) -> Ma
     )
     strip = element(
         "div",
-        element("div", element("span", str(partition.place)), class_="name stay"),
+        element(
+            "div", element("span", element("bdi", str(partition.place))), class_="name", title=str(partition.place)
+        ),
         element("div", canvas((), axis), bars, marks, class_="lane"),
         class_="of",
     )
@@ -146,16 +151,25 @@ def _offsets(partition: Seen, axis: TimeAxis) -> Markup:
     highest = max((int(log.log_end_offset.max()) for log in partition.logs.values()), default=0)
     scale = from_zero([highest])
     layers, legend = [], []
+    silence_s = 2.5 * float(np.median(np.diff(partition.t_s))) if len(partition.t_s) > 1 else 0.0
     for node, log in sorted(partition.logs.items()):
         x = axis.places(log.t_s)
+        breaks = np.flatnonzero(np.diff(log.t_s) > silence_s) + 1
         ink = f"node-{_number(node) % LEADER_INKS}"
         ends = scale.places(log.log_end_offset.astype(np.float64))
         marks = scale.places(log.high_watermark.astype(np.float64))
-        layers.append(line(*thin_line(x, ends, POINTS_OF_A_LINE), f"log-end {ink}"))
-        layers.append(line(*thin_line(x, marks, POINTS_OF_A_LINE), f"high-watermark {ink}"))
+        layers.append(_pieces(x, ends, breaks, f"log-end {ink}"))
+        layers.append(_pieces(x, marks, breaks, f"high-watermark {ink}"))
         legend.append(Key(f"stroke {ink}", node))
     legend += [Key("stroke whole", "log end"), Key("stroke dashed", "high watermark")]
     return plot(f"{partition.place}: log end and high watermark", layers, scale, axis, legend)
+
+
+def _pieces(x: Integers, y: Integers, breaks: Integers, ink: str) -> Markup:
+    """A line that stops while its node says nothing."""
+    most = max(POINTS_OF_A_LINE // (len(breaks) + 1), 8)
+    parts = zip(np.split(x, breaks), np.split(y, breaks), strict=True)
+    return join(line(*thin_line(*part, most), ink) for part in parts)
 
 
 def _in_sync(partition: Seen, axis: TimeAxis) -> Markup:

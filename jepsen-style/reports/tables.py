@@ -1,4 +1,4 @@
-"""Tables of a report: availability for each fault, coverage of states by faults, what is legal, what checkers counted."""
+"""Tables of a report: availability at each fault, coverage of states by faults, what is legal, checkers' figures."""
 
 from __future__ import annotations
 
@@ -9,66 +9,41 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from checkers import legality
+from checkers.availability import Availability
 from reports.bands import Band, hue
-from reports.curves import longest_gap
-from reports.facts import OK, Facts
+from reports.facts import Facts
 from reports.findings import Found
 from reports.markup import Child, Markup, element, shorten
-from reports.scales import Floats, duration, number
-
-AFTER_S = 10.0
-"""A fault answers for gaps that begin up to so long after its end."""
+from reports.scales import duration, number
 
 MOST_FAULTS = 300
 MOST_FIGURES = 60
 
 
-class Availability(NamedTuple):
-    """What clients felt of one fault."""
+class Felt(NamedTuple):
+    """What clients felt of one fault, as the checker of availability measures it."""
 
     band: Band
     gap_s: float
-    """The longest time without an ok send that began during the fault or soon after."""
+    """The longest time without an acknowledged write."""
     recovered_s: float | None
-    """From its end until a send that began after it was ok. None: never, or nobody tried."""
+    """From its end to the next one; None: it had no end, or there was none."""
 
 
-def measured_by(facts: Facts) -> tuple[str, Floats, Floats]:
-    """What availability is measured by, and its beginnings and ends, of ok ones, each rising: sends; where a workload
-    has none, everything."""
-    calls = facts.calls
-    sending = np.zeros(len(calls.f), np.bool_)
-    sending[facts.sends.call] = True
-    what = "send"
-    if not sending.any():
-        sending[:] = True
-        what = "operation"
-    ok = sending & (calls.outcome == OK) & (calls.completed >= 0)
-    return what, np.sort(calls.start_s[ok]), np.sort(calls.end_s[ok])
-
-
-def availability(facts: Facts, faults: Sequence[Band]) -> list[Availability]:
-    calls = facts.calls
-    _, starts, ends = measured_by(facts)
-    sending = facts.sends.call if len(facts.sends.call) else np.arange(len(calls.f))
-    last_try = float(calls.start_s[sending].max()) if len(sending) else 0.0
-    found = []
-    for band in faults:
-        until = min(band.end_s + AFTER_S, last_try)
-        gap_s = longest_gap(ends, band.start_s, until)[1] if until > band.start_s else 0.0
-        after = np.searchsorted(starts, band.end_s)
-        recovered = None
-        if band.ended and after < len(starts):
-            recovered = max(float(starts[after]) - band.end_s, 0.0)
-        found.append(Availability(band, gap_s, recovered))
-    return found
+def availability(facts: Facts, faults: Sequence[Band]) -> list[Felt]:
+    """Measured again, so that a run which was not checked has it, too. Empty: nothing was ever acknowledged."""
+    measured = Availability().check(facts.history).figures.get("faults", ())
+    bands = {band.number: band for band in faults}
+    return [Felt(bands[each["number"]], each["gap"], each["recovery"]) for each in measured if each["number"] in bands]
 
 
 def availability_table(facts: Facts, faults: Sequence[Band]) -> Markup | None:
     if not faults:
         return None
-    what = measured_by(facts)[0]
     rows = availability(facts, faults)
+    if not rows:
+        told = element("p", "Nothing was acknowledged in this run.", class_="note")
+        return _section("availability", "Availability", told)
     worst = max(row.gap_s for row in rows)
     lines = (
         element(
@@ -83,10 +58,10 @@ def availability_table(facts: Facts, faults: Sequence[Band]) -> Markup | None:
         )
         for row in rows[:MOST_FAULTS]
     )
-    heads = ("fault", "targets", "at", "for", f"longest without ok {what}", "recovered in", "said")
+    heads = ("fault", "targets", "at", "for", "longest without an ok write", "recovered in", "said")
     note = (
-        f"A gap counts if it began during the fault or within {AFTER_S:.0f} s after it, while somebody tried. Recovered: from"
-        f" the fault's end until the next {what} began that was ok."
+        "Longest without an acknowledged write: of the gaps that touch the time from the fault to the next one. "
+        "Recovered: from the end of the fault to the next acknowledged write."
     )
     return _section(
         "availability", "Availability", _table(heads, lines, (2, 3, 4, 5)), element("p", note, class_="note")

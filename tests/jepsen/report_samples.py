@@ -111,7 +111,7 @@ class Sample:
                 ids[slot] = self.processes + invented
             free[slot] = end_s + 1e-4
         for number, (kind, target, start_s, end_s) in enumerate(faults, 1):
-            value = {"number": number, "targets": [target], "because": self.hostile or "chosen"}
+            value = {"number": number, "kind": kind, "targets": [target], "because": self.hostile or "chosen"}
             ends = "heal" if kind in ("partition", "message", "slow") else "start" if kind != "pause" else "resume"
             for t_s, f, type_ in (
                 (start_s, kind, "invoke"),
@@ -120,9 +120,9 @@ class Sample:
                 (end_s + 0.1, ends, "info"),
             ):
                 moments.append((t_s, -number, {"process": NEMESIS, "f": f, "type": type_, "value": value}))
-        self._write_lines(chance, sorted(moments, key=lambda moment: moment[:2]))
+        self._write_lines(sorted(moments, key=lambda moment: moment[:2]))
 
-    def _write_lines(self, chance: Random, moments: Sequence[tuple[float, int, dict[str, Any]]]) -> None:
+    def _write_lines(self, moments: Sequence[tuple[float, int, dict[str, Any]]]) -> None:
         logs: list[list[int]] = [[] for _ in range(self.keys)]
         position: dict[tuple[int, int], int] = {}
         values = [0] * self.keys
@@ -167,11 +167,9 @@ class Sample:
                     }
                 )
             for finding in self._findings:
-                wanted = f'{finding["told"].split("value ")[1].split()[0]}]'
+                wanted = f"{finding['told'].split('value ')[1].split()[0]}]"
                 if call["f"] == "poll" and len(finding["operations"]) < 4 and wanted in json.dumps(line["value"]):
                     finding["operations"].append(line["i"])
-        if chance.random() < 0:
-            raise AssertionError
 
     def _micro(self, call: dict[str, Any], logs: list[list[int]], position: dict[Any, int], planted: str | None) -> Any:
         key, process, value = call["key"], call["process"], call["value"]
@@ -188,12 +186,13 @@ class Sample:
             return [sent]
         if call["f"] == "assign":
             for each in range(self.keys):
-                position[process, each] = 0
+                position[process, each] = max(len(logs[each]) - 20, 0)
             return list(range(self.keys))
         polled: dict[str, list[list[int]]] = {}
         for each in range(self.keys) if call["outcome"] == "ok" else ():
-            start = position.get((process, each), 0)
-            end = min(len(logs[each]), start + 40)
+            start = position.get((process, each), len(logs[each]))
+            end = min(len(logs[each]), start + 30)
+            position.setdefault((process, each), start)
             if end > start:
                 polled[str(each)] = [[offset, logs[each][offset]] for offset in range(start, end)]
                 position[process, each] = end
