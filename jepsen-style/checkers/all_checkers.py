@@ -7,6 +7,7 @@ from typing import Any
 
 from checkers.availability import Availability
 from checkers.commits import Commits
+from checkers.convergence import Convergence
 from checkers.cycles import Cycles
 from checkers.epochs import StaleEpochs
 from checkers.lag import Lag
@@ -45,6 +46,7 @@ def of_every_run(run: Mapping[str, Any]) -> Sequence[Checker]:
     budgets = run.get("budgets") or {}
     return (
         Replicas(recreated=run.get("workload") in RECREATES_TOPICS),
+        Convergence(),
         Availability({str(kind): float(seconds) for kind, seconds in budgets.items()}),
         Stats(),
     )

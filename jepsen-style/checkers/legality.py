@@ -85,6 +85,7 @@ ANOMALIES: Mapping[str, Rule] = {
     "high-watermark-regress": Rule("a replica's high watermark went back while it lived"),
     "epoch-regress": Rule("a replica's leader epoch went back while it lived"),
     "two-leaders": Rule("one leader epoch of a partition had two leaders"),
+    "not-whole": Rule("long after the last fault was mended, nodes were not of one mind, or replicas not in sync"),
     "nonlinearizable": Rule("no order of the operations on an object explains what they gave"),
     "budget": Rule("clients waited longer than the run allows"),
 }

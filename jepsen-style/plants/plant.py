@@ -33,12 +33,14 @@ class Trial:
 
     workload: str = "queue"
     nemesis: Sequence[str] = ()
-    time_seconds: float = 40.0
-    rate: float = 100.0
+    time_seconds: float = 25.0
+    rate: float = 80.0
     settings: Mapping[str, str] = field(default_factory=dict)
     """Of all nodes."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """More of `run`'s options, by their names: `{"concurrency": "12", "nemesis-interval": "5"}`."""
+    concurrency: int = 6
+    interval_seconds: float = 5.0
+    """Between faults."""
+    quiet_seconds: float = 4.0
     runs: int = 8
     """Within so many seeds, from 1 on, it must have been found."""
 

@@ -1,0 +1,98 @@
+"""`python jepsen-style plants`: known mistakes, and whether the checkers find them."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from barnabas.cluster.errors import ClusterError, WrongArgument
+from plants.catalogue import PLANTS, find
+from plants.plant import Plant
+from plants.trying import Outcome, Tried, triable, trial_of, try_nothing, try_plant
+
+WORLDS = ("sim", "local")
+ALL = "all"
+
+
+def command(
+    try_: Annotated[
+        str, typer.Option("--try", metavar="NAME|all", help="Run with this mistake planted until it is found.")
+    ] = "",
+    cluster: Annotated[str, typer.Option(help="Where: sim or local.")] = "sim",
+    seed: Annotated[int, typer.Option(help="Of the first run; the next has the next.")] = 1,
+    store: Annotated[Path | None, typer.Option(help="Where the runs are kept; without it they are not.")] = None,
+    control: Annotated[
+        bool, typer.Option("--control", help="Also run each with the seed that found it, and without the mistake.")
+    ] = False,
+) -> None:
+    """Lists the mistakes that can be planted into nodes, or tries whether they are found.
+
+    Exit code 0 if each was found (and nothing without it), 1 if not, 2 if it could not be run.
+    """
+    if not try_:
+        _list()
+        return
+    try:
+        if cluster not in WORLDS:
+            raise WrongArgument(f"--cluster {cluster}: plants are tried in {' or '.join(WORLDS)}")
+        if try_ == ALL:
+            plants = triable(iter(PLANTS.values()), cluster)
+        else:
+            plant = find(try_)
+            assert plant is not None
+            trial_of(plant, cluster)
+            plants = [plant]
+        with tempfile.TemporaryDirectory(prefix="jepsen-style-plants-") as scratch:
+            good = _try(plants, cluster, store or Path(scratch), seed, control)
+    except ClusterError as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(2) from None
+    raise typer.Exit(0 if good else 1)
+
+
+def _list() -> None:
+    table = Table("name", "what the node does", "tried in", "found by", box=None, pad_edge=False)
+    for plant in PLANTS.values():
+        worlds = [world for world in WORLDS if plant.trial(world) is not None]
+        table.add_row(plant.name, plant.title, ", ".join(worlds) or "make simulate", ", ".join(plant.found_by))
+    _console().print(table)
+
+
+def _try(plants: list[Plant], world: str, store: Path, seed: int, control: bool) -> bool:
+    table = Table("plant", "found", "runs", "seconds", "by", box=None, pad_edge=False)
+    if control:
+        table.add_column("without it")
+    good = True
+    for plant in plants:
+
+        def tell(outcome: Outcome, name: str = plant.name) -> None:
+            said = "not found" if outcome.valid else f"found: {', '.join(outcome.anomalies)}"
+            print(f"{name} in {world}, seed {outcome.seed}: {said} ({outcome.seconds:.0f} s)", flush=True)
+
+        tried = try_plant(plant, world, store, first_seed=seed, tell=tell)
+        good = good and tried.found
+        row = _row(plant, tried)
+        if control:
+            without = try_nothing(trial_of(plant, world), world, store, tried.outcomes[-1].seed)
+            good = good and not without.found
+            row.append(", ".join(without.outcomes[-1].anomalies) or "valid")
+        table.add_row(*row)
+    _console().print(table)
+    return good
+
+
+def _row(plant: Plant, tried: Tried) -> list[str]:
+    last = tried.outcomes[-1]
+    found = f"with seed {last.seed}" if tried.found else "NOT FOUND"
+    return [plant.name, found, str(len(tried.outcomes)), f"{tried.seconds:.0f}", ", ".join(last.anomalies)]
+
+
+def _console() -> Console:
+    # A table that is piped somewhere is not cut.
+    return Console() if sys.stdout.isatty() else Console(width=200)
