@@ -56,7 +56,8 @@ def plan_of(command: str) -> Plan:
     for word in left:
         if word not in by_option:
             raise WrongPlan(f"{word}: `run` has no such option any more")
-        name, default = by_option[word].name, by_option[word].default
+        name = by_option[word].name
+        default: Any = by_option[word].default
         if isinstance(default, bool):
             given[name] = True
         elif word in ("--settings", "--option"):

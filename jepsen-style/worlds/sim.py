@@ -13,6 +13,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -20,10 +21,12 @@ from typing import Any, Literal, TypeVar
 import trio
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.proxy.rules import MessageRule as ProxyRule
 from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode, current_node
 from barnabas.cluster.simulation.coverage import Coverage
 from barnabas.cluster.simulation.failures import describe, is_of_disk, place_of
 from barnabas.cluster.simulation.findings import Findings
+from barnabas.cluster.simulation.messages import MessageFaults
 from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
 from barnabas.testing.cluster import QUICK_GROUPS
 from broker.coordinator.coordinator import partition_for
@@ -101,6 +104,7 @@ class SimCluster:
         self.cluster = SimulatedCluster(universe, nursery, {**QUICK_GROUPS, **options.settings})
         self.watch = _Watch(universe, self.findings, self.cluster, self.coverage)
         self.links = SimLinks(universe, list(self.cluster.nodes))
+        self.messages = MessageFaults(universe, self.links.name_of)
         self.began = 0.0
         self.on_broken: Callable[[str], None] | None = None
         """Told of each broken promise, in one line, when it is found."""
@@ -121,9 +125,7 @@ class SimCluster:
 
     @property
     def cannot(self) -> Mapping[str, str]:
-        return {
-            "message": "simulated links carry bytes, and know no messages",
-        }
+        return {}
 
     @property
     def brokers(self) -> Sequence[str]:
@@ -231,13 +233,17 @@ class SimCluster:
         self.links.worsen(source, target, fault)
 
     async def add_rule(self, rule: MessageRule) -> int:
-        raise ClusterError(self.cannot["message"])
+        for end in dict.fromkeys((rule.source, rule.target)):
+            if end in self.cluster.nodes:
+                self.coverage.strike("message", self.cluster.nodes[end])
+        return self.messages.add(ProxyRule(**asdict(rule)))
 
     async def clear_rule(self, number: int) -> None:
-        raise ClusterError(self.cannot["message"])
+        self.messages.clear(number)
 
     async def heal(self) -> None:
         self.links.heal()
+        self.messages.heal()
 
     # ---- clocks and disks
 

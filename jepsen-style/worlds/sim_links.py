@@ -34,6 +34,10 @@ class SimLinks:
             self._clients.append(host)
             self._set_all(host)
 
+    def name_of(self, host: str) -> str:
+        """The name by which rules for messages know it."""
+        return CLIENT if host in self._clients else host
+
     def cut(self, source: str, target: str) -> None:
         self._cuts[self._pair(source, target)] = None
         self._set_pairs(source, target)

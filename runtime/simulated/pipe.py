@@ -45,6 +45,7 @@ class Pipe:
 
     __slots__ = (
         "_ends",
+        "filter",
         "gate",
         "link",
         "received",
@@ -74,7 +75,23 @@ class Pipe:
         """Asked of each piece, FIN and RST too, before it goes. False keeps it back; then all that follow must be kept
         back, too, until as many `pass_on` let them go."""
 
+        self.filter: Callable[[bytes], None] | None = None
+        """Given each piece, FIN and RST too, instead of the link: it calls `let_out` with what is to go, when it is to
+        go, and `swallowed` for what never will."""
+
     def send(self, data: bytes) -> None:
+        if self.filter is None:
+            self.let_out(data)
+        else:
+            self.filter(data)
+
+    def swallowed(self, size_bytes: int) -> None:
+        """So many bytes will never arrive: the sender need not wait until they are read."""
+        self.unread_bytes -= size_bytes
+        if self.has_room():
+            self.sender.writable.wake()
+
+    def let_out(self, data: bytes) -> None:
         self._ends.append(data)
         if self.gate is None or self.gate(data):
             self.link.send(self, len(data))

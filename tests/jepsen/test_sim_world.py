@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ import trio
 from barnabas import Admin, NewTopic, Producer
 from barnabas.cluster.errors import ClusterError
 from operations import Place
-from worlds.cluster import FAULTS, ClusterUnderTest, Damage, LinkFault
+from protocol.api_keys import ApiKey
+from worlds.cluster import FAULTS, ClusterUnderTest, Damage, LinkFault, MessageRule
 from worlds.opening import WorldOptions, run_in
 from worlds.sim import SimCluster
 
@@ -136,3 +138,35 @@ def test_a_promise_that_a_node_breaks_is_told_at_once_and_written_down(tmp_path:
     promises = json.loads((tmp_path / "promises.json").read_text())
     assert not promises["kept"]
     assert "broker-1 ended by itself: ValueError: a mistake" in promises["broken"][0] == told[0]
+
+
+@pytest.mark.feature("FI-05")
+def test_single_messages_are_held_dropped_and_answered_by_a_reset(tmp_path: Path) -> None:
+    async def story(cluster: SimCluster) -> None:
+        leader = await make_topic(cluster)
+
+        async def is_taken(rule: MessageRule | None) -> bool:
+            number = await cluster.add_rule(rule) if rule is not None else 0
+            taken = await write(cluster, "client-1", seconds=3.0) is not None
+            await cluster.clear_rule(number)
+            return taken
+
+        held = MessageRule(int(ApiKey.PRODUCE), "request", "hold", source="client", target=leader)
+        assert await is_taken(None)
+        for rule in (held, replace(held, direction="response"), replace(held, action="drop")):
+            assert not await is_taken(rule), rule
+        assert not await is_taken(replace(held, direction="response", action="reset"))
+        assert await is_taken(replace(held, action="delay", delay_ms=500.0))
+        assert await is_taken(replace(held, source="broker-1")), "nobody but clients produces"
+        assert await is_taken(replace(held, api_key=int(ApiKey.END_TXN)))
+        follower = next(name for name in cluster.brokers if name != leader)
+        fetches = MessageRule(int(ApiKey.FETCH), "request", "hold", source=follower, target=leader)
+        number = await cluster.add_rule(fetches)
+        assert await write(cluster, "client-2", seconds=20.0) is not None, "acknowledged without the follower"
+        assert all(follower not in each.isr for each in await cluster.memberships() if each.node == leader)
+        await cluster.clear_rule(number)
+        while any(len(each.isr) < 3 for each in await cluster.memberships()):
+            await trio.sleep(0.5)
+
+    in_sim(tmp_path, story)
+    assert json.loads((tmp_path / "promises.json").read_text())["kept"]

@@ -77,6 +77,11 @@ class Frames:
         self._opaque = False
 
     @property
+    def kept_bytes(self) -> int:
+        """Of a head that is not whole."""
+        return len(self._head)
+
+    @property
     def inside(self) -> bool:
         """Some of a message has come, and more is to come."""
         return self._left > 0 or bool(self._head)

@@ -68,6 +68,16 @@ class Stream:
         self.is_over = False
         """The sender has closed it, and all it sent has left."""
 
+    @property
+    def waits(self) -> bool:
+        """Something is kept back here: bytes, or the end."""
+        return bool(self._queue)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of what arrived and was not dropped, those that have not left."""
+        return self.buffered + self._frames.kept_bytes
+
     def feed(self, data: bytes, now: float) -> None:
         """These bytes arrived."""
         self._look(now)
