@@ -1,0 +1,117 @@
+"""`suite quick|regression|nightly`: many runs, and one verdict."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from running.jobs import (
+    LOCAL_FAULTS,
+    SIM_FAULTS,
+    Job,
+    Tally,
+    carry_out,
+    coverage_of,
+    past_runs,
+    past_seeds,
+    run_words,
+    swarm,
+)
+from running.plan import STORE
+from running.processes import COULD_NOT_RUN, VALID
+
+SUITES = ("quick", "regression", "nightly")
+LOCAL_EVERY = 20
+"""So many simulated runs of a night come before each in real processes."""
+
+
+def command(
+    which: Annotated[str, typer.Argument(metavar="quick|regression|nightly")],
+    seed: Annotated[int | None, typer.Option(help="of the first run; the others follow it [default: fresh]")] = None,
+    hours: Annotated[float, typer.Option(help="of nightly")] = 8.0,
+    jobs: Annotated[int, typer.Option(help="at a time [default: one for each processor]")] = 0,
+    store: Annotated[Path, typer.Option(help="where the runs are kept")] = STORE,
+) -> None:
+    """quick: every workload in the simulation, and one run of real processes; at most three minutes on two processors.
+    regression: all scenarios, and every run and seed that failed once. nightly: fresh runs for hours.
+
+    Exit code 0: nothing was found; 1: something was; 2: something could not run. The last line is the verdict.
+    """
+    if which not in SUITES:
+        typer.echo(f"there is no suite {which}; there are {', '.join(SUITES)}", err=True)
+        raise typer.Exit(COULD_NOT_RUN)
+    first = random.SystemRandom().randrange(1, 1_000_000) if seed is None else seed
+    at_once = jobs or len(os.sched_getaffinity(0))
+    typer.echo(f"suite {which}, seeds from {first} on")
+    began = time.monotonic()
+    deadline = began + hours * 3600 if which == "nightly" else float("inf")
+    folder = store / f"suite-{which}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+    todo = {"quick": quick, "regression": regression, "nightly": nightly}[which](first)
+    tally = carry_out(todo, folder, at_once, typer.echo, lambda: time.monotonic() < deadline)
+    _tell(which, tally, time.monotonic() - began, folder)
+    raise typer.Exit(tally.exit_code)
+
+
+def quick(first: int) -> Iterator[Job]:
+    """The dearest first, so that no processor waits for it at the end."""
+    words = run_words("queue", "local", first, LOCAL_FAULTS, time=25, rate=60, concurrency=5, interval=6, quiet=3)
+    yield Job("queue-local", words)
+    for count, workload in enumerate(workloads()):
+        # Each workload has some of the faults, and all of them have all.
+        faults = [fault for place, fault in enumerate(SIM_FAULTS) if place % 3 == count % 3]
+        words = run_words(workload, "sim", first + count, faults, time=16, rate=30, concurrency=4, interval=3, quiet=3)
+        yield Job(f"{workload}-sim", words)
+
+
+def regression(_first: int) -> Iterator[Job]:
+    for scenario in scenarios():
+        yield Job(f"scenario-{scenario}", ("scenario", scenario), keeps=False)
+    for words in past_runs():
+        yield Job(words[1], words)
+    seeds = past_seeds()
+    if seeds:
+        yield Job("seeds", ("seeds", ",".join(map(str, seeds))), keeps=False)
+
+
+def nightly(first: int) -> Iterator[Job]:
+    yield from regression(first)
+    for count, job in enumerate(swarm(first, workloads())):
+        if count % LOCAL_EVERY == 0:
+            workload = workloads()[count // LOCAL_EVERY % len(workloads())]
+            words = run_words(workload, "local", first + count, LOCAL_FAULTS, time=120, interval=10)
+            yield Job(f"{workload}-local", words)
+        yield job
+
+
+def workloads() -> list[str]:
+    from workloads.catalogue import WORKLOADS
+
+    return list(WORKLOADS)
+
+
+def scenarios() -> list[str]:
+    return list(import_module("scenarios.catalogue").SCENARIOS)
+
+
+def _tell(which: str, tally: Tally, seconds: float, folder: Path) -> None:
+    if told := coverage_of(tally.tables):
+        typer.echo(told)
+    for line in tally.not_run:
+        typer.echo(f"could not run: {line}")
+    for line in tally.failed:
+        typer.echo(f"found something: {line}")
+    found = f"{len(tally.failed)} failed" if tally.failed else "nothing was found"
+    if tally.not_run:
+        found += f", {len(tally.not_run)} could not run"
+    typer.echo(
+        f"{'VALID' if tally.exit_code == VALID else 'INVALID' if tally.failed else 'COULD NOT RUN'}: suite {which}, "
+        f"{tally.done} jobs in {seconds:.0f} s, {found} | {folder}"
+    )

@@ -1,0 +1,175 @@
+"""What a suite is made of: jobs, each a command of its own, done a few at a time, and told as they end."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from running.processes import ANOMALY, COULD_NOT_RUN, VALID, Done, do
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN_SEEDS = ROOT / "jepsen-style" / "seeds.txt"
+"""Runs that failed once, a command line each; what they found stands behind a `#`."""
+SWARM_SEEDS = ROOT / "tests" / "simulation" / "seeds.txt"
+"""The same of `make simulate`, a seed each."""
+SIM_FAULTS = (
+    "kill",
+    "stop",
+    "pause",
+    "partition",
+    "slow",
+    "lossy",
+    "half-open",
+    "message",
+    "clock",
+    "power",
+    "disk-full",
+    "flip",
+    "truncate",
+    "wipe",
+    "membership",
+    "kill-at",
+)
+LOCAL_FAULTS = ("kill", "pause", "partition")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One command."""
+
+    name: str
+    words: tuple[str, ...]
+    """After `python jepsen-style`."""
+    keeps: bool = True
+    """It is a run, with a directory of its own."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Of all jobs so far."""
+
+    done: int = 0
+    failed: list[str] = field(default_factory=list)
+    """Command lines that found something."""
+    not_run: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    tables: list[Path] = field(default_factory=list)
+    """Coverage of the simulated ones."""
+
+    def add(self, job: Job, done: Done) -> None:
+        self.done += 1
+        self.seconds += done.seconds
+        line = "python jepsen-style " + " ".join(job.words)
+        if done.exit_code == ANOMALY:
+            self.failed.append(line)
+        elif done.exit_code == COULD_NOT_RUN:
+            self.not_run.append(line)
+        if done.directory is not None and (done.directory / "coverage.json").exists():
+            self.tables.append(done.directory / "coverage.json")
+
+    @property
+    def exit_code(self) -> int:
+        return ANOMALY if self.failed else COULD_NOT_RUN if self.not_run else VALID
+
+
+def carry_out(
+    jobs: Iterable[Job], store: Path, at_once: int, say: Callable[[str], None], may_begin: Callable[[], bool]
+) -> Tally:
+    """Does jobs until there are none left, or none may begin any more; those that run then still end."""
+    tally, running = Tally(), dict[Future[Done], Job]()
+    left = iter(jobs)
+    pool = ThreadPoolExecutor(at_once)
+
+    def begin() -> bool:
+        job = next(left, None) if may_begin() else None
+        if job is not None:
+            folder = store / f"{job.name}-{tally.done + len(running)}" if job.keeps else None
+            running[pool.submit(do, job.words, folder)] = job
+        return job is not None
+
+    try:
+        while len(running) < at_once and begin():
+            pass
+        while running:
+            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in ended:
+                job, done = running.pop(future), future.result()
+                tally.add(job, done)
+                word = {VALID: "ok", ANOMALY: "FAILED", COULD_NOT_RUN: "could not run"}[done.exit_code]
+                say(f"{word:6} {done.seconds:6.1f} s  {job.name}")
+                if done.exit_code != VALID:
+                    for line in done.said[-8:]:
+                        say(f"         {line}")
+            while len(running) < at_once and begin():
+                pass
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+    return tally
+
+
+def run_words(workload: str, world: str, seed: int, faults: Sequence[str], **options: float) -> tuple[str, ...]:
+    """`run WORKLOAD …`."""
+    words = ["run", workload, "--cluster", world, "--seed", str(seed)]
+    if faults:
+        words += ["--nemesis", ",".join(faults)]
+    for name, value in options.items():
+        words += [f"--{name.replace('_', '-')}", f"{value:g}"]
+    return tuple(words)
+
+
+def past_runs() -> list[tuple[str, ...]]:
+    """The runs that failed once: what comes after `python jepsen-style`."""
+    return [tuple(line.split()) for line in _lines(RUN_SEEDS)]
+
+
+def past_seeds() -> list[int]:
+    """The seeds of `make simulate` that failed once."""
+    return [int(line) for line in _lines(SWARM_SEEDS)]
+
+
+def _lines(path: Path) -> Iterator[str]:
+    if path.exists():
+        for text in path.read_text(encoding="utf-8").splitlines():
+            line = text.partition("#")[0].strip()
+            if line:
+                yield line
+
+
+def swarm(first_seed: int, workloads: Sequence[str]) -> Iterator[Job]:
+    """Runs without end, each drawn anew: one of the workloads, some of the faults, more or less of everything."""
+    seed = first_seed
+    while True:
+        chance = random.Random(f"{seed}/swarm")
+        faults = [fault for fault in SIM_FAULTS if chance.random() < 0.4] or ["kill"]
+        workload = chance.choice(list(workloads))
+        words = run_words(
+            workload,
+            "sim",
+            seed,
+            faults,
+            time=chance.choice((20, 40, 60)),
+            rate=chance.choice((10, 30, 60)),
+            concurrency=chance.choice((3, 5, 8)),
+            interval=chance.choice((2, 5, 10)),
+            quiet=5,
+        )
+        yield Job(f"{workload}-{seed}", words)
+        seed += 1
+
+
+def coverage_of(tables: Iterable[Path]) -> str:
+    """One line of what all of them have not tried; empty without any."""
+    from barnabas.cluster.simulation.coverage import merged
+
+    read = [json.loads(path.read_text(encoding="utf-8")) for path in tables]
+    if not read:
+        return ""
+    table = merged(read)
+    cells = sum(len(faults) for faults in table["cells"].values())
+    silent = [point for point, faults in table["cells"].items() if not any(faults.values())]
+    told = f"state × fault: {cells - len(table['never'])} of {cells} cells happened"
+    return told + (f"; no fault met: {', '.join(silent)}" if silent else "")
