@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import mmap
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -180,14 +181,12 @@ class History:
     @classmethod
     def _of(cls, run: Mapping[str, Any], raw: bytes | mmap.mmap, name: str, views: Views) -> History:
         parsed = parse_lines(raw, name)
-        process, type_, f, t_ns, wall_ms, node, client, error = (
-            np.array(column, dtype=np.int64) for column in parsed.columns
-        )
+        process, type_, f, t_ns, wall_ms, node, client, error = (_array(column) for column in parsed.columns)
         noted = np.array(parsed.noted, dtype=np.bool_)
         lines = Lines(process, type_, f, t_ns, wall_ms, node, client, error, noted)
-        invoked, completed = (np.array(column, dtype=np.int64) for column in (parsed.invoked, parsed.completed))
+        invoked, completed = _array(parsed.invoked), _array(parsed.completed)
         outcome = np.where(completed >= 0, lines.type[completed], INFO)
-        epoch_line, epoch_key, epoch = (np.array(column, dtype=np.int64) for column in parsed.epochs)
+        epoch_line, epoch_key, epoch = (_array(column) for column in parsed.epochs)
         operations = Operations(invoked, completed, outcome, lines.process[invoked], lines.f[invoked])
         return cls(
             run,
@@ -201,9 +200,9 @@ class History:
             parsed.process_names,
             views,
             Epochs(epoch_line, epoch_key, epoch),
-            np.array(parsed.commits, dtype=np.int64),
+            _array(parsed.commits),
             raw,
-            np.array(parsed.starts, dtype=np.int64),
+            _array(parsed.starts),
         )
 
     def __len__(self) -> int:
@@ -301,6 +300,13 @@ def decode(line: Mapping[str, Any]) -> Operation:
 
 def _micro(parsed: Parsed) -> Micro:
     """The completions' micro-operations, put into the order of the operations."""
-    columns = [np.array(column, dtype=np.int64) for column in parsed.micro]
+    columns = [_array(column) for column in parsed.micro]
     order = np.argsort(columns[0], kind="stable")
+    if np.array_equal(order, np.arange(len(order))):
+        return Micro(*columns)
     return Micro(*(column[order] for column in columns))
+
+
+def _array(column: array[int]) -> Ints:
+    """Without a copy."""
+    return np.frombuffer(column, dtype=np.int64)

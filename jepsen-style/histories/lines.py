@@ -192,11 +192,11 @@ class _Parser:
             elif each[0] == "poll" and each[1]:
                 polled: Mapping[str, list[list[int]]] = each[1]
                 for key, records in polled.items():
-                    number = int(key)
-                    for offset, value in records:
-                        operations.append(row)
-                        steps.append(step)
-                        kinds.append(1)
-                        keys.append(number)
-                        offsets.append(offset)
-                        values.append(value)
+                    # Most of a history are records that were polled.
+                    count = len(records)
+                    operations.extend([row] * count)
+                    steps.extend([step] * count)
+                    kinds.extend([1] * count)
+                    keys.extend([int(key)] * count)
+                    offsets.extend([record[0] for record in records])
+                    values.extend([record[1] for record in records])
