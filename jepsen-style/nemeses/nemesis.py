@@ -35,6 +35,7 @@ def _nobody_listens(_type: str, _f: str, _value: Mapping[str, Any]) -> None:
 SHORTEST = 0.3
 """Of the interval: how long a fault lasts at least; at most it is as long as the interval."""
 AGAIN_SECONDS = 0.5
+TRIES = 4
 START_PATIENCE_SECONDS = 30.0
 
 ANY_SINGLE = {"one": 4.0, "leader": 3.0, "controller": 1.5, "coordinator": 1.5}
@@ -100,7 +101,7 @@ class Fault:
         except BaseException:
             tell("info", f, {**value, "error": "interrupted"})
             raise
-        tell("info", f, value)
+        tell("info", f, value | self.value)
 
     async def hold(self) -> None:
         await trio.sleep(self.seconds)
@@ -235,9 +236,7 @@ class Nemesis:
             if self.options.only and fault.number not in self.options.only:
                 await fault.hold()
             else:
-                await self._stories[fault.kind](fault)
-        except GaveUp:
-            pass
+                await self._try(fault)
         except ClusterError:
             # Told of already. What it broke until then is mended, as far as that goes.
             await self._mend(fault)
@@ -247,6 +246,18 @@ class Nemesis:
             raise
         finally:
             self.active.remove(fault)
+
+    async def _try(self, fault: Fault) -> None:
+        """What cannot be broken now may be in a moment."""
+        for _ in range(TRIES):
+            try:
+                await self._stories[fault.kind](fault)
+                return
+            except GaveUp:
+                fault.nodes.clear()
+                fault.links.clear()
+                fault.value.clear()
+                await trio.sleep(min(fault.seconds, 1.0))
 
     async def _mend(self, fault: Fault) -> None:
         try:

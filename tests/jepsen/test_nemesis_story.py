@@ -21,6 +21,7 @@ from nemeses.faults import STORIES
 from nemeses.nemesis import Nemesis, NemesisOptions
 from nemeses.shapes import SHAPES
 from operations import Place
+from runtime.simulated import Universe, run_simulation
 from worlds.cluster import FAULTS, Membership
 
 # Tests are imported by path; what they share is, too.
@@ -72,12 +73,15 @@ async def test_every_kind_comes_and_the_cluster_is_whole_at_the_end(autojump_clo
 @pytest.mark.feature("FI-03")
 def test_the_same_chance_breaks_the_same_things() -> None:
     def run(seed: int) -> list[Told]:
-        async def main() -> list[Told]:
+        told: list[Told] = []
+
+        async def main(_universe: Universe) -> None:
             story = Story(seed)
             await story.play(300)
-            return story.told
+            told.extend(story.told)
 
-        return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+        run_simulation(1, main)
+        return told
 
     assert run(7) == run(7)
     assert run(7) != run(8)
