@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from checkers.verdict import Verdict
 from running.plan import STORE
-
-MOST_OF_A_KIND = 5
+from running.telling import tell
 
 
 def _comma(help_: str, metavar: str) -> Any:
@@ -98,24 +95,6 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
     typer.echo(f"seed {plan.seed}")
     outcome = carry_out(plan, typer.echo)
     if outcome.verdict is not None:
-        _tell(outcome.verdict)
+        tell(outcome.verdict)
     typer.echo(f"{outcome.told} | {outcome.directory} | again: {plan.replay()}", err=outcome.exit_code == COULD_NOT_RUN)
     raise typer.Exit(outcome.exit_code)
-
-
-def _tell(verdict: Verdict) -> None:
-    """What is wrong, the first few of each kind; what is legal, by number."""
-    counts: Counter[str] = Counter()
-    legal: Counter[str] = Counter()
-    for finding in verdict.findings:
-        if finding.legal:
-            legal[finding.anomaly] += 1
-            continue
-        counts[finding.anomaly] += 1
-        if counts[finding.anomaly] <= MOST_OF_A_KIND:
-            typer.echo(f"{finding.anomaly} {finding.where}: {finding.told}")
-    for anomaly, count in counts.items():
-        if count > MOST_OF_A_KIND:
-            typer.echo(f"{anomaly}: {count} in all")
-    if legal:
-        typer.echo(f"legal here: {', '.join(f'{count} {anomaly}' for anomaly, count in legal.items())}")

@@ -70,7 +70,7 @@ def carry_out(plan: Plan, say: Say, *, directory: Path | None = None) -> Outcome
         say(f"the run ended early: {failure}")
     if not recorder.operations:
         return Outcome(directory, None, COULD_NOT_RUN, failure or "nothing was recorded")
-    return _judged(directory, failure, say)
+    return judged(directory, failure, say)
 
 
 def _record(plan: Plan, recorder: Recorder, say: Say) -> str | None:
@@ -140,7 +140,8 @@ async def _listen(run: Run, say: Say, *, task_status: trio.TaskStatus[None]) -> 
                 say("interrupted: the cluster is mended and everything read once more; again ends it at once")
 
 
-def _judged(directory: Path, failure: str | None, say: Say) -> Outcome:
+def judged(directory: Path, failure: str | None, say: Say) -> Outcome:
+    """What is in a run's directory; `failure` is why the run ended early. Parquet files and report are made anew."""
     from reports import page
     from reports.facts import ReportError
 

@@ -11,6 +11,7 @@ from typing import Any
 from checkers.all_checkers import check_all, of_every_run
 from checkers.verdict import Finding, Verdict, merge
 from histories.history import History
+from histories.recorder import RUN, HistoryError
 from workloads.catalogue import make_workload
 from workloads.workload import WorkloadOptions
 
@@ -24,7 +25,10 @@ def judge(directory: Path) -> Verdict:
     """Of a run's directory; also written into it. Raises HistoryError if there is no history to be judged."""
     history = History.load(directory)
     run = history.run
-    workload = make_workload(str(run["workload"]), WorkloadOptions(**run.get("options", {})))
+    try:
+        workload = make_workload(str(run["workload"]), WorkloadOptions(**run.get("options", {})))
+    except (KeyError, TypeError, ValueError) as error:
+        raise HistoryError(f"{directory / RUN} does not say which workload ran: {error}") from error
     verdict = check_all(history, [*workload.checkers(), *of_every_run(run)])
     promises = _promises(directory / PROMISES)
     if promises is not None:
