@@ -10,13 +10,14 @@ the last offsets (a transaction's marker) and nothing came any more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from checkers.attempts import Attempt
-from checkers.verdict import Finding, Valid, Verdict
+from checkers.gathering import Gathered
+from checkers.verdict import Finding, Verdict
 from operations import Place
 
 _SHOWN = 20
@@ -118,10 +119,13 @@ def _find_holes(logs: Logs, parts: Sequence[tuple[Attempt, Place, int, int, Sequ
 
 def concluded(findings: Sequence[Finding], figures: Mapping[str, Any], *, complete: bool) -> Verdict:
     """`unknown` where nothing was found, and not everything was read."""
-    if any(not finding.legal for finding in findings):
-        return Verdict("false", findings, figures)
-    valid: Valid = "true" if complete else "unknown"
-    return Verdict(valid, findings, figures, "" if complete else "no reader came to the end of all partitions")
+    gathered = Gathered()
+    for finding in findings:
+        gathered.add(finding)
+    verdict = gathered.verdict(figures)
+    if complete or verdict.valid == "false":
+        return verdict
+    return replace(verdict, valid="unknown", unknown_because="nobody came to the end of everything")
 
 
 def readings_of(whole: Iterable[Attempt]) -> list[Attempt]:

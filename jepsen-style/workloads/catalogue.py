@@ -14,6 +14,7 @@ WORKLOADS = {
     "bank": "workloads.bank:Bank",
     "set": "workloads.set:Set",
     "group": "workloads.group:Group",
+    "offsets": "workloads.offsets:Offsets",
     "fences": "workloads.fences:Fences",
 }
 """Where the class of each is; it is made with WorkloadOptions."""

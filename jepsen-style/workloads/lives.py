@@ -78,9 +78,12 @@ class Finale:
         return thread in self._missing and not self._given_up
 
     def completed(self, thread: int, invocation: Invocation, completion: Completion) -> None:
-        """A reading that came to the end of everything."""
+        """If it is a reading that came to the end of everything, that thread has finished."""
         if invocation.f == "read" and invocation.value["final"] and completion.type == "ok" and completion.value["end"]:
-            self._missing.pop(thread, None)
+            self.has_finished(thread)
+
+    def has_finished(self, thread: int) -> None:
+        self._missing.pop(thread, None)
 
     @property
     def over(self) -> bool:

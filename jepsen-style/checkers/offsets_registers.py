@@ -1,0 +1,105 @@
+"""Whether committed offsets stay committed: the workload `offsets`.
+
+Each register, a partition's offset of a group, is written by one thread after the other of its operations, with numbers
+that grow, so that every number read says how old it is:
+
+- `lost-commit`: at the end, when the cluster was healed, a register is older than a commit that had been acknowledged;
+- `stale-commit`: the same in the middle of a run. It is legal: a coordinator that is cut off from the others goes on
+  answering who reaches it, and no lease forbids that. What was really lost is lost at the end as well, as a register
+  is soon left alone;
+- `late-commit`: it is older, and has the number of a commit of which nobody knew. Legal: commits of a group without
+  members carry no generation and no sequence, so that one that was on its way still may overtake;
+- `unexpected-offset`: a number that nobody had tried to commit yet, or only a commit that surely failed.
+
+One thing that Kafka does allow would look like a lost commit: a request that a client has given up and sent again over
+another connection may be carried out later than the second one, and than others after it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from checkers.attempts import Attempt, attempts
+from checkers.readings import concluded
+from checkers.verdict import Finding, Verdict
+from operations import Place
+
+_NONE = 0
+"""What a register reads before its first commit."""
+
+
+class RegistersChecker:
+    """Pure; needs no options."""
+
+    name = "offsets"
+
+    def check(self, history: Any) -> Verdict:
+        whole = attempts(history)
+        commits = [attempt for attempt in whole if attempt.f == "commit"]
+        fetches = [attempt for attempt in whole if attempt.f == "fetch" and attempt.type == "ok"]
+        registers = _registers(commits)
+        findings: list[Finding] = []
+        for fetch in fetches:
+            read = {Place(topic, partition): number for topic, partition, number in fetch.value["offsets"]}
+            for place, register in registers.get(fetch.asked["group"], {}).items():
+                found = register.judge(read.get(place, _NONE), fetch)
+                if found is not None:
+                    findings.append(found)
+        final = {fetch.asked["group"] for fetch in fetches if fetch.asked["final"]}
+        figures = {
+            "registers": sum(len(each) for each in registers.values()),
+            "commits": sum(commit.type == "ok" for commit in commits),
+            "unknown": sum(commit.type == "info" for commit in commits),
+            "fetches": len(fetches),
+        }
+        return concluded(findings, figures, complete=registers.keys() <= final)
+
+
+@dataclass(slots=True)
+class _Register:
+    """What was written to it."""
+
+    group: str
+    place: Place
+    by_number: dict[int, Attempt] = field(default_factory=dict)
+    acknowledged: list[tuple[int, int]] = field(default_factory=list)
+    """(when, number), in both orders."""
+
+    def judge(self, number: int, fetch: Attempt) -> Finding | None:
+        index = bisect_left(self.acknowledged, (fetch.began, _NONE))
+        newest = self.acknowledged[index - 1][1] if index else _NONE
+        write = self.by_number.get(number)
+        if number != _NONE and (write is None or write.type == "fail" or write.began > fetch.ended):
+            told = f"{self.group} has {number} for {self.place}, which nobody had committed"
+            return Finding("unexpected-offset", f"{self.group} {self.place}", self._evidence(fetch, write), told)
+        if number >= newest:
+            return None
+        told = f"{self.group} has {number} for {self.place}, and {newest} had been committed"
+        evidence = self._evidence(fetch, write, self.by_number[newest])
+        where = f"{self.group} {self.place}"
+        if write is not None and write.type == "info":
+            return Finding("late-commit", where, evidence, told, legal=True)
+        if fetch.asked["final"]:
+            return Finding("lost-commit", where, evidence, told)
+        return Finding("stale-commit", where, evidence, told, legal=True)
+
+    @staticmethod
+    def _evidence(fetch: Attempt, *writes: Attempt | None) -> Sequence[int]:
+        return sorted({*fetch.evidence, *(i for write in writes if write is not None for i in write.evidence)})
+
+
+def _registers(commits: Iterable[Attempt]) -> dict[str, dict[Place, _Register]]:
+    """By group and partition."""
+    found: dict[str, dict[Place, _Register]] = {}
+    for commit in commits:
+        group = commit.asked["group"]
+        for topic, partition, number in commit.asked["offsets"]:
+            place = Place(topic, partition)
+            register = found.setdefault(group, {}).setdefault(place, _Register(group, place))
+            register.by_number[number] = commit
+            if commit.type == "ok":
+                register.acknowledged.append((commit.ended, number))
+    return found
