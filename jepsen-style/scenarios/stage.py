@@ -351,12 +351,13 @@ class Stage(SimulatedClusterForTests):
                 best = (-1, "")
                 for name in among or self.controllers:
                     if self.node(name).is_up and name not in self._paused:
-                        best = max(best, await self._leader_by(name))
+                        best = max(best, await self.leader_by(name))
                 if best[1] not in ("", other_than):
                     return best[1]
                 await trio.sleep(0.05)
 
-    async def _leader_by(self, name: str) -> tuple[int, str]:
+    async def leader_by(self, name: str) -> tuple[int, str]:
+        """(epoch, name) of the leader if this controller says that it is the one itself; else (-1, \"\")."""
         asked = RequestTopicData(topic_name=METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])
         port = self.node(name).node.port
         async with trio.open_nursery() as nursery:

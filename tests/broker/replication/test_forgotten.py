@@ -13,7 +13,7 @@ pytestmark = pytest.mark.feature("RE-05", "FI-09")
 def replica_of(leader: int, isr: tuple[int, ...], replicas: tuple[int, ...] = (1, 2, 3)) -> Replica:
     """Of broker 1."""
     replica = Replica(1, lambda _: None, ReplicaSettings(), 0, 0)
-    image = PartitionImage(replicas=replicas, isr=isr, leader=leader, leader_epoch=0, partition_epoch=0)
+    image = PartitionImage(replicas, (b"",) * len(replicas), isr, leader=leader, leader_epoch=0, partition_epoch=0)
     replica.partition_changed(image, 0, 0)
     return replica
 
@@ -41,9 +41,9 @@ def test_a_follower_says_so_when_it_lags() -> None:
     replica = replica_of(2, (1, 2, 3))
     assert not replica.is_forgotten(0, may_be_fenced=False)
     assert replica.is_forgotten(0, may_be_fenced=True)
-    lags = PartitionImage(replicas=(1, 2, 3), isr=(2, 3), leader=2, leader_epoch=0, partition_epoch=1)
+    lags = PartitionImage((1, 2, 3), (b"",) * 3, (2, 3), leader=2, leader_epoch=0, partition_epoch=1)
     replica.partition_changed(lags, 0, 0)
     assert replica.is_forgotten(0, may_be_fenced=False)
-    back = PartitionImage(replicas=(1, 2, 3), isr=(1, 2, 3), leader=2, leader_epoch=0, partition_epoch=2)
+    back = PartitionImage((1, 2, 3), (b"",) * 3, (1, 2, 3), leader=2, leader_epoch=0, partition_epoch=2)
     replica.partition_changed(back, 0, 0)
     assert not replica.is_forgotten(0, may_be_fenced=False)
