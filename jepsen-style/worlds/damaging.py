@@ -2,7 +2,8 @@
 
 In data logs only what the node had not made durable is hit: below its recovery point nobody looks again for what the
 disk had promised to keep, here as in Kafka, and no replication mends it. Of each partition the newest segment is cut
-only, as any crash may do.
+only, as any crash may do. Nor are the offsets and epochs in the heads of batches hit: no checksum covers them, here as
+in Kafka, and whoever finds another one there believes it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from runtime.disk import RealDisk
 from runtime.world import Chance
 from storage.checkpoints import RECOVERY_POINT_CHECKPOINT, MalformedCheckpoint, read_offsets
 from worlds.cluster import Damage
+
+_BASE_OFFSET_BYTES = 8
+_HEAD_BYTES = 16
+"""Base offset, size, leader epoch."""
 
 
 def damage_files(directory: Path, damage: Damage, chance: Chance) -> list[str]:
@@ -47,7 +52,7 @@ def _newest(paths: Sequence[Path]) -> Iterator[Path]:
 
 def _flip(path: Path, start: int, probability: float, chance: Chance) -> list[int]:
     data = bytearray(path.read_bytes())
-    places = [place for place in range(start, len(data)) if happens(chance, probability)]
+    places = [place for place in covered_places(bytes(data), start) if happens(chance, probability)]
     for place in places:
         data[place] ^= 1 << chance.randrange(0, 8)
     if places:
@@ -65,8 +70,24 @@ def _durable_bytes(directory: Path, path: Path) -> int:
     except (OSError, MalformedCheckpoint):
         return 0
     recovery_point = points.get((topic, int(index)), 0)
-    data = path.read_bytes()
+    return bytes_below(path.read_bytes(), recovery_point)
+
+
+def bytes_below(data: bytes, offset: int) -> int:
+    """How much of a segment holds the records below an offset."""
     for position, header in iterate_batches(data):
-        if header.base_offset >= recovery_point:
+        if header.base_offset >= offset:
             return position
-    return len(data) if recovery_point else 0
+    return len(data) if offset else 0
+
+
+def covered_places(data: bytes, start: int) -> Iterator[int]:
+    """The bytes of a file from `start` on that a checksum covers, or whose change is seen without one."""
+    heads = [position for position, _ in iterate_batches(data)]
+    following = 0
+    for place in range(start, len(data)):
+        while following < len(heads) and heads[following] <= place:
+            following += 1
+        inside = place - heads[following - 1] if following else _HEAD_BYTES
+        if not (inside < _BASE_OFFSET_BYTES or _BASE_OFFSET_BYTES + 4 <= inside < _HEAD_BYTES):
+            yield place

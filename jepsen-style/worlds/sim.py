@@ -7,7 +7,6 @@ hosts of their own, named by whoever asks for their world, so that their links c
 
 from __future__ import annotations
 
-import fnmatch
 import gc
 import json
 import logging
@@ -49,6 +48,7 @@ from runtime.world import World
 from storage.names import METADATA_TOPIC
 from worlds.cluster import FAULTS, Damage, LinkFault, Membership, MessageRule, NodeState, ReplicaView
 from worlds.opening import WorldOptions
+from worlds.sim_damage import damage_store
 from worlds.sim_links import SimLinks
 
 T = TypeVar("T")
@@ -273,23 +273,8 @@ class SimCluster:
 
     async def damage(self, name: str, damage: Damage) -> Sequence[str]:
         node = self._at_rest(name)
-        store, chance = self.universe.disk(name), self.universe.stream(f"damage/{name}/{self.now_ns()}")
-        base, told = f"/{name}/{DATA}/", []
-        for path, inode in store.files(base):
-            if not fnmatch.fnmatchcase(path.removeprefix(base), damage.pattern) or not inode.cached:
-                continue
-            size = len(inode.cached)
-            if damage.kind == "truncate":
-                inode.truncate(max(0, size - damage.bytes_))
-                inode.sync()
-                store.used_bytes -= size - len(inode.cached)
-                told.append(f"{path}: {size} bytes, now {len(inode.cached)}")
-                continue
-            places = [place for place in range(size) if chance.random() < damage.probability]
-            for place in places:
-                store.flip_bits(path, place, 1)
-            if places:
-                told.append(f"{path}: a bit of each of {len(places)} bytes, the first at {places[0]}")
+        chance = self.universe.stream(f"damage/{name}/{self.now_ns()}")
+        told = damage_store(self.universe.disk(name), f"/{name}/{DATA}", damage, chance)
         if told:
             self._touched_disks[name] = None
             self.coverage.strike(damage.kind, node)
