@@ -71,7 +71,13 @@ CORES = [
     "broker/groups",
     "broker/transactions/transaction.py",
     "broker/transactions/machine.py",
+    "barnabas/cluster/proxy/frames.py",
+    "barnabas/cluster/proxy/rules.py",
+    "barnabas/cluster/proxy/stream.py",
     "jepsen-style/checkers",
+    "jepsen-style/nemeses/budget.py",
+    "jepsen-style/nemeses/choosing.py",
+    "jepsen-style/nemeses/shapes.py",
     "jepsen-style/operations.py",
 ]
 """Files and folders that take time, chance, disk and network from their caller."""
