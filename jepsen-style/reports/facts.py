@@ -15,6 +15,7 @@ import numpy as np
 
 from histories.history import POLL, SEND, History
 from histories.recorder import HistoryError
+from reports.markup import plural
 from reports.scales import Floats, Integers
 
 OUTCOMES = ("ok", "fail", "info")
@@ -87,10 +88,11 @@ class Facts:
         return self.history.fs[int(self.calls.f[row])]
 
 
-def read(directory: Path) -> Facts:
-    """Raises ReportError if the directory is not that of a run."""
+def read(directory: Path, history: History | None = None) -> Facts:
+    """`history`: of that directory, if it was loaded before. Raises ReportError if the directory is not that of a
+    run."""
     try:
-        history = History.load(directory)
+        history = History.load(directory) if history is None else history
     except HistoryError as error:
         raise ReportError(str(error)) from error
     missing: list[str] = []
@@ -101,7 +103,7 @@ def read(directory: Path) -> Facts:
     calls = _calls(history, end_s)
     unfinished = int((calls.completed < 0).sum())
     if unfinished:
-        missing.append(f"{unfinished} operations were never completed")
+        missing.append(f"how {plural(unfinished, 'operation')} ended: never completed")
     if not len(views.looked_ns):
         missing.append("no views of the nodes were recorded")
     logs = directory / "logs"

@@ -149,9 +149,7 @@ def _summary(findings: Sequence[Found]) -> Markup:
     return element(
         "ul",
         (
-            element(
-                "li", element("b", count), f" {anomaly}", " (legal here)" if legal else None, class_=_severity(legal)
-            )
+            element("li", element("b", count), f" {anomaly}", class_=_severity(legal))
             for (anomaly, legal), count in counts.items()
         ),
         class_="chips",

@@ -15,6 +15,8 @@ from reports.scales import TimeAxis, duration
 T = TypeVar("T")
 
 MOST_BARS = 1_500
+MOST_ROWS = 4
+"""For faults of one kind that held at the same time."""
 
 
 def faults(found: Sequence[Band], axis: TimeAxis) -> Markup | None:
@@ -23,14 +25,27 @@ def faults(found: Sequence[Band], axis: TimeAxis) -> Markup | None:
         return None
     kinds = list(dict.fromkeys(band.kind for band in found))
     shown = found[:MOST_BARS]
-    lanes = (
-        _lane(kind, [_bar(band, axis) for band in shown if band.kind == kind], axis, f"--hue:{hue(kind)}")
+    lanes = [
+        _lane(kind if n == 0 else "", [_bar(band, axis) for band in row], axis, f"--hue:{hue(kind)}")
         for kind in kinds
-    )
+        for n, row in enumerate(apart([band for band in shown if band.kind == kind], MOST_ROWS))
+    ]
     left_out = f" (the first {MOST_BARS} of {len(found)})" if len(found) > MOST_BARS else ""
     return element(
         "section", element("header", element("h3", f"Faults{left_out}"), class_="stay"), lanes, class_="lanes"
     )
+
+
+def apart(found: Sequence[Band], most: int) -> list[list[Band]]:
+    """In rows in which none hides another, as far as there are rows."""
+    rows: list[list[Band]] = []
+    for band in found:
+        free = next((row for row in rows if row[-1].end_s <= band.start_s), None)
+        if free is None and len(rows) < most:
+            rows.append([band])
+        else:
+            (rows[-1] if free is None else free).append(band)
+    return rows
 
 
 def nodes(facts: Facts, axis: TimeAxis) -> Markup | None:
@@ -92,7 +107,7 @@ def _state(views: Views, look: int, name: str) -> str | None:
 def _lane(name: str, bars: Sequence[Markup], axis: TimeAxis, style: str | None = None) -> Markup:
     return element(
         "div",
-        element("div", element("span", element("bdi", name)), class_="name", title=name),
+        element("div", element("span", element("bdi", name)), class_="name", title=name or None),
         element("div", canvas((), axis), bars, class_="lane"),
         class_="of",
         style=style,

@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
+from histories.history import History
 from reports import bands, facts, findings, headline, partitions, tables, timeline
 from reports.markup import Markup, element, shorten
 
@@ -31,9 +32,10 @@ NAMES = {
 _HERE = Path(__file__).resolve().parent
 
 
-def write(directory: Path) -> Path:
-    """Of a run's directory; gives the file in it. Raises ReportError in one line."""
-    page = render(facts.read(directory))
+def write(directory: Path, history: History | None = None) -> Path:
+    """Of a run's directory; gives the file in it. Raises ReportError in one line. Loading the history is most of the
+    time it takes: whoever has loaded it passes it."""
+    page = render(facts.read(directory, history))
     path = directory / NAME
     written = directory / f"{NAME}.new"
     try:

@@ -125,9 +125,9 @@ def duration(seconds: float) -> str:
     """`3.2 ms`, `1.4 s`, `2 min 5 s`: two or three digits that matter."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
-    if seconds < 1e-3:
+    if 0 < seconds < 1e-3:
         return f"{_digits(seconds * 1e6)} µs"
-    if seconds < 1:
+    if 0 < seconds < 1:
         return f"{_digits(seconds * 1e3)} ms"
     if seconds < 60:
         return f"{_digits(seconds)} s"

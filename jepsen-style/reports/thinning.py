@@ -43,3 +43,8 @@ def corners(x: Integers, y: Integers) -> tuple[Integers, Integers]:
     kept = np.flatnonzero(np.diff(y, prepend=y[0] - 1))
     kept = np.unique(np.append(kept, len(x) - 1))
     return x[kept], y[kept]
+
+
+def stairs(x: Integers, y: Integers) -> tuple[Integers, Integers]:
+    """The points of a line in which each value holds until the next one comes."""
+    return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]

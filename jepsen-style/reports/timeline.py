@@ -11,9 +11,9 @@ from reports.bands import Band
 from reports.curves import Curve
 from reports.facts import OUTCOMES, Facts
 from reports.markup import Markup, element
-from reports.plots import Key, area, dots, line, plot, spikes, time_labels
+from reports.plots import Key, area, dots, line, note, plot, spikes, time_labels
 from reports.scales import LogScale, TimeAxis, duration, from_zero, number
-from reports.thinning import thin_line, thin_points
+from reports.thinning import stairs, thin_line, thin_points
 
 MOST_POINTS = 9_000
 """Of one outcome in one plot of latencies."""
@@ -36,6 +36,8 @@ def section(facts: Facts, faults: Sequence[Band], seen: Sequence[partitions.Seen
         _elections(facts, seen, axis),
         partitions.section(seen, suspects, axis),
     ]
+    if not any(rows):
+        return element("section", element("h2", "Timeline"), note("Nothing happened in this run."), id="timeline")
     shown = element(
         "div",
         bands.shading(faults, axis),
@@ -135,11 +137,10 @@ def _lag(facts: Facts, axis: TimeAxis) -> Markup | None:
     scale = from_zero(lag.worst_s, " s")
     x = axis.places(lag.t_s)
     layers = [
-        area(x, scale.places(lag.worst_s), "worst"),
-        line(x, scale.places(lag.worst_s), "worst"),
-        line(x, scale.places(lag.median_s), "median"),
+        spikes(x, scale.places(lag.worst_s), "worst"),
+        dots(x, scale.places(lag.median_s), "median"),
     ]
-    legend = [Key("stroke worst", "worst"), Key("stroke median", "median of polls")]
+    legend = [Key("stroke worst", "worst"), Key("dot median", "median of polls")]
     return plot("Consumer lag: how long something newer had been there", layers, scale, axis, legend)
 
 
@@ -166,5 +167,5 @@ def _elections(facts: Facts, seen: Sequence[partitions.Seen], axis: TimeAxis) ->
 
 def _area_plot(title: str, curve: Curve, ink: str, axis: TimeAxis) -> Markup:
     scale = from_zero(curve.value)
-    x, y = thin_line(axis.places(curve.t_s), scale.places(curve.value), 1_600)
+    x, y = thin_line(*stairs(axis.places(curve.t_s), scale.places(curve.value)), 2_000)
     return plot(title, [area(x, y, ink), line(x, y, ink)], scale, axis)

@@ -53,7 +53,8 @@ class Sample:
             (directory / "verdict.json").write_text(json.dumps(self._verdict(chance)))
         (directory / "logs").mkdir(exist_ok=True)
         for node in NODES:
-            (directory / "logs" / f"{node}.log").write_text("".join(self._log(node, chance, faults)))
+            text = "".join(self._log(node, chance, faults))
+            (directory / "logs" / f"{node}.log").write_bytes(text.encode("utf-8", "surrogatepass"))
         return directory
 
     def _run(self) -> dict[str, Any]:

@@ -1,0 +1,203 @@
+"""The report of a run: whatever the run left behind becomes one page that asks nobody for more."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from checkers.legality import ANOMALIES
+from commands.report import command
+from reports import page
+from reports.facts import ReportError
+from tests.jepsen.report_samples import SHOWN, Sample
+
+HOSTILE = "</script><script>alert(1)</script>\"'><img src=//evil.example/x onerror=alert(2)>\u202e\x00\ud800]]>{{7*7}}"
+VOID = {"meta", "br", "hr", "input", "path", "rect", "use"}
+
+
+class Reader(HTMLParser):
+    """What a browser would see: tags with their attributes, texts, and whether everything is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+    def ids(self) -> list[str]:
+        return [str(attrs["id"]) for _, attrs in self.tags if "id" in attrs]
+
+
+def read(directory: Path) -> Reader:
+    return Reader(page.write(directory).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def legal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Sample(seconds=40, rate=30).write(tmp_path_factory.mktemp("legal") / "run")
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    """With every anomaly that there is, and text that wants to be more than text wherever text can stand."""
+    sample = Sample(seconds=30, rate=25, anomalies=(*SHOWN, *ANOMALIES), hostile=HOSTILE)
+    return read(sample.write(tmp_path_factory.mktemp("broken") / "run"))
+
+
+def test_a_legal_run_shows_its_verdict_its_replay_and_all_curves(legal: Path) -> None:
+    report = read(legal)
+    assert not report.open
+    assert "Valid" in report.text
+    assert "python jepsen-style run queue --cluster local --seed 7" in report.text
+    for title in (
+        "Latency of send",
+        "Completions per second",
+        "Acknowledged and not yet polled by anyone",
+        "Consumer lag",
+        "Leader changes and controller elections",
+        "t0-0: log end and high watermark",
+        "t0-0: replicas in sync",
+        "t0-0: leader epoch",
+        "Longest without an acknowledged write",
+        "needs root",
+    ):
+        assert title in report.text, title
+    assert "findings" not in report.ids()
+
+
+@pytest.mark.feature("FI-02")
+def test_each_anomaly_gets_a_section_with_its_operations_their_order_and_logs(broken: Reader) -> None:
+    report = broken
+    assert not report.open
+    assert report.text.startswith("Invalid: ")
+    headings = [anomaly for anomaly in ANOMALIES if f"{anomaly} anomaly" in report.text]
+    legal_ones = [anomaly for anomaly in ANOMALIES if f"{anomaly} legal here" in report.text]
+    assert {*headings, *legal_ones} >= {*ANOMALIES} - {*SHOWN}
+    assert {*headings} & {*SHOWN}
+    assert legal_ones == ["G0", "G0-process", "G0-realtime"]
+    assert "Order of key" in report.text
+    assert "Processes from" in report.text
+    assert "What the nodes said from" in report.text
+    involved = [attrs for tag, attrs in report.tags if tag == "tr" and attrs.get("class") == "involved"]
+    assert involved
+    wrong = [attrs for tag, attrs in report.tags if tag == "td" and "wrong" in str(attrs.get("class"))]
+    assert wrong, "an offset with two values stands out"
+
+
+def test_text_of_a_history_stays_text(broken: Reader) -> None:
+    report = broken
+    assert [tag for tag, _ in report.tags if tag in ("script", "style")] == ["style", "script"]
+    assert not [attrs for _, attrs in report.tags if any(name.startswith("on") for name in attrs)]
+    assert "<script>alert(1)</script>" in report.text
+    assert "\u202e" not in report.text
+    assert "\x00" not in report.text
+
+
+def test_no_request_leaves_the_page(broken: Reader) -> None:
+    for tag, attrs in broken.tags:
+        assert tag not in ("img", "link", "iframe", "object", "embed", "base", "image", "audio", "video"), tag
+        assert "src" not in attrs
+        assert str(attrs.get("href", "#")).startswith("#")
+    style = (Path(page.__file__).parent / "page.css").read_text()
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_only_the_pages_own_script_may_run(legal: Path) -> None:
+    text = page.write(legal).read_text(encoding="utf-8")
+    script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)
+    assert script is not None
+    contents = [attrs["content"] for tag, attrs in Reader(text).tags if attrs.get("http-equiv")]
+    assert contents == [page.policy(script[1])]
+    assert "default-src 'none'" in str(contents[0])
+
+
+def test_the_same_run_gives_the_same_page(legal: Path) -> None:
+    assert page.write(legal).read_bytes() == page.write(legal).read_bytes()
+
+
+def test_a_run_in_which_nothing_happened_has_a_page(tmp_path: Path) -> None:
+    report = read(Sample(seconds=0, rate=0, faults_every_s=0).write(tmp_path / "run"))
+    assert "Nothing happened in this run." in report.text
+    assert "0 operations" in report.text
+
+
+def test_a_run_that_was_cut_off_shows_what_it_has(tmp_path: Path) -> None:
+    run = Sample(seconds=20, rate=30, checked=False).write(tmp_path / "run")
+    lines = (run / "history.jsonl").read_bytes().splitlines(keepends=True)
+    last = max(n for n, line in enumerate(lines[:500]) if json.loads(line)["type"] == "invoke")
+    (run / "history.jsonl").write_bytes(b"".join(lines[: last + 1]) + lines[last + 1][:40])
+    (run / "views.jsonl").unlink()
+    report = read(run)
+    assert "Not checked" in report.text
+    assert "there is no verdict.json" in report.text
+    assert "never completed" in report.text
+    assert "no views of the nodes were recorded" in report.text
+    assert "Latency of send" in report.text
+
+
+@pytest.mark.parametrize("verdict", ["[]", "{", '{"valid": 3, "findings": [1, {"operations": "no"}], "figures": [2]}'])
+def test_a_verdict_of_another_shape_does_not_stop_the_report(tmp_path: Path, verdict: str) -> None:
+    run = Sample(seconds=5, rate=20).write(tmp_path / "run")
+    (run / "verdict.json").write_text(verdict)
+    assert "Timeline" in read(run).text
+
+
+def test_operations_that_a_history_does_not_have_are_left_out(tmp_path: Path) -> None:
+    run = Sample(seconds=5, rate=20).write(tmp_path / "run")
+    finding = {"anomaly": "unheard-of", "where": "nowhere", "operations": [-1, 10**9], "told": "?", "legal": False}
+    (run / "verdict.json").write_text(json.dumps({"valid": "false", "findings": [finding]}))
+    assert "It names no operations of this history." in read(run).text
+
+
+def test_cells_that_never_happened_are_marked(tmp_path: Path) -> None:
+    run = Sample(seconds=5, rate=20).write(tmp_path / "run")
+    assert "coverage" not in read(run).ids()
+    table = {"states": ["leads", "loads a snapshot"], "faults": ["kill", "power"], "counts": [[3, 0], [1]]}
+    (run / "coverage.json").write_text(json.dumps(table))
+    report = read(run)
+    assert "2 of 4 never happened" in report.text
+    titles = [attrs["title"] for _, attrs in report.tags if attrs.get("class") == "never"]
+    assert titles == ["power never met leads", "power never met loads a snapshot"]
+
+
+def test_a_directory_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="is no run"):
+        page.write(tmp_path)
+
+
+def test_the_command_tells_where_the_page_is_or_what_is_wrong(legal: Path, tmp_path: Path) -> None:
+    import typer
+
+    app = typer.Typer()
+    app.command()(command)
+    done = CliRunner().invoke(app, [str(legal)])
+    assert (done.exit_code, done.output.strip().endswith("report.html")) == (0, True)
+    refused = CliRunner().invoke(app, [str(tmp_path / "nothing")])
+    assert refused.exit_code == 2
+    assert len(refused.output.strip().splitlines()) == 1
