@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from barnabas.cluster.errors import WrongArgument
 from broker.apis.produce import _Produce, _TransactionalProduce
 from broker.coordinator.shard import Shard
@@ -18,6 +20,10 @@ from plants.plant import Patch, Plant, Trial
 from storage.aborted import AbortedIndex
 from storage.log import PartitionLog
 from storage.producers import ProducerStates
+
+_SOON = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
+"""Who is cut off is deposed long before the cut is mended."""
+_CUT_OFF = Trial(nemesis=["partition"], interval_seconds=8.0, time_seconds=30.0, settings=_SOON)
 
 
 class NoSuchPlant(WrongArgument):
@@ -40,16 +46,16 @@ _ALL = (
         "acks=all is answered as soon as the leader has written",
         [Patch(Replica, "enough_replicas", replication.acknowledge_before_replication)],
         ["lost-write", "unseen", "inconsistent-offsets"],
-        Trial(nemesis=["partition", "kill"]),
-        Trial(nemesis=["partition", "kill"]),
+        _CUT_OFF,
+        _CUT_OFF,
     ),
     Plant(
         "high-watermark-off-by-one",
         "the high watermark is the end of the ISR plus one",
         [Patch(Replica, "_advance", replication.advance_by_one_too_many)],
         ["lost-write", "unseen", "inconsistent-offsets", "high-watermark-regress"],
-        Trial(nemesis=["partition"]),
-        Trial(nemesis=["partition"]),
+        _CUT_OFF,
+        _CUT_OFF,
     ),
     Plant(
         "truncation-by-high-watermark",
@@ -64,8 +70,8 @@ _ALL = (
         "a leader does not hear that another was elected, and goes on serving",
         [Patch(Replica, "partition_changed", replication.go_on_leading)],
         ["not-whole", "nonlinearizable", "commit-regress"],
-        Trial(nemesis=["pause", "partition"], quiet_seconds=20.0),
-        Trial(nemesis=["pause", "partition"], quiet_seconds=20.0),
+        replace(_CUT_OFF, nemesis=["pause"], time_seconds=15.0, quiet_seconds=20.0),
+        replace(_CUT_OFF, nemesis=["pause"], time_seconds=15.0, quiet_seconds=20.0),
     ),
     Plant(
         "reads-past-high-watermark",
@@ -111,8 +117,8 @@ _ALL = (
         "a refused batch is answered with offset 0, as if it had been taken",
         [Patch(_Produce, "_failed", producing.answer_errors_with_offset_zero)],
         ["inconsistent-offsets", "lost-write", "unseen"],
-        Trial(nemesis=["partition"]),
-        Trial(nemesis=["partition"]),
+        _CUT_OFF,
+        _CUT_OFF,
     ),
     Plant(
         "last-stable-offset-too-high",
@@ -165,8 +171,8 @@ _ALL = (
         "a coordinator answers before what it says is replicated",
         [Patch(Shard, "_answer_when_committed", coordinating.answer_before_replication)],
         ["lost-commit", "commit-regress"],
-        Trial("group", nemesis=["partition", "kill"]),
-        Trial("group", nemesis=["partition", "kill"]),
+        replace(_CUT_OFF, workload="group"),
+        replace(_CUT_OFF, workload="group"),
     ),
     Plant(
         "strangers-commit",
