@@ -68,7 +68,7 @@ class StaleEpochs:
         numbers = [broker_number(node) for node in views.nodes]
         own = np.array([-2 if number is None else number for number in numbers], dtype=np.int64)
         leads = np.flatnonzero(views.leader == own[views.node])
-        by_place = leads[np.lexsort((views.look[leads], views.place[leads]))]
+        by_place = leads[np.lexsort((-views.leader_epoch[leads], views.look[leads], views.place[leads]))]
         newest = running_max_in_runs(starts_of_runs(views.place[by_place]), views.leader_epoch[by_place])
         # By replica: from one look to a later one, in the same epoch.
         order = np.lexsort((views.look[by_place], views.node[by_place], views.place[by_place]))

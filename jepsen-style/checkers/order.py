@@ -99,21 +99,26 @@ class SendOrder:
         note("int-send-skip", inside & (distance > 1))
 
         # In the order of the log: was one that stands later acknowledged before this one was sent? Going from the end,
-        # the earliest acknowledgement so far says it.
+        # the earliest acknowledgement of those before says it; two at one place say nothing of each other.
         never = len(history)
         acked = np.where(operations.outcome == OK, operations.completed, never)[versions.send_operation[placed]]
         order = np.lexsort((-versions.send_index[placed], key[placed]))
         starts = starts_of_runs(key[placed][order])
         best = -running_max_in_runs(starts, -acked[order])
         sent = operations.invoked[versions.send_operation[placed]][order]
+        places = np.arange(len(order))
+        first_here = starts | starts_of_runs(versions.send_index[placed][order])
+        behind = np.maximum.accumulate(np.where(first_here, places, 0)) - 1 if len(order) else places
+        run_start = np.maximum.accumulate(np.where(starts, places, 0)) if len(order) else places
+        overtaken = (behind >= run_start) & (best[behind] < sent)
 
         def tell_overtaken(place: int) -> Finding:
-            run = int(np.flatnonzero(starts[: place + 1])[-1])
-            other = run + int(np.argmax(acked[order][run : place + 1] == best[place]))
+            others = slice(int(run_start[place]), int(behind[place]) + 1)
+            other = int(run_start[place]) + int(np.argmin(acked[order][others]))
             pair = (int(placed[order[other]]), int(placed[order[place]]))
             return _tell_sends(history, versions, "reordered-send", pair, False)
 
-        gathered.add_rows("reordered-send", np.flatnonzero(best < sent).tolist(), tell_overtaken, legal=False)
+        gathered.add_rows("reordered-send", np.flatnonzero(overtaken).tolist(), tell_overtaken, legal=False)
         return gathered.verdict()
 
 

@@ -1,0 +1,573 @@
+"""Each anomaly in the smallest story that shows it, beside the nearest story that Kafka allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from checkers.all_checkers import check_all, of_every_run, standard
+from checkers.legality import ANOMALIES, Conditions, is_legal, legal, printed, table
+from checkers.verdict import Finding, Verdict
+from histories.synthetic import Story, polled, sent
+
+pytestmark = pytest.mark.feature("FI-02", "FI-11")
+
+ASSIGN = {"options": {"subscribe": False}}
+UNCOMMITTED = {"options": {"isolation": "read_uncommitted"}}
+
+
+def judged(story: Story) -> Verdict:
+    history = story.history()
+    workload = history.run["workload"]
+    return check_all(history, [*standard(workload), *of_every_run(history.run)])
+
+
+def bugs(story: Story) -> set[str]:
+    return {finding.anomaly for finding in judged(story).findings if not finding.legal}
+
+
+def allowed(story: Story) -> set[str]:
+    return {finding.anomaly for finding in judged(story).findings if finding.legal}
+
+
+def told(story: Story, anomaly: str) -> Finding:
+    return next(finding for finding in judged(story).findings if finding.anomaly == anomaly)
+
+
+def reads_all(story: Story, found: dict[int, list[tuple[int, int]]]) -> None:
+    """Somebody new reads everything, so that nothing is unseen."""
+    story.poll(99, found)
+
+
+# ---- offsets
+
+
+def test_an_offset_with_two_values() -> None:
+    story = Story()
+    story.send(0, 1, 7, 0)
+    story.send(1, 1, 8, 0)
+    story.poll(2, {1: [(0, 7)]})
+    story.poll(3, {1: [(0, 8)]})
+    assert bugs(story) == {"inconsistent-offsets"}
+    finding = told(story, "inconsistent-offsets")
+    assert finding.where == "t0-1" and finding.operations == [1, 3, 5, 7]
+
+
+def test_an_unknown_send_may_have_been_told_an_offset_that_another_has() -> None:
+    story = Story()
+    story.send(0, 1, 7, 0, "info")
+    story.send(1, 1, 8, 0)
+    reads_all(story, {1: [(0, 8)]})
+    assert bugs(story) == set()
+
+
+def test_a_value_at_two_offsets() -> None:
+    story = Story()
+    story.send(0, 1, 7, 0)
+    story.poll(2, {1: [(0, 7), (1, 7)]})
+    assert "duplicate" in bugs(story)
+
+
+def test_a_value_twice_is_legal_without_idempotence() -> None:
+    story = Story(options={"idempotence": False})
+    story.send(0, 1, 7, 0)
+    story.poll(2, {1: [(0, 7), (1, 7)]})
+    assert bugs(story) == set() and "duplicate" in allowed(story)
+
+
+# ---- loss
+
+
+def test_what_was_acknowledged_and_overtaken_is_lost() -> None:
+    story = Story()
+    story.send(0, 0, 1, 0)
+    story.send(0, 0, 2, 1)
+    story.send(0, 0, 3, 2)
+    reads_all(story, {0: [(0, 1), (2, 3)]})
+    assert {"lost-write", "unseen"} <= bugs(story)
+    assert told(story, "lost-write").operations == [3, 7]
+
+
+def test_a_value_in_doubt_that_was_never_read_is_not_lost() -> None:
+    story = Story()
+    story.send(0, 0, 1, 0)
+    story.send(1, 0, 2, 1, "info")
+    story.send(0, 0, 3, 2)
+    reads_all(story, {0: [(0, 1), (2, 3)]})
+    assert bugs(story) == set()
+
+
+def test_one_write_of_a_transaction_that_was_read_proves_the_others() -> None:
+    story = Story()
+    story.txn(1, [sent(0, 2, 1), sent(2, 5, 0)], "info")
+    story.send(0, 0, 3, 2)
+    reads_all(story, {0: [(2, 3)], 2: [(0, 5)]})
+    assert bugs(story) == {"lost-write"}
+
+
+def test_what_was_acknowledged_at_the_end_and_never_polled_is_unseen() -> None:
+    story = Story()
+    story.send(0, 0, 1, 0)
+    story.send(0, 0, 2, None)
+    reads_all(story, {0: [(0, 1)]})
+    assert bugs(story) == {"unseen"}
+
+
+def test_what_only_a_failed_operation_polled_was_seen() -> None:
+    story = Story()
+    story.send(0, 0, 1, 0)
+    story.poll(1, {0: [(0, 1)]}, "fail")
+    story.poll(1, {})
+    assert bugs(story) == set()
+
+
+def test_nobody_knows_what_is_lost_if_nobody_read_to_the_end() -> None:
+    story = Story(final_done=False)
+    story.send(0, 0, 1, 0)
+    story.poll(1, {})
+    verdict = judged(story)
+    assert verdict.valid == "unknown" and "read to its end" in verdict.unknown_because
+
+
+def lost_after(power_cuts: tuple[str, ...], isr: list[int], *, seen_whole_again: bool = False) -> Story:
+    """An acknowledged value that is gone after power cuts of some brokers."""
+    story = Story()
+
+    def look(*, without: tuple[str, ...] = ()) -> None:
+        story.wait(5.0)
+        rows = [[f"broker-{each}", "t0", 0, 1, 1, 3, 1, isr] for each in isr]
+        story.look([row for row in rows if row[0] not in without])
+
+    look()
+    story.send(0, 0, 1, 0)
+    for number, broker in enumerate(power_cuts, 1):
+        story.fault("power", number, broker, kind="power")
+        story.fault("start", number, broker, kind="power")
+        look(without=() if seen_whole_again else power_cuts[:number])
+    story.wait(5.0)
+    story.poll(1, {})
+    return story
+
+
+def test_loss_within_the_budget_is_a_bug() -> None:
+    assert "unseen" in bugs(lost_after(("broker-1", "broker-2"), [1, 2, 3]))
+
+
+def test_loss_is_no_bug_when_everybody_in_sync_had_lost_something() -> None:
+    story = lost_after(("broker-1", "broker-2"), [1, 2])
+    assert bugs(story) == set()
+    assert "beyond the budget" in told(story, "unseen").told
+
+
+def test_a_broker_that_was_whole_again_has_lost_nothing() -> None:
+    assert "unseen" in bugs(lost_after(("broker-1", "broker-2"), [1, 2, 3], seen_whole_again=True))
+    assert bugs(lost_after(("broker-1", "broker-2", "broker-3"), [1, 2, 3])) == set()
+    assert "unseen" in bugs(lost_after(("broker-1", "broker-2", "broker-3"), [1, 2, 3], seen_whole_again=True))
+
+
+def test_what_was_acknowledged_after_the_budget_was_spent_must_be_there() -> None:
+    story = lost_after(("broker-1", "broker-2"), [1, 2])
+    story.wait(60.0)
+    story.send(0, 0, 2, 5)
+    assert bugs(story) == {"unseen"}
+
+
+# ---- reads
+
+
+def test_an_aborted_read() -> None:
+    story = Story()
+    story.txn(0, [sent(0, 1, 0)], "fail")
+    story.poll(1, {0: [(0, 1)]})
+    assert bugs(story) == {"G1a"}
+
+
+def test_reading_what_nobody_knows_about_proves_it() -> None:
+    story = Story()
+    story.txn(0, [sent(0, 1, 0)], "info")
+    story.poll(1, {0: [(0, 1)]})
+    assert bugs(story) == set()
+
+
+def test_an_aborted_read_is_legal_for_who_reads_anything() -> None:
+    story = Story(**UNCOMMITTED)
+    story.txn(0, [sent(0, 1, 0)], "fail")
+    story.poll(1, {0: [(0, 1)]})
+    assert bugs(story) == set() and allowed(story) == {"G1a"}
+
+
+def test_a_precommitted_read() -> None:
+    story = Story()
+    story.txn(0, [sent(0, 1, 0), polled({0: [(0, 1)]})])
+    assert bugs(story) == {"precommitted-read"}
+
+
+def test_reading_ones_own_value_in_the_next_operation() -> None:
+    story = Story()
+    story.txn(0, [sent(0, 1, 0)])
+    story.txn(0, [polled({0: [(0, 1)]})])
+    assert bugs(story) == set()
+
+
+def test_an_unexpected_read() -> None:
+    story = Story()
+    story.send(0, 0, 1, 0)
+    story.poll(1, {0: [(0, 1), (1, 77)]})
+    assert bugs(story) == {"unexpected-read"}
+
+
+# ---- order of polls
+
+
+def three(story: Story, *, offsets: tuple[int, int, int] = (0, 1, 2)) -> Story:
+    """Three values, in a log whose offsets may have gaps; somebody reads all of them."""
+    for value, offset in enumerate(offsets, 1):
+        story.send(8, 0, value, offset)
+    reads_all(story, {0: [(offset, value) for value, offset in enumerate(offsets, 1)]})
+    return story
+
+
+def test_a_poll_that_goes_past_a_value() -> None:
+    story = three(Story())
+    story.poll(1, {0: [(0, 1), (2, 3)]})
+    assert bugs(story) == {"int-poll-skip"}
+    assert told(story, "int-poll-skip").operations == [3, 9]
+
+
+def test_a_gap_of_offsets_is_no_value() -> None:
+    story = three(Story(), offsets=(0, 4, 9))
+    story.poll(1, {0: [(0, 1), (4, 2), (9, 3)]})
+    assert bugs(story) == set()
+
+
+def test_a_poll_that_goes_back() -> None:
+    story = three(Story())
+    story.txn(1, [polled({0: [(0, 1), (1, 2)]}), polled({0: [(1, 2), (2, 3)]})])
+    assert bugs(story) == {"int-nonmonotonic-poll"}
+
+
+@pytest.mark.parametrize("place", [0, ["t0", 0], "t0-0"])
+def test_a_rebalance_may_move_what_one_operation_polls(place: object) -> None:
+    story = three(Story())
+    note = {"rebalances": [{"kind": "assigned", "places": [place]}]}
+    story.txn(1, [polled({0: [(0, 1)]}), polled({0: [(2, 3)]})], **note)
+    story.txn(2, [polled({0: [(0, 1), (1, 2)]}), polled({0: [(0, 1)]})], **note)
+    assert bugs(story) == set()
+
+
+def test_a_process_that_goes_past_a_value() -> None:
+    story = three(Story())
+    story.assign(1, [0])
+    story.poll(1, {0: [(0, 1)]})
+    story.poll(1, {0: [(2, 3)]})
+    assert bugs(story) == {"poll-skip"}
+
+
+def test_a_process_that_goes_back() -> None:
+    story = three(Story())
+    story.assign(1, [0])
+    story.poll(1, {0: [(0, 1), (1, 2)]})
+    story.poll(1, {0: [(1, 2), (2, 3)]})
+    assert bugs(story) == {"nonmonotonic-poll"}
+
+
+def test_who_subscribes_may_be_moved() -> None:
+    story = three(Story())
+    story.assign(1, [0], "subscribe")
+    story.poll(1, {0: [(0, 1)]})
+    story.poll(1, {0: [(2, 3)]})
+    story.poll(1, {0: [(0, 1)]})
+    assert bugs(story) == set() and {"poll-skip", "nonmonotonic-poll"} <= allowed(story)
+
+
+def again(change: Callable[[Story], object]) -> set[str]:
+    """A process reads, something happens, and it reads from the beginning again."""
+    story = three(Story())
+    story.assign(1, [0, 1])
+    story.poll(1, {0: [(0, 1), (1, 2)]})
+    change(story)
+    story.poll(1, {0: [(0, 1)]})
+    return bugs(story)
+
+
+def test_an_assignment_keeps_the_positions_of_the_keys_that_it_keeps() -> None:
+    assert again(lambda story: story.assign(1, [0, 5])) == {"nonmonotonic-poll"}
+    assert again(lambda story: story.assign(1, [1])) == set()
+    assert again(lambda story: story.assign(1, [0], from_beginning=True)) == set()
+    assert again(lambda story: story.assign(1, [0], "subscribe")) == set()
+
+
+def test_what_a_failed_operation_polled_is_polled_again() -> None:
+    story = three(Story())
+    story.assign(1, [0])
+    story.poll(1, {0: [(0, 1)]})
+    story.poll(1, {0: [(1, 2), (2, 3)]}, "fail")
+    story.poll(1, {0: [(1, 2), (2, 3)]})
+    assert bugs(story) == set()
+
+
+def test_lists_are_read_from_their_beginning() -> None:
+    story = three(Story(workload="list-append", **ASSIGN))
+    story.poll(1, {0: [(0, 1), (1, 2)]})
+    story.poll(1, {0: [(0, 1), (1, 2), (2, 3)]})
+    assert bugs(story) == set()
+    story.poll(1, {0: [(0, 1), (2, 3)]})
+    assert bugs(story) == {"int-poll-skip"}
+
+
+# ---- order of sends
+
+
+def test_a_later_send_with_a_lower_offset() -> None:
+    story = Story()
+    story.send(0, 0, 1, 5, "info")
+    story.send(0, 0, 2, 3)
+    reads_all(story, {0: [(3, 2), (5, 1)]})
+    assert bugs(story) == {"nonmonotonic-send"}
+
+
+def test_a_send_that_overtakes_one_that_was_still_under_way() -> None:
+    story = Story()
+    story.invoke(0, "send", [["send", 0, 1]])
+    story.send(1, 0, 2, 3)
+    story.line(0, "ok", "send", [sent(0, 1, 5)])
+    reads_all(story, {0: [(3, 2), (5, 1)]})
+    assert bugs(story) == set()
+
+
+def test_a_send_that_stands_before_one_acknowledged_earlier() -> None:
+    story = Story()
+    story.send(0, 0, 1, 5)
+    story.send(1, 0, 2, 3)
+    reads_all(story, {0: [(3, 2), (5, 1)]})
+    assert bugs(story) == {"reordered-send"}
+    assert told(story, "reordered-send").operations == [1, 3]
+
+
+def test_sends_inside_of_a_transaction() -> None:
+    story = Story()
+    story.txn(0, [sent(0, 1, 5), sent(0, 2, 3)])
+    reads_all(story, {0: [(3, 2), (5, 1)]})
+    assert bugs(story) == {"int-nonmonotonic-send"}
+
+
+def test_others_may_write_between_two_sends_of_a_transaction() -> None:
+    story = Story()
+    story.invoke(0, "txn", [["send", 0, 1], ["send", 0, 3]])
+    story.send(1, 0, 2, 1)
+    story.line(0, "ok", "txn", [sent(0, 1, 0), sent(0, 3, 2)])
+    reads_all(story, {0: [(0, 1), (1, 2), (2, 3)]})
+    assert bugs(story) == set() and "int-send-skip" in allowed(story)
+
+
+# ---- cycles
+
+
+def test_writers_that_stand_before_each_other_are_legal() -> None:
+    story = Story()
+    story.invoke(0, "txn", [["send", 0, 1], ["send", 2, 1]])
+    story.invoke(1, "txn", [["send", 0, 2], ["send", 2, 2]])
+    story.line(0, "ok", "txn", [sent(0, 1, 0), sent(2, 1, 1)])
+    story.line(1, "ok", "txn", [sent(0, 2, 1), sent(2, 2, 0)])
+    reads_all(story, {0: [(0, 1), (1, 2)], 2: [(0, 2), (1, 1)]})
+    assert bugs(story) == set() and "G0" in allowed(story)
+    assert told(story, "G0").operations == [2, 3]
+
+
+def test_transactions_that_read_each_other() -> None:
+    story = Story()
+    story.invoke(0, "txn", [["send", 0, 1], ["poll"]])
+    story.invoke(1, "txn", [["send", 2, 1], ["poll"]])
+    story.line(0, "ok", "txn", [sent(0, 1, 0), polled({2: [(0, 1)]})])
+    story.line(1, "ok", "txn", [sent(2, 1, 0), polled({0: [(0, 1)]})])
+    assert bugs(story) == {"G1c"}
+    assert told(story, "G1c").operations == [2, 3]
+
+
+def test_a_cycle_of_reading_and_of_standing_before_is_legal() -> None:
+    story = Story()
+    story.invoke(0, "txn", [["send", 0, 1], ["poll"]])
+    story.txn(1, [sent(0, 2, 1), sent(2, 1, 0)])
+    story.line(0, "ok", "txn", [sent(0, 1, 0), polled({2: [(0, 1)]})])
+    reads_all(story, {0: [(0, 1), (1, 2)], 2: [(0, 1)]})
+    assert bugs(story) == set() and "G1c" in allowed(story)
+
+
+def test_reading_each_other_is_legal_for_who_reads_anything() -> None:
+    story = Story(**UNCOMMITTED)
+    story.invoke(0, "txn", [["send", 0, 1], ["poll"]])
+    story.invoke(1, "txn", [["send", 2, 1], ["poll"]])
+    story.line(0, "ok", "txn", [sent(0, 1, 0), polled({2: [(0, 1)]})])
+    story.line(1, "ok", "txn", [sent(2, 1, 0), polled({0: [(0, 1)]})])
+    assert bugs(story) == set()
+
+
+def test_reading_what_is_written_later() -> None:
+    story = Story()
+    story.poll(1, {0: [(0, 1)]})
+    story.send(0, 0, 1, 0)
+    assert bugs(story) == {"G1c-realtime"}
+
+
+def test_reading_what_is_still_being_written() -> None:
+    story = Story()
+    story.invoke(0, "send", [["send", 0, 1]])
+    story.poll(1, {0: [(0, 1)]})
+    story.line(0, "ok", "send", [sent(0, 1, 0)])
+    assert bugs(story) == set()
+
+
+# ---- what nodes and coordinators say
+
+
+def test_an_acknowledgement_of_an_old_leader() -> None:
+    story = Story()
+    story.send(0, 0, 1, 0, leader_epochs={"0": 4})
+    story.send(1, 0, 2, 1, leader_epochs={"0": 3})
+    reads_all(story, {0: [(0, 1), (1, 2)]})
+    assert bugs(story) == {"stale-epoch-accept"}
+    assert told(story, "stale-epoch-accept").operations == [1, 3]
+
+
+def test_an_old_leaders_acknowledgement_that_comes_late() -> None:
+    story = Story()
+    story.invoke(1, "send", [["send", 0, 1]])
+    story.send(0, 0, 2, 1, leader_epochs={"0": 4})
+    story.line(1, "ok", "send", [sent(0, 1, 0)], {"leader_epochs": {"0": 3}})
+    story.send(2, 2, 1, 0, leader_epochs={"2": 1})
+    reads_all(story, {0: [(0, 1), (1, 2)], 2: [(0, 1)]})
+    assert bugs(story) == set()
+
+
+def works(story: Story) -> Story:
+    story.send(0, 0, 1, 0)
+    story.poll(1, {0: [(0, 1)]})
+    return story
+
+
+def test_a_deposed_leader_whose_high_watermark_moves() -> None:
+    def watermarks(*old_leaders: int) -> Story:
+        story = works(Story())
+        story.look([["broker-1", "t0", 0, 5, 9, 3, 1, [1]], ["broker-2", "t0", 0, 5, 5, 3, 1, [1]]])
+        for high_watermark in old_leaders:
+            old = ["broker-1", "t0", 0, high_watermark, 9, 3, 1, [1]]
+            story.look([old, ["broker-2", "t0", 0, 6, 6, 4, 2, [2, 3]]])
+        return story
+
+    assert bugs(watermarks(5, 7)) == {"stale-epoch-accept"}
+    assert bugs(watermarks(5, 5)) == set()
+    # By the first look it may have moved before the other one led.
+    assert bugs(watermarks(7, 7)) == set()
+
+
+def test_a_high_watermark_that_goes_back() -> None:
+    def watermarks(*, killed: bool) -> Story:
+        story = works(Story())
+        story.look([["broker-1", "t0", 0, 5, 9, 3, 1, [1, 2]], ["broker-2", "t0", 0, 4, 9, 3, 1, [1, 2]]])
+        if killed:
+            story.fault("kill", 1, "broker-1", kind="kill")
+            story.fault("start", 1, "broker-1", kind="kill")
+        story.look([["broker-1", "t0", 0, 3, 9, 3, 1, [1, 2]], ["broker-2", "t0", 0, 4, 9, 3, 1, [1, 2]]])
+        return story
+
+    assert bugs(watermarks(killed=False)) == {"high-watermark-regress"}
+    assert bugs(watermarks(killed=True)) == set()
+
+
+def test_an_epoch_that_goes_back_and_one_with_two_leaders() -> None:
+    story = works(Story())
+    story.look([["broker-1", "t0", 0, 5, 9, 3, 1, [1]]])
+    story.look([["broker-1", "t0", 0, 5, 9, 2, 1, [1]]])
+    assert bugs(story) == {"epoch-regress"}
+    story = works(Story())
+    story.look([["broker-1", "t0", 0, 5, 9, 3, 1, [1]], ["broker-2", "t0", 0, 5, 9, 3, 2, [2]]])
+    assert "two-leaders" in bugs(story)
+    story = works(Story())
+    story.look([["broker-1", "t0", 0, 5, 9, 3, 1, [1]], ["broker-2", "t0", 0, 5, 9, 4, 2, [2]]])
+    assert bugs(story) == set()
+
+
+def test_committed_offsets_that_go_back_in_one_generation() -> None:
+    def commits(later_generation: int, later_process: int = 0) -> set[str]:
+        story = works(Story())
+        story.poll(0, {}, committed={"0": 9}, group="g", generation=4)
+        story.poll(later_process, {}, committed={"0": 7}, group="g", generation=later_generation)
+        return bugs(story)
+
+    assert commits(4) == {"commit-regress"}
+    assert commits(5) == set()
+    assert commits(5, 1) == set()
+
+
+def test_a_coordinator_that_forgot_a_commit() -> None:
+    def seen(*, lower_commit: bool) -> set[str]:
+        story = works(Story())
+        story.poll(0, {}, committed={"0": 9}, group="g")
+        if lower_commit:
+            story.poll(1, {}, "info", committed={"0": 5}, group="g")
+        story.poll(2, {}, committed_seen={"0": 5}, group="g")
+        return bugs(story)
+
+    assert seen(lower_commit=False) == {"commit-regress"}
+    assert seen(lower_commit=True) == set()
+
+
+# ---- availability and stats
+
+
+def waits(seconds: float, **run: object) -> Story:
+    story = Story(**run)
+    story.send(0, 0, 1, 0)
+    story.fault("kill", 1, "broker-1", kind="kill")
+    story.wait(seconds)
+    story.fault("start", 1, "broker-1", kind="kill")
+    story.send(0, 0, 2, 1)
+    reads_all(story, {0: [(0, 1), (1, 2)]})
+    return story
+
+
+def test_a_wait_that_is_longer_than_the_run_allows() -> None:
+    assert bugs(waits(7.0, budgets={"kill": 5})) == {"budget"}
+    assert bugs(waits(4.0, budgets={"kill": 5})) == set()
+    assert bugs(waits(4.0, budgets={"any": 3})) == {"budget"}
+    figures = judged(waits(7.0)).figures["availability"]
+    assert figures["longest gap"] == pytest.approx(7.0, abs=0.1)
+    assert figures["gap by kind"]["kill"]["1"] == pytest.approx(7.0, abs=0.1)
+    assert figures["recovery by kind"]["kill"]["1"] < 0.1
+
+
+def test_a_run_in_which_nothing_succeeded_proves_nothing() -> None:
+    story = Story()
+    story.send(0, 0, 1, None, "info")
+    story.poll(1, {})
+    verdict = judged(story)
+    assert verdict.valid == "unknown" and "no send ever succeeded" in verdict.unknown_because
+    assert judged(Story()).valid == "unknown"
+
+
+def test_lag_is_the_age_of_what_a_reader_had_not_seen() -> None:
+    story = Story()
+    story.send(0, 0, 1, 0)
+    story.poll(1, {0: [(0, 1)]})
+    story.send(0, 0, 2, 1)
+    story.wait(3.0)
+    story.poll(1, {0: [(1, 2)]})
+    figures = judged(story).figures["lag"]
+    assert figures["worst"]["seconds"] == pytest.approx(3.0, abs=0.1) and figures["worst"]["place"] == "t0-0"
+
+
+# ---- the table
+
+
+def test_what_is_legal_stands_in_one_table() -> None:
+    safe = Conditions()
+    assert legal(safe) == {"int-send-skip", "G0", "G0-process", "G0-realtime"}
+    assert legal(safe._replace(via="subscribe")) - legal(safe) == {"poll-skip", "nonmonotonic-poll"}
+    assert legal(safe._replace(idempotence=False)) - legal(safe) == {"duplicate"}
+    assert legal(safe._replace(ww=True)) - legal(safe) == {"G1c", "G1c-process", "G1c-realtime"}
+    assert not any(
+        is_legal(name, conditions) for conditions, _ in table() for name in ("lost-write", "of another room")
+    )
+    assert len(printed().splitlines()) == 17
+    assert all(rule.why for rule in ANOMALIES.values() if rule.legal_when)
