@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from barnabas.cluster.errors import ClusterError
@@ -29,7 +29,13 @@ from worlds.processes import ProcessCluster, in_thread
 NODE_MODULE = "barnabas.cluster.proxied_node"
 KEPT_BYTES = 256 << 20
 """Of what nodes leave on volumes: as much is copied beside them, for whoever looks for lost records."""
+NEEDS_POWER = ("power", "kill-at")
 NO_MOUNT = "not set up: the run does not ask for it"
+
+
+def asks_for_power(faults: Iterable[str] | None) -> bool:
+    """Whether nodes are to have file systems of their own."""
+    return faults is None or any(kind in NEEDS_POWER for kind in faults)
 
 
 def programs_of(options: WorldOptions) -> Programs:

@@ -5,7 +5,7 @@ Needs no privileges; with them it can cut the power of disks, too.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from barnabas.cluster.proxy.driver import ProxyProcess
 from barnabas.cluster.proxy.rules import CLIENT, LinkState
 from barnabas.cluster.proxy.rules import MessageRule as ProxyRule
 from runtime.real import real_world
-from worlds.breakable import BreakableCluster, Disks, make_directories, programs_of
+from worlds.breakable import BreakableCluster, Disks, asks_for_power, make_directories, programs_of
 from worlds.cluster import LinkFault, MessageRule
 from worlds.guardian import Guardian
 from worlds.looking import Onlooker, onlooker
@@ -30,8 +30,6 @@ from worlds.processes import in_thread, run_alone
 T = TypeVar("T")
 
 DOWN_SECONDS = 6.0
-NEEDS_POWER = ("power", "kill-at")
-"""Kinds for which nodes get file systems of their own."""
 
 
 class LocalWorld(BreakableCluster):
@@ -109,7 +107,7 @@ async def local_world(options: WorldOptions) -> AsyncIterator[LocalWorld]:
         brokers = [node.name for node in layout.brokers]
         proxy = await in_thread(lambda: ProxyProcess(nodes, brokers, options.seed))
         save_ways(layout, proxy.ports)
-        disks = await in_thread(lambda: Disks(layout, guardian, with_power=_asks_for_power(options.faults)))
+        disks = await in_thread(lambda: Disks(layout, guardian, with_power=asks_for_power(options.faults)))
         guardian.end_nodes_of(layout.data / "run")
         await in_thread(cluster.up)
         addresses = {node.name: (node.id, ("127.0.0.1", node.port)) for node in layout.nodes}
@@ -124,10 +122,6 @@ async def local_world(options: WorldOptions) -> AsyncIterator[LocalWorld]:
     finally:
         with trio.CancelScope(shield=True):
             await in_thread(lambda: _end(cluster, proxy, disks, guardian))
-
-
-def _asks_for_power(faults: Iterable[str] | None) -> bool:
-    return faults is None or any(kind in NEEDS_POWER for kind in faults)
 
 
 def _end(cluster: LocalCluster, proxy: ProxyProcess | None, disks: Disks | None, guardian: Guardian) -> None:

@@ -14,8 +14,10 @@ from typing import Any, Literal, NamedTuple
 
 import trio
 
+from barnabas.cluster.errors import ClusterError
 from operations import Place
 from protocol.errors import ErrorCode
+from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
 from protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -36,6 +38,7 @@ LATEST = -1
 FETCH_VERSION = 12
 """The last one that names topics; from 11 on followers answer consumers."""
 PATIENCE_MS = 700.0
+READY_LOOK_SECONDS = 0.1
 _KEY_TYPES = {"group": 0, "transaction": 1}
 _METADATA_TOPIC = "__cluster_metadata"
 
@@ -254,6 +257,32 @@ class Onlooker:
             if each.error_code == ErrorCode.NONE:
                 return self.name_of(each.node_id)
         return None
+
+    async def wait_ready(self, timeout_seconds: float) -> None:
+        """Until every broker tells of every broker and of a leader for each partition, and a controller decides.
+        Raises ClusterError."""
+        missing = "nobody was asked"
+        with trio.move_on_after(timeout_seconds):
+            while missing := await self._missing():
+                await trio.sleep(READY_LOOK_SECONDS)
+            return
+        raise ClusterError(f"not ready after {timeout_seconds:.0f} s: {missing}")
+
+    async def _missing(self) -> str:
+        for name in self.brokers:
+            alive = await self.ask(name, DescribeClusterRequest(endpoint_type=1))
+            if alive is None:
+                return f"{name} does not answer"
+            seen = [told.broker_id for told in alive.brokers]
+            unseen = [each for each in self.brokers if self._ids[each] not in seen]
+            if unseen:
+                return f"{name} does not see {unseen[0]} yet"
+            metadata = await self.ask(name, MetadataRequest(topics=None, allow_auto_topic_creation=False))
+            for topic in metadata.topics if metadata is not None else ():
+                for partition in topic.partitions:
+                    if partition.leader_id < 0:
+                        return f"nobody leads {topic.name}-{partition.partition_index}"
+        return "" if await self.quorum() is not None else "there is no active controller"
 
     async def _first(self, nodes: Sequence[str], request: Message) -> Any:
         for node in nodes:
