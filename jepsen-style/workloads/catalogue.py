@@ -15,6 +15,7 @@ WORKLOADS = {
     "set": "workloads.set:Set",
     "group": "workloads.group:Group",
     "offsets": "workloads.offsets:Offsets",
+    "metadata": "workloads.metadata:Metadata",
     "fences": "workloads.fences:Fences",
 }
 """Where the class of each is; it is made with WorkloadOptions."""

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from trio.testing import MockClock
 
 from clients.client import ClientSettings, Read, Sent, WorkClient
 from histories.history import History
 from histories.recorder import Recorder
 from operations import Place
 from running.runner import Run, RunOptions
+from runtime.simulated import run_simulation
 from tests.jepsen.fake_kafka import FakeKafka, Group, Member, Producer, Txn, refusal
 from workloads.workload import Workload
 
@@ -136,7 +136,8 @@ class FakeClient:
 
     async def _end(self, state: str) -> None:
         txn, self._txn = self._txn, None
-        assert txn is not None
+        if txn is None:
+            raise refusal("IllegalStateException", fatal=True)
         id_ = self._settings.transactional_id
         assert id_ is not None
 
@@ -365,5 +366,5 @@ def run_over(
             ended = await run.run(FakeWorld(kafka), recorder)  # type: ignore[arg-type]
             assert ended.failure is None and ended.final_done, ended
 
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+    run_simulation(seed, lambda universe: main())
     return History.load(directory)

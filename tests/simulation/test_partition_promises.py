@@ -70,6 +70,12 @@ class Partition:
         delta = TopicDelta(TOPIC_ID, "topic", before.topics.by_name.get("topic"), topic, {0: partition})
         self.promises.metadata_changed(MetadataDelta(before, self.image, {TOPIC_ID: delta}))
 
+    def delete(self) -> None:
+        before = self.image
+        self.image = replace(before, topics=TopicsImage({}, {}))
+        deleted = {TOPIC_ID: before.topics.by_name["topic"]}
+        self.promises.metadata_changed(MetadataDelta(before, self.image, deleted_topics=deleted))
+
     def changes(self, **fields: object) -> None:
         self.becomes(replace(self.state, partition_epoch=self.state.partition_epoch + 1, **fields))  # type: ignore[arg-type]
 
@@ -196,6 +202,18 @@ def test_two_leaders_in_an_epoch(partition: Partition) -> None:
     assert partition.broken == ""
     partition.promises.leads(KEY, LeaderView(2, 4, 1, 0, members))
     assert "1 and 2 both lead in epoch 4" in partition.broken
+
+
+def test_a_name_that_is_used_again_is_another_topic(partition: Partition) -> None:
+    partition.append(1, "a")
+    partition.commit(1, 1)
+    partition.promises.leads(KEY, LeaderView(1, 1, 1, 1, frozenset({1, 2, 3})))
+    partition.delete()
+    partition.commit(2, 1)  # this broker has not heard of it
+    partition.becomes(START)
+    partition.open(2, partition.disks.log("new-log-2"))
+    partition.promises.leads(KEY, LeaderView(2, 1, 1, 0, frozenset({1, 2, 3})))
+    assert partition.broken == ""
 
 
 def test_a_high_watermark_that_runs_ahead(partition: Partition) -> None:

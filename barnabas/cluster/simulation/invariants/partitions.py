@@ -9,6 +9,8 @@
 - Where a topic is compacted, a replica may lack what a later record of the same key has made void, and nothing else.
 - ISR and ELR are disjoint parts of the replicas, the leader is in the ISR, epochs only grow.
 
+A topic that was deleted is watched no more, nor is another one of its name: brokers hear of both at different times.
+
 A power cut or a lost disk makes a broker *lossy*: it may have less than it said. It counts again as a member
 once it has registered anew, which must have taken it out of ISR and ELR if it lacks anything.
 """
@@ -93,6 +95,10 @@ class _Partition:
     lossy."""
 
 
+_NOBODY = _Partition()
+"""Has no replicas, and never will."""
+
+
 class PartitionPromises:
     """One per universe."""
 
@@ -103,6 +109,8 @@ class PartitionPromises:
         self._content = content
         self._image = image
         self._partitions: dict[PartitionKey, _Partition] = {}
+        self._deleted: set[str] = set()
+        """Names of topics."""
         self.lossy: dict[int, int] = {}
         """Brokers that lost something, and the broker epoch they had then."""
 
@@ -134,6 +142,8 @@ class PartitionPromises:
 
     def opened(self, key: PartitionKey, node_id: int, log: ReplicaLog) -> None:
         """A broker has opened a log, and recovered it if need was."""
+        if key.topic in self._deleted:
+            return
         partition = self._of(key)
         reader = LogReader(log, lambda path: self._content(node_id, path))
         partition.replicas[node_id] = _Replica(log, reader, log.log_start_offset)
@@ -142,7 +152,7 @@ class PartitionPromises:
 
     def high_watermark_moved(self, key: PartitionKey, node_id: int, log: ReplicaLog) -> None:
         """A replica's high watermark may have moved."""
-        partition = self._of(key)
+        partition = self._partitions.get(key, _NOBODY)
         replica = partition.replicas.get(node_id)
         if replica is None or replica.log is not log:
             return
@@ -164,7 +174,7 @@ class PartitionPromises:
 
     def truncated(self, key: PartitionKey, node_id: int, log: ReplicaLog) -> None:
         """A replica has cut its log."""
-        partition = self._of(key)
+        partition = self._partitions.get(key, _NOBODY)
         replica = partition.replicas.get(node_id)
         if replica is None or replica.log is not log:
             return
@@ -176,6 +186,8 @@ class PartitionPromises:
 
     def leads(self, key: PartitionKey, view: LeaderView) -> None:
         """A replica acts as leader."""
+        if key.topic in self._deleted:
+            return
         partition, findings, epoch = self._of(key), self._findings, view.leader_epoch
         leader = partition.leaders.setdefault(epoch, view.node_id)
         findings.check(leader == view.node_id, lambda: f"{key}: {leader} and {view.node_id} both lead in epoch {epoch}")
@@ -207,12 +219,20 @@ class PartitionPromises:
                 del self.lossy[broker_id]
                 self._returned(delta.after, broker_id)
                 self._check_all(delta.after, broker_id)
+        for deleted in delta.deleted_topics.values():
+            self._deleted.add(deleted.name)
+            for key in [key for key in self._partitions if key.topic == deleted.name]:
+                del self._partitions[key]
         for topic in delta.changed_topics.values():
+            if topic.name in self._deleted:
+                continue
             for index, image in topic.changed_partitions.items():
                 self._partition_changed(PartitionKey(topic.name, index), topic.previous(index), image)
 
     def acked(self, key: PartitionKey, offset: int, value: bytes) -> None:
         """A client was told that its record is at `offset`, as acks=all means it."""
+        if key.topic in self._deleted:
+            return
         found = self._record(key, offset)
         self._findings.check(
             found is not None and found.value == value,
@@ -221,6 +241,8 @@ class PartitionPromises:
 
     def consumed(self, key: PartitionKey, offset: int, value: bytes | None) -> None:
         """A client was given this record."""
+        if key.topic in self._deleted:
+            return
         found = self._record(key, offset)
         self._findings.check(
             found is not None and found.value == value,
