@@ -31,6 +31,9 @@ HUES = {
 }
 """Processes are red to yellow, links blue to violet, disks green."""
 
+HOW = ("shape", "action", "api", "direction", "point")
+MOST_NAMED = 3
+
 MOMENTS = frozenset({"flip", "truncate", "wipe"})
 """Acts that are over when they are done; nothing takes them back."""
 
@@ -46,12 +49,17 @@ class Band:
     """It was taken back; else it lasts to the end of the run."""
     refused: bool
     """The world could not do it."""
+    how: str
+    """What of its value tells it from others of its kind: a partition's shape, the message, the fault point."""
     said: str
-    """Its whole value, or the error of it."""
+    """The rest of its value, or the error of it."""
 
     @property
     def label(self) -> str:
-        return ", ".join(self.targets) or self.kind
+        """Short, for a bar."""
+        if len(self.targets) > MOST_NAMED:
+            return " ".join(filter(None, (self.how, f"{len(self.targets)} nodes")))
+        return " ".join(filter(None, (self.how, ", ".join(self.targets)))) or self.kind
 
 
 def hue(kind: str) -> int:
@@ -80,6 +88,7 @@ def _band(history: History, fault: Fault, end_s: float) -> Band:
         end_s=max(end_s, start_s),
         ended=fault.ended_ns is not None or moment,
         refused=bool(errors),
+        how=" ".join(str(fault.value[name]) for name in HOW if fault.value.get(name)),
         said="; ".join(errors) or _said(fault.value),
     )
 
@@ -88,18 +97,24 @@ def _targets(value: Mapping[str, Any]) -> tuple[str, ...]:
     targets = value.get("targets", ())
     if isinstance(targets, str):
         return (targets,)
-    if isinstance(targets, Mapping):
-        return tuple(str(each) for each in targets)
-    return tuple(_arrow(each) for each in targets) if isinstance(targets, Sequence) else ()
+    return tuple(map(_told, targets)) if isinstance(targets, Sequence) else ()
 
 
-def _arrow(target: Any) -> str:
-    """A link is a pair of nodes."""
-    return " → ".join(map(str, target)) if isinstance(target, list | tuple) else str(target)
+def _told(value: Any) -> str:
+    """A link is a pair of nodes, or `one>another`."""
+    if isinstance(value, str):
+        return value.replace(">", " → ")
+    return " → ".join(map(_told, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _said(value: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {each}" for key, each in value.items() if key not in ("number", "targets", "kind"))
+    parts = []
+    for name, each in value.items():
+        if name in ("number", "targets", "kind", *HOW):
+            continue
+        told = ", ".join(map(_told, each)) if isinstance(each, list | tuple) else str(each)
+        parts.append(f"{name} {told}")
+    return "; ".join(parts)
 
 
 def shading(found: Sequence[Band], axis: TimeAxis) -> Markup:

@@ -82,33 +82,33 @@ class LinearScale:
 
 @dataclass(frozen=True, slots=True)
 class LogScale:
-    """Of seconds, over whole decades."""
+    """Of seconds; ticks at whole decades."""
 
-    low_exponent: int
-    high_exponent: int
+    low_exponent: float
+    high_exponent: float
 
     @classmethod
     def over(cls, seconds: Floats) -> LogScale:
         """At least two decades, and never below a microsecond."""
         above = seconds[seconds > 0]
         if not len(above):
-            return cls(-3, 0)
-        low = max(-6, math.floor(math.log10(float(above.min())) + 1e-9))
-        high = max(low + 2, math.ceil(math.log10(float(above.max())) - 1e-9))
-        return cls(low, high)
+            return cls(-3.0, 0.0)
+        low = max(-6.0, math.floor(math.log10(float(above.min())) * 2 + 1e-9) / 2)
+        return cls(low, max(low + 2, math.log10(float(above.max())) + 0.1))
 
     def places(self, values: Floats) -> Integers:
         exponents = np.log10(np.maximum(values, 10.0**self.low_exponent))
-        span = self.high_exponent - self.low_exponent
-        return np.clip(np.rint(HEIGHT * (1 - (exponents - self.low_exponent) / span)), 0, HEIGHT).astype(np.int64)
+        down: Floats = (self.high_exponent - exponents) / (self.high_exponent - self.low_exponent)
+        return np.clip(np.rint(HEIGHT * down), 0, HEIGHT).astype(np.int64)
 
     def ticks(self) -> list[Tick]:
         span = self.high_exponent - self.low_exponent
-        every = 1 if span <= 5 else 2
-        return [
-            Tick((exponent - self.low_exponent) / span, duration(10.0**exponent))
-            for exponent in range(self.low_exponent, self.high_exponent + 1, every)
-        ]
+        exponents = range(math.ceil(self.low_exponent), math.floor(self.high_exponent) + 1, 1 if span <= 6 else 2)
+        return [Tick((each - self.low_exponent) / span, _decade(each)) for each in exponents]
+
+
+def _decade(exponent: int) -> str:
+    return f"{10**exponent} s" if exponent >= 0 else duration(10.0**exponent)
 
 
 Scale = LinearScale | LogScale

@@ -48,8 +48,10 @@ def availability_table(facts: Facts, faults: Sequence[Band]) -> Markup | None:
     lines = (
         element(
             "tr",
-            element("td", element("i", class_="hue", style=f"--hue:{hue(row.band.kind)}"), row.band.kind),
-            element("td", shorten(", ".join(row.band.targets), 120)),
+            element(
+                "td", element("i", class_="hue", style=f"--hue:{hue(row.band.kind)}"), row.band.kind, class_="short"
+            ),
+            element("td", shorten(row.band.label, 120)),
             element("td", f"{row.band.start_s:.1f} s", class_="n"),
             element("td", duration(row.band.end_s - row.band.start_s) + ("" if row.band.ended else " →"), class_="n"),
             element("td", _meter(row.gap_s, worst), duration(row.gap_s), class_="n meter"),
@@ -58,7 +60,7 @@ def availability_table(facts: Facts, faults: Sequence[Band]) -> Markup | None:
         )
         for row in rows[:MOST_FAULTS]
     )
-    heads = ("fault", "targets", "at", "for", "longest without an ok write", "recovered in", "said")
+    heads = ("fault", "of", "at", "for", "longest without an ok write", "recovered in", "said")
     note = (
         "Longest without an acknowledged write: of the gaps that touch the time from the fault to the next one. "
         "Recovered: from the end of the fault to the next acknowledged write."

@@ -93,6 +93,7 @@ def _latencies(facts: Facts, axis: TimeAxis) -> list[Markup]:
     plots = []
     for name, members in groups:
         layers, legend = [], []
+        often = counts[members].sum() >= counts.sum() / 8
         of_it = done & np.isin(calls.f, members)
         for code, outcome in reversed(list(enumerate(OUTCOMES))):
             rows = np.flatnonzero(of_it & (calls.outcome == code))
@@ -103,7 +104,7 @@ def _latencies(facts: Facts, axis: TimeAxis) -> list[Markup]:
             legend.append(Key(f"dot {outcome}", f"{outcome} {number(len(rows))}"))
         # What is rare is drawn last, over the rest.
         layers.sort(key=len, reverse=True)
-        plots.append(plot(f"Latency of {name}", layers, scale, axis, legend[::-1], tall="high"))
+        plots.append(plot(f"Latency of {name}", layers, scale, axis, legend[::-1], tall="high" if often else ""))
     return plots
 
 
