@@ -17,7 +17,7 @@ from broker.controller_channel import ControllerChannel
 from broker.directory_assignments import DirectoryAssignments
 from broker.dispatch import make_dispatcher
 from broker.fetch_sessions import FetchSessions
-from broker.lifecycle import BrokerLifecycle, HeartbeatTimes
+from broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
 from broker.log_store import LogStore
 from broker.metadata_cache import MetadataCache
 from broker.metadata_publisher import MetadataPublisher
@@ -44,6 +44,7 @@ from protocol.messages.broker_registration import BrokerRegistrationRequest, Fea
 from protocol.schema import Message
 from runtime.channel import Channel
 from runtime.exchange import ServerLimits
+from runtime.observatory import Observatory
 from runtime.process import CannotRun
 from runtime.server import Server
 from runtime.uuids import random_uuid
@@ -191,11 +192,13 @@ class _BrokerNode:
         directories.on_offline = self._directory_failed
         self._assignments = DirectoryAssignments(store, requests, self._lifecycle)
         self._server = Server(world, make_dispatcher(self.services), ServerLimits.of(settings))
+        self._observatory = Observatory(self._what_is_missing)
 
     # -- up and down
 
     async def start(self) -> None:
         """Come up; returns when clients are served."""
+        await self._nursery.start(self._observatory.serve, self._world, self._settings.http_listener)
         await self._nursery.start(self._replica_task)
         self._nursery.start_soon(self._lifecycle.run)
         self._nursery.start_soon(self._isr_changes.run)
@@ -231,6 +234,17 @@ class _BrokerNode:
         for coordinator in self.services.coordinators:
             coordinator.stop()
         await self._store.close(self._lifecycle.broker_epoch)
+
+    def _what_is_missing(self) -> str:
+        """Until clients are well served here."""
+        lifecycle = self._lifecycle
+        if not self._caught_up.is_set():
+            return "the metadata log does not tell of this broker yet"
+        if not self._published.is_set():
+            return "logs are being loaded"
+        if lifecycle.state is not BrokerState.RUNNING:
+            return f"the broker is {lifecycle.state.name.lower().replace('_', ' ')}"
+        return "the broker is fenced, or may be" if lifecycle.may_be_fenced() else ""
 
     async def _replica_task(self, *, task_status: trio.TaskStatus[None]) -> None:
         await self._replica.run(task_status=task_status)

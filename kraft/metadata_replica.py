@@ -38,7 +38,7 @@ from kraft.raft.ready import (
     StartSnapshot,
     WriteSnapshotChunk,
 )
-from kraft.raft.roles import Leader, Resigned
+from kraft.raft.roles import Follower, Leader, Resigned
 from kraft.raft.voters import ReplicaKey, VoterSet
 from kraft.replica_config import ReplicaConfig
 from kraft.snapshots import CorruptSnapshotFile
@@ -121,6 +121,11 @@ class MetadataReplica:
         """The log on disk, to be looked at only."""
         assert self._log is not None, "the replica has not been started"
         return self._log
+
+    @property
+    def is_in_quorum(self) -> bool:
+        """It leads a majority that fetches, or follows a leader that answers."""
+        return self._core is not None and isinstance(self._core.role, Leader | Follower)
 
     @property
     def leader_and_epoch(self) -> LeaderAndEpoch:

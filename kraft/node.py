@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 import trio
@@ -18,6 +19,7 @@ from kraft.metadata_replica import MetadataReplica
 from kraft.replica_config import replica_config
 from kraft.snapshots import read_bootstrap_records
 from protocol.messages.metadata_log import FeatureLevelRecord
+from runtime.observatory import Observatory
 from runtime.server import Server, ServerLimits
 from runtime.world import World
 from settings.controller import ControllerSettings
@@ -55,6 +57,7 @@ async def run_controller(
             config = replica_config(settings, cluster_id, directory_id, directory)
             replica = MetadataReplica(config, world, service)
             service.attach(replica)
+            await nursery.start(Observatory(partial(_what_is_missing, replica)).serve, world, settings.http_listener)
             await nursery.start(_run_replica, replica)
             server = Server(world, make_dispatcher(service), ServerLimits.of(settings))
             server.on_connection_closed = service.watch.connection_closed
@@ -77,6 +80,11 @@ async def run_controller(
             nursery.cancel_scope.cancel()
     finally:
         release_lock()
+
+
+def _what_is_missing(replica: MetadataReplica) -> str:
+    """Until this controller is of use to the quorum."""
+    return "" if replica.is_in_quorum else "this controller neither leads the quorum nor follows its leader"
 
 
 async def _run_replica(replica: MetadataReplica, *, task_status: trio.TaskStatus[None]) -> None:

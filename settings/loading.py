@@ -22,7 +22,7 @@ from settings.listeners import (
     parse_voters,
     refuse_shared_ports,
 )
-from settings.node import NodeSettings, acts_on
+from settings.node import HTTP_LISTENER, NodeSettings, acts_on
 from settings.properties import parse_properties
 
 Node = TypeVar("Node", bound=NodeSettings)
@@ -81,6 +81,8 @@ def _read(source: Source) -> _Keys:
     for key, text in source.overrides.items():
         keys.raw[key], keys.places[key] = text, (OVERRIDE, 0)
     for key, text in keys.raw.items():
+        if key == HTTP_LISTENER:
+            continue
         definition = find_broker_key(key)
         if definition is None:
             if not is_plugin_key(key):
@@ -133,6 +135,8 @@ def _fields(model: type[NodeSettings], keys: _Keys, role: str) -> dict[str, Any]
         "controller.quorum.bootstrap.servers", keys.get("controller.quorum.bootstrap.servers", [])
     )
     fields["max_connections_per_ip_overrides"] = _connection_overrides(keys)
+    if keys.raw.get(HTTP_LISTENER, "").strip():
+        [fields["http_listener"]] = parse_endpoints(HTTP_LISTENER, [keys.raw[HTTP_LISTENER].strip()])
     return fields
 
 

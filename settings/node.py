@@ -21,6 +21,10 @@ _INT_MAX = (1 << 31) - 1
 _HOUR_MS = 3600 * 1000
 
 
+HTTP_LISTENER = "barnabas.http.listener"
+"""The one key that Kafka does not have: `host:port` where a node tells how it is. Kafka passes over it."""
+
+
 class NodeSettings(BaseModel):
     """A node's settings; frozen. Times are milliseconds and sizes bytes unless the name says otherwise."""
 
@@ -41,6 +45,8 @@ class NodeSettings(BaseModel):
     listeners: list[Listener]
     advertised_listeners: list[Listener] = []
     """What others are told to dial; the listeners themselves unless set."""
+    http_listener: Endpoint | None = None
+    """Health, metrics and decisions over HTTP; None: nowhere. Its key is `HTTP_LISTENER`."""
     listener_security_protocol_map: dict[str, str] = {}
     controller_listener_names: list[str]
     socket_listen_backlog_size: int = 50

@@ -17,16 +17,20 @@ from barnabas.cluster.errors import ClusterError, WrongArgument
 from protocol.primitives import uuid_to_string
 from runtime.uuids import random_uuid
 from settings.errors import SettingsError
+from settings.node import HTTP_LISTENER
 from settings.properties import parse_properties, render_properties
 
 LOCAL_SHAPE = Path(__file__).resolve().parent / "shape"
 """A link to `cluster-configs/local`, so that it is there wherever this package was installed."""
 DEFAULT_BASE_PORT = 9092
+PORTS_NEEDED = 303
+"""Brokers listen from the base port on, controllers a hundred above; what they tell of themselves is 200 higher."""
 _ADDRESS_KEYS = (
     "listeners",
     "advertised.listeners",
     "controller.quorum.voters",
     "controller.quorum.bootstrap.servers",
+    HTTP_LISTENER,
 )
 
 
@@ -40,6 +44,8 @@ class Node:
     """`broker` or `controller`"""
     id: int
     port: int
+    http_port: int | None = None
+    """Where it tells how it is; None: nowhere."""
 
     @property
     def is_broker(self) -> bool:
@@ -64,8 +70,8 @@ class Layout:
         """
         saved = _read_saved(data / "cluster.json")
         port = base_port or saved.get("base_port") or DEFAULT_BASE_PORT
-        if not isinstance(port, int) or not 0 < port < 65536 - 103:
-            raise WrongArgument(f"--base-port {port}: 1 to {65535 - 103}, brokers and controllers need ports above it")
+        if not isinstance(port, int) or not 0 < port < 65536 - PORTS_NEEDED:
+            raise WrongArgument(f"--base-port {port}: 1 to {65535 - PORTS_NEEDED}, nodes need ports above it")
         cluster_id = str(saved.get("cluster_id") or _new_cluster_id())
         return cls(data, cluster_id, port, tuple(_nodes(shape, port)))
 
@@ -155,7 +161,9 @@ def _nodes(shape: Path, base_port: int) -> Iterator[Node]:
     for path in _files(shape):
         role = path.stem.partition("-")[0]
         values = _read_shape(path)
-        yield Node(path.stem, role, int(values["node.id"]), _port(values["listeners"]) + shift)
+        http = values.get(HTTP_LISTENER)
+        http_port = _port(http) + shift if http else None
+        yield Node(path.stem, role, int(values["node.id"]), _port(values["listeners"]) + shift, http_port)
 
 
 def _files(shape: Path) -> list[Path]:

@@ -173,11 +173,12 @@ class LocalCluster:
         if not nodes:
             return
         for node in nodes:
-            if not is_free(node.port):
-                raise ClusterError(
-                    f"port {node.port}, which {node.name} needs, is taken by another process; "
-                    "--base-port and --data make another cluster"
-                )
+            for port in (node.port, node.http_port):
+                if port is not None and not is_free(port):
+                    raise ClusterError(
+                        f"port {port}, which {node.name} needs, is taken by another process; "
+                        "--base-port and --data make another cluster"
+                    )
         plan = Plan(self.layout.cluster_id, [self._start_of(node) for node in nodes])
         try:
             launched = subprocess.run(

@@ -25,7 +25,7 @@ def is_free(port: int) -> bool:
         return True
 
 
-def free_base_port(offsets: Iterable[int] = (0, 1, 2, 100, 101, 102)) -> int:
+def free_base_port(offsets: Iterable[int] = (0, 1, 2, 100, 101, 102, 200, 201, 202, 300, 301, 302)) -> int:
     """A base port such that all of base + offsets are free; raises `ClusterError` if there seems to be none."""
     needed = list(offsets)
     chance = random.SystemRandom()

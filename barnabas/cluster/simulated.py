@@ -30,6 +30,7 @@ from runtime.simulated import Universe
 from runtime.world import World
 from settings.broker import BrokerSettings, load_broker_settings
 from settings.controller import ControllerSettings, load_controller_settings
+from settings.node import HTTP_LISTENER
 from settings.properties import parse_properties, render_properties
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
+HTTP_PORT = 9292
 DATA = "data"
 """Each node's log directory is `/NAME/data` on its own disk, so that a path tells whose it is."""
 
@@ -256,6 +258,7 @@ def _load(path: Path, overrides: Mapping[str, str]) -> SimulatedNode:
         "listeners": f"{listener}://{name}:{port}",
         "controller.quorum.voters": ",".join(f"{voter}@controller-{voter}:{CONTROLLER_PORT}" for voter in voters),
         "log.dirs": f"/{name}/{DATA}",
+        HTTP_LISTENER: f"{name}:{HTTP_PORT}",
         **overrides,
     }
     text = render_properties(values)

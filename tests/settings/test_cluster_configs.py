@@ -33,4 +33,5 @@ def test_three_brokers_and_three_controllers_agree(shape: str) -> None:
 def test_nodes_on_one_machine_share_no_port_and_no_directory() -> None:
     nodes = [load(path) for path in sorted((CONFIGS / "local").glob("*.properties"))]
     assert [node.listeners[0].port for node in nodes] == [9092, 9093, 9094, 9192, 9193, 9194]
+    assert [node.http_listener and node.http_listener.port for node in nodes] == [9292, 9293, 9294, 9392, 9393, 9394]
     assert len({node.log_dirs[0] for node in nodes}) == 6

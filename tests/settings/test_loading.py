@@ -42,6 +42,15 @@ def test_a_brokers_file() -> None:
     assert settings.replica_lag_time_max_ms == 30000
 
 
+@pytest.mark.feature("OB-06")
+def test_where_a_node_tells_of_itself() -> None:
+    settings, warnings = load_broker_settings(BROKER + "barnabas.http.listener=127.0.0.1:9292\n", "broker-1.properties")
+    assert (settings.http_listener, warnings) == (Endpoint("127.0.0.1", 9292), [])
+    assert load_broker_settings(BROKER + "barnabas.http.listener=\n", "b")[0].http_listener is None
+    with pytest.raises(SettingsError, match=r"^b line 9: barnabas.http.listener=9292: not an address; allowed: host:"):
+        load_broker_settings(BROKER + "barnabas.http.listener=9292\n", "b")
+
+
 @pytest.mark.feature("OP-02")
 def test_a_controllers_file() -> None:
     settings, warnings = load_controller_settings(CONTROLLER, "controller-101.properties")

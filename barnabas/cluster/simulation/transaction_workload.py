@@ -33,6 +33,8 @@ from runtime.world import World
 
 COMMITTED_ONLY = ReadingSettings(isolation=Isolation.READ_COMMITTED, fetch_max_wait_ms=POLL_MS, reset=FROM_EARLIEST)
 
+AGAIN_SECONDS = 1.0
+
 
 @dataclass(slots=True)
 class Transactions:
@@ -94,11 +96,20 @@ class Transactions:
     async def _create_topics(self, world: World, cluster: Cluster) -> None:
         admin, plan = Admin.over(cluster), self.plan
         for name, partitions in ((plan.pairs, plan.pairs_partitions), (plan.output, plan.output_partitions)):
-            try:
-                await admin.create_topics([NewTopic(name, partitions, 3)])
-            except KafkaError as error:
-                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                    raise
+            while not await self._create_topic(admin, NewTopic(name, partitions, 3)):
+                await trio.sleep(AGAIN_SECONDS)
+
+    @staticmethod
+    async def _create_topic(admin: Admin, topic: NewTopic) -> bool:
+        """False if it has to be tried again: things break already, and a broker may be missing."""
+        try:
+            await admin.create_topics([topic])
+        except KafkaError as error:
+            if error.code is ErrorCode.INVALID_REPLICATION_FACTOR:
+                return False
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        return True
 
     # ---- one life of a producer
 

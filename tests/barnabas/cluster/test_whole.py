@@ -2,6 +2,9 @@
 
 import io
 import json
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,8 @@ import pytest
 
 from barnabas.cli.main import run
 from barnabas.cluster.ports import free_base_port
+
+WAIT_SECONDS = 60.0
 
 
 class Shell:
@@ -42,6 +47,38 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 def lines_of(first: int, last: int) -> str:
     return "".join(f"key-{number}:value-{number}\n" for number in range(first, last))
+
+
+def asked(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def await_told(port: int, expected: tuple[int, str]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while (told := asked(port, "/readyz")) != expected:
+        assert time.monotonic() < deadline, f"still {told}"
+        time.sleep(0.05)
+
+
+@pytest.mark.feature("OB-06")
+def test_every_node_tells_how_it_is(shell: Shell) -> None:
+    base = free_base_port()
+    shell("cluster up", "--base-port", str(base), "--set", "broker.session.timeout.ms=2000")
+    brokers, controllers = range(base + 200, base + 203), range(base + 300, base + 303)
+    for port in (*brokers, *controllers):
+        assert (asked(port, "/healthz"), asked(port, "/readyz")) == ((200, "ok\n"), (200, "ready\n"))
+    shell("cluster kill", "controller-101")
+    shell("cluster kill", "controller-102")
+    await_told(controllers[2], (503, "this controller neither leads the quorum nor follows its leader\n"))
+    await_told(brokers[0], (503, "the broker is fenced, or may be\n"))
+    assert asked(brokers[0], "/healthz") == (200, "ok\n")
+    shell("cluster start", "controller-101")
+    shell("cluster start", "controller-102")
+    await_told(brokers[0], (200, "ready\n"))
 
 
 @pytest.mark.feature("OP-02", "AD-03")
