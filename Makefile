@@ -97,4 +97,4 @@ bench: .venv/installed-compat
 	@bench/run.sh
 
 simulate: .venv/installed
-	@$(BIN)/python -m barnabas.cluster.simulate --seeds $(SEEDS) $(ARGS)
+	@$(BIN)/python -m barnabas.cluster.simulate --seeds $(SEEDS) --also tests/simulation/seeds.txt $(ARGS)

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from barnabas.cluster.simulation.seed import SeedReport, run_seed
 from barnabas.cluster.simulation.swarm import ALL_FAULTS
@@ -39,6 +40,7 @@ MUST_HAPPEN = (
     "transactions committed",
     "transactions aborted",
     "inputs written on",
+    "cores that converged",
     *(f"fault: {kind}" for kind in ALL_FAULTS),
 )
 
@@ -109,6 +111,12 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
+def read_seeds(path: Path) -> list[int]:
+    """One a line; what stands behind a `#` is for people. Raises OSError, ValueError."""
+    lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return [int(line) for line in lines if line]
+
+
 def run_seeds(seeds: Sequence[int], jobs: int) -> Iterable[SeedReport]:
     """The reports of many seeds, each as soon as it and those before it are there."""
     if jobs == 1:
@@ -120,6 +128,7 @@ def run_seeds(seeds: Sequence[int], jobs: int) -> Iterable[SeedReport]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="simulate", description="Run simulated clusters under faults.")
     parser.add_argument("--seeds", default="1-50", help="7, 1-50 or 3,8,20-30")
+    parser.add_argument("--also", type=Path, help="a file with seeds that run before all others, one a line")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--verbose", action="store_true", help="show what nodes say, seed by seed")
     arguments = parser.parse_args(argv)
@@ -127,6 +136,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         seeds = parse_seeds(arguments.seeds)
     except ValueError as error:
         parser.error(f"--seeds: {error}")
+    if arguments.also is not None:
+        try:
+            seeds = list(dict.fromkeys([*read_seeds(arguments.also), *seeds]))
+        except (OSError, ValueError) as error:
+            parser.error(f"--also {arguments.also}: {error}")
     summary = Summary()
     if arguments.verbose:
         reports: Iterable[SeedReport] = (run_seed(seed, log_level=logging.INFO) for seed in seeds)

@@ -12,13 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cluster.simulate import ENOUGH_SEEDS, MUST_HAPPEN, Summary, describe_failure, main, parse_seeds
+from barnabas.cluster.simulate import (
+    ENOUGH_SEEDS,
+    MUST_HAPPEN,
+    Summary,
+    describe_failure,
+    main,
+    parse_seeds,
+    read_seeds,
+)
 from barnabas.cluster.simulation.seed import LEAST_ACKS, LEAST_FAULTS, LEAST_SECONDS, SeedReport, run_seed
 from barnabas.cluster.simulation.swarm import Plan
 
 BLOCKS = 10
 SEEDS_IN_A_BLOCK = 10
 ROOT = Path(__file__).resolve().parents[2]
+PAST = Path(__file__).with_name("seeds.txt")
+"""Seeds that failed once; those of the blocks run in there."""
 
 REPLAY = """
 from barnabas.cluster.simulation.seed import run_seed
@@ -39,6 +49,13 @@ def test_every_promise_is_kept(block: int) -> None:
         assert report.counts["acks"] >= LEAST_ACKS
         assert sum(count for what, count in report.counts.items() if what.startswith("fault: ")) >= LEAST_FAULTS
     assert len(digests) == SEEDS_IN_A_BLOCK, "every seed is another story"
+
+
+@pytest.mark.feature("FI-05")
+@pytest.mark.parametrize("seed", [seed for seed in read_seeds(PAST) if seed > BLOCKS * SEEDS_IN_A_BLOCK])
+def test_what_failed_once_does_not_fail_again(seed: int) -> None:
+    report = run_seed(seed)
+    assert report.passed, describe_failure(report)
 
 
 @pytest.mark.feature("FI-05")
@@ -85,6 +102,10 @@ def test_a_summary_names_the_seeds_that_failed() -> None:
 def test_which_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert parse_seeds("7") == [7]
     assert parse_seeds("3,8,20-22") == [3, 8, 20, 21, 22]
+    assert 2 in read_seeds(PAST)
     with pytest.raises(SystemExit):
         main(["--seeds", "some"])
     assert "--seeds" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--seeds", "1", "--also", "not/there"])
+    assert "--also not/there" in capsys.readouterr().err

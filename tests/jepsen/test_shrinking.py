@@ -1,0 +1,134 @@
+"""From a run that fails to the smallest one that fails alike; and what suites are made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from running.jobs import Job, Tally, carry_out, coverage_of, past_runs, past_seeds, swarm
+from running.plan import Plan, WrongPlan
+from running.processes import ANOMALY, COULD_NOT_RUN, VALID, Done, story_of
+from running.shrinking import Trial, plan_of, shrink
+
+PLAN = Plan("queue", seed=7, cluster="sim", nemesis=("kill", "pause"), time=60.0, settings=("a=b",), option=("x=1",))
+
+
+def never_mind(_: str) -> None:
+    pass
+
+
+def fails_when(rule: Callable[[Plan, Sequence[int]], bool], faults: Sequence[int]) -> Callable[[Plan], Trial]:
+    """A cluster that has a fault every five seconds, and loses a record when the rule says so."""
+
+    def attempt(plan: Plan) -> Trial:
+        came = [number for number in faults if number * 5 < plan.time and plan.nemesis]
+        came = [number for number in came if not plan.only_faults or str(number) in plan.only_faults]
+        found = ("lost-write",) if rule(plan, came) else ()
+        return Trial(found, 33.0 if found else None, tuple(came), int(plan.time * plan.rate))
+
+    return attempt
+
+
+@pytest.mark.feature("FI-12")
+def test_a_command_line_is_the_plan_that_it_was_made_from() -> None:
+    plan = Plan("bank", 3, "sim", ("kill",), only_faults=("3", "7"), no_transactions=False, assign_only=True, rate=7.5)
+    assert plan_of(plan.replay()) == plan
+    assert plan_of(PLAN.replay()) == PLAN
+    for wrong in ("ls -l", "python jepsen-style run queue --not-there 3", "python jepsen-style run queue --keys many"):
+        with pytest.raises(WrongPlan):
+            plan_of(wrong)
+
+
+@pytest.mark.feature("FI-12")
+def test_a_failure_that_needs_two_faults_keeps_these_and_little_else() -> None:
+    def needs(plan: Plan, came: Sequence[int]) -> bool:
+        return {3, 6} <= set(came) and plan.concurrency >= 3 and plan.time >= 32
+
+    attempt = fails_when(needs, range(1, 12))
+    shrunk = shrink(PLAN, attempt(PLAN), "lost-write", attempt, never_mind)
+    assert shrunk.plan.only_faults == ("3", "6") and shrunk.trial.faults == (3, 6)
+    assert shrunk.plan.concurrency == 3 and shrunk.plan.keys == 1 and shrunk.plan.rate == 1
+    assert shrunk.plan.no_transactions and shrunk.plan.assign_only
+    assert 32 <= shrunk.plan.time < 36
+    assert shrunk.runs < 60
+
+
+@pytest.mark.feature("FI-12")
+def test_another_anomaly_is_not_the_same_failure() -> None:
+    def attempt(plan: Plan) -> Trial:
+        name = "lost-write" if plan.nemesis else "duplicate"
+        return Trial((name,), 10.0, (1,) if plan.nemesis else (), 10)
+
+    shrunk = shrink(PLAN, attempt(PLAN), "lost-write", attempt, never_mind)
+    assert shrunk.plan.nemesis == PLAN.nemesis and shrunk.plan.only_faults == ("1",)
+
+
+@pytest.mark.feature("FI-12")
+def test_no_faults_at_all_where_none_are_needed() -> None:
+    attempt = fails_when(lambda _plan, _came: True, range(1, 12))
+    shrunk = shrink(PLAN, attempt(PLAN), "lost-write", attempt, never_mind)
+    assert shrunk.plan.nemesis == () and shrunk.plan.time < 3
+
+
+@pytest.mark.feature("FI-12")
+def test_what_a_directory_tells_of_its_run(tmp_path: Path) -> None:
+    assert story_of(tmp_path) is None
+    finding = {"anomaly": "lost-write", "operations": [1], "legal": False}
+    (tmp_path / "verdict.json").write_text(json.dumps({"findings": [finding, {**finding, "legal": True}]}))
+    lines = [
+        {"i": 0, "process": "nemesis", "type": "invoke", "f": "kill", "value": {"number": 4}, "t_ns": 1},
+        {"i": 1, "process": 2, "type": "invoke", "f": "send", "value": [], "t_ns": 2_000_000_000},
+        {"i": 2, "process": "nemesis", "type": "info", "f": "heal", "value": {"number": 0}, "t_ns": 3},
+    ]
+    (tmp_path / "history.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"i": 3, "pro')
+    story = story_of(tmp_path)
+    assert story is not None
+    assert (story.anomalies, story.last_seconds, story.faults, story.operations) == (("lost-write",), 2.0, (4,), 1)
+
+
+@pytest.mark.feature("FI-12")
+def test_a_suite_goes_on_after_what_failed_and_its_verdict_is_the_worst(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = {"a": VALID, "b": ANOMALY, "c": COULD_NOT_RUN, "d": VALID}
+
+    def do(words: Sequence[str], store: Path | None = None) -> Done:
+        return Done(tuple(words), codes[words[0]], ("what it said",), 1.0, store)
+
+    monkeypatch.setattr("running.jobs.do", do)
+    said: list[str] = []
+    tally = carry_out([Job(name, (name,)) for name in codes], tmp_path, 2, said.append, lambda: True)
+    assert tally.done == 4 and tally.exit_code == ANOMALY
+    assert tally.failed == ["python jepsen-style b"] and tally.not_run == ["python jepsen-style c"]
+    assert sum("what it said" in line for line in said) == 2
+    assert carry_out([Job("c", ("c",))], tmp_path, 2, said.append, lambda: True).exit_code == COULD_NOT_RUN
+    assert carry_out([Job("a", ("a",))], tmp_path, 2, said.append, lambda: False).done == 0
+    assert Tally().exit_code == VALID
+
+
+@pytest.mark.feature("FI-12")
+def test_every_command_of_a_swarm_is_one_that_run_takes() -> None:
+    jobs = swarm(1, ["queue", "bank"])
+    plans = [plan_of("python jepsen-style " + " ".join(next(jobs).words)) for _ in range(40)]
+    assert len({plan.replay() for plan in plans}) == 40
+    assert [plan.seed for plan in plans] == list(range(1, 41))
+    assert {plan.workload for plan in plans} == {"queue", "bank"}
+    for words in past_runs():
+        assert plan_of("python jepsen-style " + " ".join(words)).cluster == "sim"
+    assert all(seed > 0 for seed in past_seeds())
+
+
+@pytest.mark.feature("FI-12")
+def test_what_no_run_has_tried_is_told(tmp_path: Path) -> None:
+    def table(cells: dict[str, dict[str, int]]) -> Path:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
+        path.write_text(json.dumps({"faults": ["kill", "pause"], "cells": cells, "struck": {}, "points": {}}))
+        return path
+
+    first = table({"leads": {"kill": 1, "pause": 0}, "follows": {"kill": 0, "pause": 0}})
+    second = table({"leads": {"kill": 0, "pause": 2}, "follows": {"kill": 0, "pause": 0}})
+    assert coverage_of([]) == ""
+    assert coverage_of([first, second]) == "state × fault: 2 of 4 cells happened; no fault met: follows"
