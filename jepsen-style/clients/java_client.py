@@ -17,6 +17,7 @@ from operations import Place
 
 CALL_SECONDS = 45.0
 """Every call is bounded by the client; a process that takes longer is killed."""
+START_SECONDS = 60.0
 CLOSE_SECONDS = 6.0
 _CHUNK_BYTES = 65_536
 
@@ -93,10 +94,11 @@ class JavaClient:
         self._gone = False
 
     async def begin_life(self) -> None:
+        """Java takes its time to come up; that belongs to no operation."""
         try:
-            await self._stdin.send_all(json.dumps(_options(self._settings)).encode() + b"\n")
-        except trio.BrokenResourceError as error:
-            raise ClientError("ProcessEnded", "java ended at once", definite=True, fatal=True) from error
+            await self._exchange(json.dumps(options(self._settings)), START_SECONDS)
+        except ClientError as error:
+            raise ClientError(error.name, f"java did not come up: {error.text}", definite=True, fatal=True) from error
 
     # ---- administrator
 
@@ -229,23 +231,26 @@ class JavaClient:
     async def _call(self, name: str, call: Mapping[str, Any], definite_names: frozenset[str]) -> Any:
         if self._gone:
             raise ClientError("ProcessEnded", "this client is gone", definite=True, fatal=True)
-        answer: dict[str, Any] | None = None
-        with trio.move_on_after(CALL_SECONDS):
-            try:
-                await self._stdin.send_all(json.dumps({"call": name, **call}).encode() + b"\n")
-                answer = json.loads(await self._read_line())
-            except (trio.BrokenResourceError, EOFError) as error:
-                self._gone = True
-                raise ClientError("ProcessEnded", f"java ended during {name}", definite=False, fatal=True) from error
-            finally:
-                # A half-read answer would be taken for the next call's.
-                self._gone = self._gone or answer is None
-        if answer is None:
-            raise ClientError("TimeoutException", f"no end within {CALL_SECONDS:g} s", definite=False, fatal=True)
+        answer = await self._exchange(json.dumps({"call": name, **call}), CALL_SECONDS)
         self._note_rebalances(answer["rebalances"])
         if "error" in answer:
             raise classified(answer, definite_names)
         return answer["ok"]
+
+    async def _exchange(self, line: str, seconds: float) -> dict[str, Any]:
+        answer: dict[str, Any] | None = None
+        with trio.move_on_after(seconds):
+            try:
+                await self._stdin.send_all(line.encode() + b"\n")
+                answer = json.loads(await self._read_line())
+            except (trio.BrokenResourceError, EOFError) as error:
+                raise ClientError("ProcessEnded", "java has ended", definite=False, fatal=True) from error
+            finally:
+                # A half-read answer would be taken for the next call's.
+                self._gone = answer is None
+        if answer is None:
+            raise ClientError("TimeoutException", f"no end within {seconds:g} s", definite=False, fatal=True)
+        return answer
 
     async def _read_line(self) -> bytes:
         searched = 0
@@ -275,7 +280,7 @@ def _offsets(listed: list[list[Any]]) -> dict[Place, int]:
 # ---- settings
 
 
-def _options(settings: ClientSettings) -> dict[str, Any]:
+def options(settings: ClientSettings) -> dict[str, Any]:
     common = {
         "bootstrap.servers": settings.bootstrap_servers,
         "client.id": settings.client_id,
@@ -297,7 +302,7 @@ def _options(settings: ClientSettings) -> dict[str, Any]:
 
 
 def _producer(settings: ClientSettings) -> dict[str, Any]:
-    options: dict[str, Any] = {
+    chosen: dict[str, Any] = {
         "acks": settings.acks,
         "enable.idempotence": str(settings.idempotence).lower(),
         "linger.ms": 0,
@@ -305,13 +310,13 @@ def _producer(settings: ClientSettings) -> dict[str, Any]:
         "max.block.ms": settings.max_block_ms,
     }
     if settings.transactional_id is not None:
-        options["transactional.id"] = settings.transactional_id
-        options["transaction.timeout.ms"] = settings.transaction_timeout_ms
-    return options
+        chosen["transactional.id"] = settings.transactional_id
+        chosen["transaction.timeout.ms"] = settings.transaction_timeout_ms
+    return chosen
 
 
 def _consumer(settings: ClientSettings) -> dict[str, Any]:
-    options: dict[str, Any] = {
+    chosen: dict[str, Any] = {
         "isolation.level": settings.isolation,
         "auto.offset.reset": settings.auto_offset_reset,
         "default.api.timeout.ms": settings.max_block_ms,
@@ -321,12 +326,12 @@ def _consumer(settings: ClientSettings) -> dict[str, Any]:
         "enable.auto.commit": "false",
     }
     if settings.group_id is not None:
-        options["group.id"] = settings.group_id
-        options["group.protocol"] = settings.group_protocol
-        options["enable.auto.commit"] = str(settings.auto_commit).lower()
+        chosen["group.id"] = settings.group_id
+        chosen["group.protocol"] = settings.group_protocol
+        chosen["enable.auto.commit"] = str(settings.auto_commit).lower()
         if settings.group_instance_id is not None:
-            options["group.instance.id"] = settings.group_instance_id
+            chosen["group.instance.id"] = settings.group_instance_id
         if settings.group_protocol == "classic":
-            options["session.timeout.ms"] = settings.session_timeout_ms
-            options["heartbeat.interval.ms"] = settings.heartbeat_interval_ms
-    return options
+            chosen["session.timeout.ms"] = settings.session_timeout_ms
+            chosen["heartbeat.interval.ms"] = settings.heartbeat_interval_ms
+    return chosen

@@ -44,7 +44,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * Kafka's own client behind two pipes: a line of JSON comes in for each call, and one goes out when it has ended.
  *
  * <p>{"call": NAME, ...} is answered by {"ok": VALUE} or {"error": NAME, "text": TEXT, "sent": BOOLEAN}, each with what
- * rebalances there were. "sent": false means that nothing of it ever left this process. The end of the input is the end
+ * rebalances there were; before all calls come the settings, as one line, and are answered as well. "sent": false means that nothing of it ever left this process. The end of the input is the end
  * of the process; nothing is closed then, whoever wants that says so.
  */
 public final class WorkClient implements ConsumerRebalanceListener {
@@ -67,6 +67,14 @@ public final class WorkClient implements ConsumerRebalanceListener {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         WorkClient client = new WorkClient(JSON.readTree(in.readLine()));
+        client.admin();
+        client.producer();
+        client.consumer();
+        if (arguments.length > 0) {
+            // Only to load the classes, for an archive of them that is written at the exit.
+            System.exit(0);
+        }
+        out.println("{\"ok\": null, \"rebalances\": []}");
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             out.println(JSON.writeValueAsString(client.answer(JSON.readTree(line))));
         }
