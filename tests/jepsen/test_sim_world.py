@@ -170,3 +170,18 @@ def test_single_messages_are_held_dropped_and_answered_by_a_reset(tmp_path: Path
 
     in_sim(tmp_path, story)
     assert json.loads((tmp_path / "promises.json").read_text())["kept"]
+
+
+@pytest.mark.slow
+@pytest.mark.feature("FI-05")
+def test_a_whole_run_with_every_fault_is_the_same_again(tmp_path: Path) -> None:
+    def history(hash_seed: str) -> bytes:
+        store = tmp_path / hash_seed
+        words = ["run", "queue", "--cluster", "sim", "--nemesis", ",".join(FAULTS), "--seed", "11", "--store", store]
+        words += ["--time", "12", "--interval", "2", "--rate", "20", "--concurrency", "4", "--quiet", "3"]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        subprocess.run([sys.executable, ROOT / "jepsen-style", *words], env=environment, timeout=600, check=True)
+        [path] = store.glob("*/history.jsonl")
+        return path.read_bytes()
+
+    assert history("1") == history("77")
