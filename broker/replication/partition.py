@@ -52,6 +52,7 @@ from storage.producers import NO_WARRANT, Verification, Warrant
 
 log = logging.getLogger(__name__)
 
+ACKS_ALL = -1
 HIGH_WATERMARK = -1
 """The offset by which DeleteRecords means "all that is committed"."""
 
@@ -197,6 +198,8 @@ class Partition:
     ) -> AppendResult:
         """Append what a client (or a coordinator) wrote. Raises KafkaError, and then nothing was appended."""
         error = self.replica.append_error(acks)
+        if error is None and acks == ACKS_ALL and self._host.may_be_fenced() and self._waits_in_vain:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if error is not None:
             raise KafkaError(error)
         now_ms = self._host.wall_clock.now_ms()
@@ -209,6 +212,11 @@ class Partition:
                 # Followers read to the end of the log.
                 self._host.changed(self)
         return result
+
+    @property
+    def _waits_in_vain(self) -> bool:
+        """Others of the ISR would have to acknowledge a record, and it may be that none of them follows us any more."""
+        return len(self.replica.isr) > 1 and self.is_forgotten
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, sequence: int, *, supports_epoch_bump: bool
