@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 ROOT = Path(__file__).resolve().parent
-COMMANDS: tuple[str, ...] = ("run", "check", "report", "suite", "seeds", "shrink", "plants")
+COMMANDS: tuple[str, ...] = ("run", "check", "report", "suite", "seeds", "shrink", "plants", "scenario")
 """Each is a module of `commands`, whose function `command` does it."""
 
 

@@ -61,7 +61,7 @@ def _make(number: int, name: str, title: str, source: str, *stories: Story | Act
 REDPANDA = "Redpanda 21.10"
 BUFSTREAM = "Bufstream 0.1"
 
-SCENARIOS: tuple[Scenario, ...] = (
+_ALL = (
     _make(
         1,
         "duplicate",
@@ -119,6 +119,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "a deposed leader, cut off from all but its readers, sends them away",
         BUFSTREAM,
         consumers.cut_off_leader,
+        consumers.writer_of_a_cut_off_leader,
         consumers.controllers_are_gone,
         rows=("RE-05", "RE-14", "CG-22", "FI-09"),
     ),
@@ -286,11 +287,12 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
 )
 
-BY_NAME: Mapping[str, Scenario] = {scenario.name: scenario for scenario in SCENARIOS}
+SCENARIOS: Mapping[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
+"""By name, in the order of their numbers."""
 
 
 def find(name: str) -> Scenario | None:
     """By its name or its number."""
     if name.isdigit():
-        return next((scenario for scenario in SCENARIOS if scenario.number == int(name)), None)
-    return BY_NAME.get(name)
+        return next((scenario for scenario in _ALL if scenario.number == int(name)), None)
+    return SCENARIOS.get(name)

@@ -93,6 +93,27 @@ async def cut_off_leader(stage: Stage) -> None:
     await stage.whole(TOPIC)
 
 
+async def writer_of_a_cut_off_leader(stage: Stage) -> None:
+    """The same for a producer: nobody could acknowledge what it sends to the leader that it knows."""
+    await stage.create_topic(TOPIC)
+    old = stage.leader(TOPIC)
+    async with stage.producer(metadata_max_age_ms=300_000, delivery_timeout_ms=120_000) as producer:
+        await producer.send(TOPIC, b"0")
+        stage.isolate(old, but=["producer"])
+        began = trio.current_time()
+        future = await producer.enqueue(TOPIC, b"1")
+        await stage.until(lambda: stage.leader(TOPIC) not in ("", old), "another leads")
+        came_about(not future.done, "it waits at the old leader")
+        await stage.must(lambda: future.done, "it finds the new leader", 2 * NOBODY_IS_STUCK_SECONDS)
+        came_about(stage.replica_of(old, TOPIC).is_leader, "the old one was not told")
+        holds((await future).offset == 1, "acked")
+        came_about(trio.current_time() - began > 1, "it took an election")
+    stage.mend()
+    await stage.whole(TOPIC)
+    found = await stage.read(TOPIC)
+    holds(found == [b"0", b"1"], f"there are {found}")
+
+
 async def controllers_are_gone(stage: Stage) -> None:
     """The near miss: without any controller nobody can be deposed, and readers and writers go on as before."""
     await stage.create_topic(TOPIC)

@@ -7,7 +7,7 @@ A scenario says two kinds of things about what it sees: `came_about`, that the s
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -69,6 +69,15 @@ class Violation(AssertionError):
 
 class NotBroughtAbout(RuntimeError):
     """The situation that a scenario is about did not come about: nothing was shown."""
+
+
+def leaves_of(error: BaseException) -> Iterator[BaseException]:
+    """The errors of a group, and of the groups in it."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves_of(inner)
+    else:
+        yield error
 
 
 def holds(fact: object, told: str) -> None:

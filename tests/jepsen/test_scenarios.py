@@ -16,7 +16,7 @@ MORE_SEEDS = range(2, 5)
 
 
 def acts(seeds: range) -> Iterator[object]:
-    for scenario in SCENARIOS:
+    for scenario in SCENARIOS.values():
         for act in scenario.acts:
             for seed in seeds:
                 mark = pytest.mark.feature(*scenario.rows)
@@ -35,14 +35,13 @@ def test_with_other_seeds(act: Act, seed: int) -> None:
 
 
 def test_there_are_25_and_each_is_told() -> None:
-    assert [scenario.number for scenario in SCENARIOS] == list(range(1, 26))
-    assert len({scenario.name for scenario in SCENARIOS}) == 25
-    stories = [act.name for scenario in SCENARIOS for act in scenario.acts]
+    assert [scenario.number for scenario in SCENARIOS.values()] == list(range(1, 26))
+    stories = [act.name for scenario in SCENARIOS.values() for act in scenario.acts]
     assert len(set(stories)) == len(stories)
 
 
 
 def test_a_seed_is_one_story() -> None:
-    act = SCENARIOS[0].acts[0]
+    act = SCENARIOS["duplicate"].acts[0]
     first, again, other = (act.play(seed).universe.digest() for seed in (7, 7, 8))
     assert first == again != other
