@@ -15,12 +15,19 @@ from barnabas.cluster.errors import ClusterError, WrongArgument
 from plants.catalogue import PLANTS, find
 from plants.plant import Plant
 from plants.trying import Outcome, Tried, triable, trial_of, try_nothing, try_plant
+from worlds.opening import WorldOptions
 
 WORLDS = ("sim", "local")
+SETTINGS = {
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "30000",
+}
+"""Of the nodes of a story."""
 ALL = "all"
 
 
-def command(
+def command(  # noqa: PLR0913, PLR0917 - the options of a command
     try_: Annotated[
         str, typer.Option("--try", metavar="NAME|all", help="Run with this mistake planted until it is found.")
     ] = "",
@@ -30,24 +37,22 @@ def command(
     control: Annotated[
         bool, typer.Option("--control", help="Also run each with the seed that found it, and without the mistake.")
     ] = False,
+    story: Annotated[str, typer.Option(help="Tell one story of plants/stories.py.")] = "",
+    plant: Annotated[str | None, typer.Option(help="With --story: what every node is given.")] = None,
 ) -> None:
     """Lists the mistakes that can be planted into nodes, or tries whether they are found.
 
     Exit code 0 if each was found (and nothing without it), 1 if not, 2 if it could not be run.
     """
+    if story:
+        raise typer.Exit(_tell_story(story, cluster, seed, store or Path("store"), plant))
     if not try_:
         _list()
         return
     try:
         if cluster not in WORLDS:
             raise WrongArgument(f"--cluster {cluster}: plants are tried in {' or '.join(WORLDS)}")
-        if try_ == ALL:
-            plants = triable(iter(PLANTS.values()), cluster)
-        else:
-            plant = find(try_)
-            assert plant is not None
-            trial_of(plant, cluster)
-            plants = [plant]
+        plants = triable(iter(PLANTS.values()), cluster) if try_ == ALL else [_one(try_, cluster)]
         with tempfile.TemporaryDirectory(prefix="jepsen-style-plants-") as scratch:
             good = _try(plants, cluster, store or Path(scratch), seed, control)
     except ClusterError as error:
@@ -56,12 +61,41 @@ def command(
     raise typer.Exit(0 if good else 1)
 
 
+def _one(name: str, world: str) -> Plant:
+    plant = find(name)
+    assert plant is not None
+    trial_of(plant, world)
+    return plant
+
+
 def _list() -> None:
     table = Table("name", "what the node does", "tried in", "found by", box=None, pad_edge=False)
     for plant in PLANTS.values():
         worlds = [world for world in WORLDS if plant.trial(world) is not None]
         table.add_row(plant.name, plant.title, ", ".join(worlds) or "make simulate", ", ".join(plant.found_by))
     _console().print(table)
+
+
+def _tell_story(name: str, world: str, seed: int, store: Path, plant: str | None) -> int:
+    from plants.stories import STORIES, tell
+
+    directory = store / f"{name}-{world}-{seed}-{plant or 'nothing'}"
+    try:
+        if name not in STORIES:
+            raise WrongArgument(f"--story {name}: there are {', '.join(STORIES)}")
+        find(plant)
+        directory.mkdir(parents=True)
+        found = tell(name, WorldOptions(world, seed, directory, SETTINGS, plant))
+    except FileExistsError:
+        print(f"{directory} is there already: name another directory with --store", file=sys.stderr)
+        return 2
+    except ClusterError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for finding in found:
+        print(f"{finding.anomaly} {finding.where}: {finding.told}")
+    print(f"{'INVALID' if found else 'VALID'} | {directory}")
+    return 1 if found else 0
 
 
 def _try(plants: list[Plant], world: str, store: Path, seed: int, control: bool) -> bool:

@@ -62,8 +62,8 @@ _ALL = (
         "a follower of a new leader cuts its log at its own high watermark (before KIP-101)",
         [Patch(Follower, "start", replication.cut_at_the_high_watermark)],
         ["lost-write", "unseen", "inconsistent-offsets"],
-        Trial(nemesis=["kill", "slow", "kill-at"], interval_seconds=3.0),
-        Trial(nemesis=["kill", "slow", "kill-at"], interval_seconds=3.0),
+        Trial(story="leaders-die-in-turn", runs=3),
+        Trial(story="leaders-die-in-turn", runs=3),
     ),
     Plant(
         "deposed-leader-serves",
@@ -194,7 +194,9 @@ _ALL = (
         "forgotten-vote",
         "a voter keeps its vote in memory only",
         [Patch(QuorumStateFile, "write", quorum.forget_votes)],
-        ["two-leaders"],
+        ["two-leaders", "broken-promise"],
+        Trial(nemesis=["kill"], interval_seconds=3.0),
+        Trial(story="voter-comes-again", runs=3),
     ),
 )
 

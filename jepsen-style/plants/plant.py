@@ -41,6 +41,8 @@ class Trial:
     interval_seconds: float = 5.0
     """Between faults."""
     quiet_seconds: float = 4.0
+    story: str = ""
+    """Of `plants.stories`, in place of a workload."""
     runs: int = 8
     """Within so many seeds, from 1 on, it must have been found."""
 

@@ -58,6 +58,9 @@ class Tried:
 
 def arguments(trial: Trial, world: str, seed: int, plant: Plant | None, store: Path) -> list[str]:
     """What comes after `python jepsen-style`."""
+    if trial.story:
+        words = ["plants", "--story", trial.story, "--cluster", world, "--seed", str(seed), "--store", str(store)]
+        return words if plant is None else [*words, "--plant", plant.name]
     words = ["run", trial.workload, "--cluster", world, "--seed", str(seed), "--store", str(store)]
     words += ["--time", f"{trial.time_seconds:g}", "--rate", f"{trial.rate:g}"]
     words += ["--concurrency", str(trial.concurrency), "--quiet", f"{trial.quiet_seconds:g}"]

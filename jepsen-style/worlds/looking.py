@@ -245,6 +245,19 @@ class Onlooker:
         ]
         return max(found, key=lambda each: each.epoch, default=None)
 
+    async def quorum_claims(self) -> dict[str, tuple[int, str]]:
+        """By controller that answers: the epoch that it knows, and who leads in it ("": it knows nobody)."""
+        request = DescribeQuorumRequest(
+            topics=[RequestTopicData(topic_name=_METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])]
+        )
+        claims: dict[str, tuple[int, str]] = {}
+        for name in self.controllers:
+            answer = await self.ask(name, request)
+            for topic in answer.topics if answer is not None else ():
+                for each in topic.partitions:
+                    claims[name] = (each.leader_epoch, self.name_of(each.leader_id) or "")
+        return claims
+
     async def active_controller(self) -> str | None:
         quorum = await self.quorum()
         return None if quorum is None else self.name_of(quorum.leader)

@@ -46,6 +46,17 @@ def run_alone(main: Callable[[], Awaitable[T]]) -> T:
         raise error from None
 
 
+async def unregister(looker: Onlooker, name: str, broker_id: int) -> None:
+    """By the active controller. Raises ClusterError."""
+    controller = await looker.active_controller()
+    if controller is None:
+        raise ClusterError(f"{name} cannot be unregistered: there is no active controller")
+    answer = await looker.ask(controller, UnregisterBrokerRequest(broker_id=broker_id))
+    if answer is None or answer.error_code:
+        told = "no answer" if answer is None else ErrorCode(answer.error_code).name
+        raise ClusterError(f"{name} cannot be unregistered: {controller} says {told}")
+
+
 class RunClocks:
     """The machine's clocks, from the beginning of the run on."""
 
@@ -105,14 +116,7 @@ class ProcessCluster:
 
     async def unregister(self, name: str) -> None:
         """The cluster forgets a broker that does not run; it is a member again when it is started."""
-        node = self._cluster.layout.node(name)
-        controller = await self.active_controller()
-        if controller is None:
-            raise ClusterError(f"{name} cannot be unregistered: there is no active controller")
-        answer = await self._looker.ask(controller, UnregisterBrokerRequest(broker_id=node.id))
-        if answer is None or answer.error_code:
-            told = "no answer" if answer is None else ErrorCode(answer.error_code).name
-            raise ClusterError(f"{name} cannot be unregistered: {controller} says {told}")
+        await unregister(self._looker, name, self._cluster.layout.node(name).id)
 
     async def states(self) -> Mapping[str, NodeState]:
         return self._states()
@@ -131,6 +135,10 @@ class ProcessCluster:
 
     async def active_controller(self) -> str | None:
         return await self._looker.active_controller()
+
+    async def quorum_claims(self) -> Mapping[str, tuple[int, str]]:
+        """By controller: the epoch that it knows, and who leads in it ("": it knows nobody)."""
+        return await self._looker.quorum_claims()
 
     async def coordinator_of(self, kind: Literal["group", "transaction"], id_: str) -> str | None:
         return await self._looker.coordinator_of(kind, id_)
