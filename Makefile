@@ -10,6 +10,7 @@
 #   make diagrams                docs/state-machines.md, drawn from the tables in the code
 #   make compiled                the loops over records as C, where there is a compiler
 #   make simulate SEEDS=1-200    whole clusters under faults, one universe for each seed
+#   make suite                   fault injection with checked histories; SUITE=regression or nightly
 
 DATA ?= .cluster
 BASE_PORT ?=
@@ -26,10 +27,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: up down status clean demo check test compat docker-test simulate help features diagrams bench compiled
+.PHONY: up down status clean demo check test compat docker-test simulate suite help features diagrams bench compiled
 
 help:
-	@sed -n '3,12s/^# \{0,1\}//p' Makefile
+	@sed -n '3,13s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -95,6 +96,9 @@ compiled: .venv/installed-dev
 
 bench: .venv/installed-compat
 	@bench/run.sh
+
+suite: .venv/installed-dev
+	@$(BIN)/python jepsen-style suite $(or $(SUITE),quick) $(ARGS)
 
 simulate: .venv/installed
 	@$(BIN)/python -m barnabas.cluster.simulate --seeds $(SEEDS) --also tests/simulation/seeds.txt $(ARGS)

@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +28,10 @@ from running.plan import STORE
 from running.processes import COULD_NOT_RUN, VALID
 
 SUITES = ("quick", "regression", "nightly")
+ROUNDS = 3
+"""Of quick."""
+QUICK_SECONDS = 130.0
+"""Nothing begins later in quick: with what runs then it takes three minutes at most."""
 LOCAL_EVERY = 20
 """So many simulated runs of a night come before each in real processes."""
 
@@ -52,7 +55,8 @@ def command(
     at_once = jobs or len(os.sched_getaffinity(0))
     typer.echo(f"suite {which}, seeds from {first} on")
     began = time.monotonic()
-    deadline = began + hours * 3600 if which == "nightly" else float("inf")
+    limits = {"quick": QUICK_SECONDS, "regression": float("inf"), "nightly": hours * 3600}
+    deadline = began + limits[which]
     folder = store / f"suite-{which}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
     todo = {"quick": quick, "regression": regression, "nightly": nightly}[which](first)
     tally = carry_out(todo, folder, at_once, typer.echo, lambda: time.monotonic() < deadline)
@@ -61,19 +65,23 @@ def command(
 
 
 def quick(first: int) -> Iterator[Job]:
-    """The dearest first, so that no processor waits for it at the end."""
+    """The dearest first, so that no processor waits for it at the end. Each workload meets some of the faults, and others
+    in the next round, until it has met all, or the time is over."""
     words = run_words("queue", "local", first, LOCAL_FAULTS, time=25, rate=60, concurrency=5, interval=6, quiet=3)
     yield Job("queue-local", words)
-    for count, workload in enumerate(workloads()):
-        # Each workload has some of the faults, and all of them have all.
-        faults = [fault for place, fault in enumerate(SIM_FAULTS) if place % 3 == count % 3]
-        words = run_words(workload, "sim", first + count, faults, time=16, rate=30, concurrency=4, interval=3, quiet=3)
-        yield Job(f"{workload}-sim", words)
+    for turn in range(ROUNDS):
+        for count, workload in enumerate(workloads()):
+            faults = [fault for place, fault in enumerate(SIM_FAULTS) if place % ROUNDS == (count + turn) % ROUNDS]
+            seed = first + turn * 100 + count
+            words = run_words(workload, "sim", seed, faults, time=16, rate=30, concurrency=4, interval=3, quiet=3)
+            yield Job(f"{workload}-sim", words)
 
 
 def regression(_first: int) -> Iterator[Job]:
-    for scenario in scenarios():
+    for scenario, has_processes in scenarios():
         yield Job(f"scenario-{scenario}", ("scenario", scenario), keeps=False)
+        if has_processes:
+            yield Job(f"scenario-{scenario}-local", ("scenario", scenario, "--cluster", "local"), keeps=False)
     for words in past_runs():
         yield Job(words[1], words)
     seeds = past_seeds()
@@ -97,8 +105,12 @@ def workloads() -> list[str]:
     return list(WORKLOADS)
 
 
-def scenarios() -> list[str]:
-    return list(import_module("scenarios.catalogue").SCENARIOS)
+def scenarios() -> list[tuple[str, bool]]:
+    """Their names, and which of them have a form for processes."""
+    from scenarios.catalogue import SCENARIOS
+    from scenarios.processes import STORIES
+
+    return [(scenario.name, scenario.number in STORIES) for scenario in SCENARIOS.values()]
 
 
 def _tell(which: str, tally: Tally, seconds: float, folder: Path) -> None:
