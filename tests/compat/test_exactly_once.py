@@ -6,6 +6,7 @@ theirs reads the output, committed records only.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -54,8 +55,9 @@ class Pipeline:
         self.programs: list[Program] = []
         self.seen: Counter[str] = Counter()
         self.gaps: dict[str, float] = {}
+        self._finishing = False
         self._consumer = self._make_consumer()
-        self._producer, self._sent, self._began = self._make_producer(), 0, time.monotonic()
+        self._producer, self.sent, self._began = self._make_producer(), 0, time.monotonic()
 
     def _make_consumer(self):  # type: ignore[no-untyped-def]  # confluent-kafka has no types
         from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -92,11 +94,11 @@ class Pipeline:
             program.wait_began()
 
     def flow(self) -> None:
-        """Feeds what is due by now, and takes what has come out."""
-        due = min(RECORDS, int((time.monotonic() - self._began) * RECORDS_PER_SECOND) + 1)
-        while self._sent < due:
-            self._producer.produce(self.source, f"{self._sent}", partition=self._sent % PARTITIONS)
-            self._sent += 1
+        """Feeds what is due by now (as long as nodes are killed, there is more), and takes what has come out."""
+        due = int((time.monotonic() - self._began) * RECORDS_PER_SECOND) + 1
+        while self.sent < due and not (self._finishing and self.sent >= RECORDS):
+            self._producer.produce(self.source, f"{self.sent}", partition=self.sent % PARTITIONS)
+            self.sent += 1
         self._producer.poll(0)
         for program in self.programs:
             if program.ended:
@@ -122,10 +124,16 @@ class Pipeline:
         topic = INTERNAL[role]
         return self.cluster.leader_of(topic, partition_for(key, len(self.cluster.partitions(topic))))
 
+    def places_told(self) -> list[str]:
+        """What librdkafka said of where it reads, and why there."""
+        told = [line for log in sorted(self.logs.glob("*.log")) for line in log.read_text().splitlines()]
+        return [line for line in told if re.search(r"\|(OFFSET|OFFSETVALID|VALIDATE|SEEK|CONSUME|BRKDELGT)\|", line)]
+
     def finish(self) -> None:
-        """Until everything that was put in has come out."""
+        """Until everything that was put in has come out; that are `RECORDS` at least."""
+        self._finishing = True
         deadline = time.monotonic() + QUIET_SECONDS
-        while len(self.seen) < RECORDS and time.monotonic() < deadline:
+        while len(self.seen) < max(self.sent, RECORDS) and time.monotonic() < deadline:
             self.flow()
         for program in self.programs:
             program.kill()
@@ -160,12 +168,14 @@ def is_whole(cluster: RunningCluster) -> bool:
 
 
 def judge(pipeline: Pipeline, note: Callable[[str], None], client: str) -> None:
-    expected = {f"did {number}" for number in range(RECORDS)}
+    expected = {f"did {number}" for number in range(pipeline.sent)}
     twice = {value for value, times in pipeline.seen.items() if times > 1}
     lost = expected - pipeline.seen.keys()
     assert not lost, f"{len(lost)} lost: {sorted(lost)[:5]}: {[each.last_words for each in pipeline.programs]}"
-    assert not twice and pipeline.seen.keys() == expected, f"{len(twice)} twice: {sorted(twice)[:5]}"
-    note(f"exactly once with {client}, {pipeline.protocol} protocol: {RECORDS} in, {RECORDS} out; seconds until it "
+    assert not twice and pipeline.seen.keys() == expected, (
+        f"{len(twice)} twice: {sorted(twice)[:5]}\n" + "\n".join(pipeline.places_told())
+    )
+    note(f"exactly once with {client}, {pipeline.protocol} protocol: {pipeline.sent} in and out; seconds until it "
          f"went on: {pipeline.gaps}")  # fmt: skip
 
 

@@ -28,6 +28,7 @@ def main(bootstrap: str, source: str, target: str, group: str, name: str, protoc
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
         "isolation.level": "read_committed",
+        "debug": "topic,fetch,cgrp",  # where it reads, and why there: some 300 KB that explain a failure
     }
     if protocol == "classic":
         settings |= {"group.instance.id": name, "session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
