@@ -93,25 +93,20 @@ def _unwritten(adds: Sequence[Attempt], logs: Logs) -> list[Finding]:
 
 
 def _vanished(readings: Sequence[Attempt], logs: Logs) -> list[Finding]:
-    """Read once, and beyond the end of a log that was read to its end later."""
-    ends: dict[Place, tuple[int, Attempt]] = {}
+    """Read once, and behind the end of a log that was read to its end later."""
+    findings: dict[tuple[Place, int], Finding] = {}
     for reading in readings:
-        if reading.type == "ok" and reading.asked["final"] and reading.value["end"]:
-            for topic, partition, _, end, _ in reading.value["parts"]:
-                place = Place(topic, partition)
-                if place in logs.complete and (place not in ends or end < ends[place][0]):
-                    ends[place] = end, reading
-    return [
-        Finding(
-            "lost-write",
-            str(place),
-            sorted({logs.read_by[place][offset], reading.evidence[-1]}),
-            f"{value} was read at offset {offset} of {place}, whose log ends at {end}",
-        )
-        for place, (end, reading) in ends.items()
-        for offset, value in logs.values[place].items()
-        if offset >= end
-    ]
+        if not (reading.type == "ok" and reading.asked["final"] and reading.value["end"]):
+            continue
+        for topic, partition, _, end, _ in reading.value["parts"]:
+            place = Place(topic, partition)
+            for offset, value in logs.values[place].items():
+                read_by = logs.read_by[place][offset]
+                if offset >= end and read_by < reading.began and place in logs.complete:
+                    told = f"{value} was read at offset {offset} of {place}, whose log ends at {end}"
+                    evidence = sorted({read_by, reading.evidence[-1]})
+                    findings.setdefault((place, offset), Finding("lost-write", str(place), evidence, told))
+    return list(findings.values())
 
 
 def _staleness(adds: Sequence[Attempt], readings: Sequence[Attempt]) -> tuple[int, int, list[int] | None]:
