@@ -50,6 +50,12 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
     quiet: Annotated[float, typer.Option(help="seconds between the last fault and the last readings")] = 10.0,
     final: Annotated[float, typer.Option(help="seconds that the last readings may take")] = 200.0,
     option: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="of the workload")] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND=SECONDS", help="longest wait for an acknowledged write at such a fault; any, recovery"
+        ),
+    ] = None,
 ) -> None:
     """Works with a cluster, breaks it meanwhile, and checks what its clients saw.
 
@@ -87,6 +93,7 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
             quiet=quiet,
             final=final,
             option=tuple(option or ()),
+            budget=tuple(budget or ()),
             store=store,
         )
     except WrongPlan as error:

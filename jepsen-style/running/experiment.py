@@ -6,9 +6,11 @@ Whatever goes wrong on the way, what was recorded until then is kept and judged.
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +24,7 @@ from clients.client import ClientSettings
 from clients.missing import LibraryMissing
 from histories.recorder import HistoryError, Recorder
 from nemeses.nemesis import Nemesis, NemesisOptions
-from running.judging import judge
+from running.judging import judge, write
 from running.libraries import check_libraries, open_libraries
 from running.plan import Plan
 from running.runner import Ended, Run, RunOptions
@@ -41,6 +43,8 @@ NODE_SETTINGS = {
 }
 """Nodes that notice soon what happened to them: with Kafka's own numbers a run would mostly wait."""
 VALID, ANOMALY, COULD_NOT_RUN = 0, 1, 2
+FAILURE = "failure.txt"
+"""What a run left behind that ended by a mistake of the suite."""
 
 Say = Callable[[str], None]
 
@@ -70,29 +74,31 @@ def carry_out(plan: Plan, say: Say, *, directory: Path | None = None) -> Outcome
         say(f"the run ended early: {failure}")
     if not recorder.operations:
         return Outcome(directory, None, COULD_NOT_RUN, failure or "nothing was recorded")
-    return judged(directory, failure, say)
+    outcome = judged(directory, failure, say)
+    if outcome.exit_code == VALID:
+        # What the nodes said is in logs; their data are worth something only where something is wrong.
+        shutil.rmtree(directory / "nodes", ignore_errors=True)
+    return outcome
 
 
 def _record(plan: Plan, recorder: Recorder, say: Say) -> str | None:
     """Why it ended before it should have; None if it did not."""
+    failure, final_done, stopped = None, False, False
     try:
         ended = run_in(_world_options(plan, recorder.directory), lambda cluster: _run(plan, cluster, recorder, say))
+        failure, final_done, stopped = ended.failure, ended.final_done, ended.stopped
     except KeyboardInterrupt:
-        recorder.amend(final_done=False, ended="interrupted")
-        return "interrupted"
+        failure = "interrupted"
     except ClusterError as error:
-        recorder.amend(final_done=False, ended=str(error))
-        return str(error)
+        failure = str(error)
     except Exception as error:
         # A mistake of the suite, or of a client: it is told in full, and what was recorded is judged all the same.
-        (recorder.directory / "failure.txt").write_text(traceback.format_exc(), encoding="utf-8")
-        told = f"{_innermost(error)!r}; more in {recorder.directory / 'failure.txt'}"
-        recorder.amend(final_done=False, ended=told)
-        return told
-    recorder.amend(
-        final_done=ended.final_done, ended=ended.failure or ("interrupted" if ended.stopped else "in good order")
-    )
-    return ended.failure
+        failure = f"{_innermost(error)!r}; more in {recorder.directory / FAILURE}"
+        with suppress(OSError):
+            (recorder.directory / FAILURE).write_text(traceback.format_exc(), encoding="utf-8")
+    with suppress(HistoryError):
+        recorder.amend(final_done=final_done, ended=failure or ("interrupted" if stopped else "in good order"))
+    return failure
 
 
 async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: Say) -> Ended:
@@ -142,15 +148,11 @@ async def _listen(run: Run, say: Say, *, task_status: trio.TaskStatus[None]) -> 
 
 def judged(directory: Path, failure: str | None, say: Say) -> Outcome:
     """What is in a run's directory; `failure` is why the run ended early. Parquet files and report are made anew."""
-    from reports import page
-    from reports.facts import ReportError
-
     try:
         verdict = judge(directory)
-        _convert(directory, say)
-        say(f"report: {page.write(directory)}")
-    except (HistoryError, ReportError, OSError) as error:
+    except HistoryError as error:
         return Outcome(directory, None, COULD_NOT_RUN, str(error))
+    _keep(directory, verdict, say)
     bad = [finding for finding in verdict.findings if not finding.legal]
     if verdict.valid == "false":
         names = ", ".join(dict.fromkeys(finding.anomaly for finding in bad))
@@ -162,14 +164,24 @@ def judged(directory: Path, failure: str | None, say: Say) -> Outcome:
     return Outcome(directory, verdict, VALID, "VALID")
 
 
-def _convert(directory: Path, say: Say) -> None:
-    """For those who read many runs at once."""
+def _keep(directory: Path, verdict: Verdict, say: Say) -> None:
+    """Verdict, Parquet files and report. Where the disk is full the verdict is still told."""
+    from reports import page
+    from reports.facts import ReportError
+
     try:
-        from histories import parquet
-    except ImportError as error:
-        say(f"there are no Parquet files: {error} (pip install 'barnabas[faults]')")
-        return
-    parquet.write(directory)
+        write(directory, verdict)
+        try:
+            from histories import parquet
+        except ImportError as error:
+            say(f"there are no Parquet files: {error} (pip install 'barnabas[faults]')")
+        else:
+            parquet.write(directory)
+        say(f"report: {page.write(directory)}")
+    except OSError as error:
+        say(f"{directory}: {error.strerror}: not everything could be kept")
+    except (HistoryError, ReportError) as error:
+        say(str(error))
 
 
 # ---- what a run is called, and made of
@@ -204,6 +216,7 @@ def _described(plan: Plan, directory: Path, versions: Mapping[str, str]) -> dict
         "versions": dict(versions),
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
         "cannot": {},
+        "budgets": plan.budgets(),
         "replay": plan.replay(),
     }
 

@@ -22,7 +22,7 @@ UNSEEN = "unseen"
 
 
 def judge(directory: Path) -> Verdict:
-    """Of a run's directory; also written into it. Raises HistoryError if there is no history to be judged."""
+    """Of a run's directory. Raises HistoryError if there is no history to be judged."""
     history = History.load(directory)
     run = history.run
     try:
@@ -35,7 +35,6 @@ def judge(directory: Path) -> Verdict:
         verdict = _with(verdict, promises)
     if not run.get("final_done", True):
         verdict = _without_unseen(verdict)
-    write(directory, verdict)
     return verdict
 
 
@@ -45,6 +44,7 @@ def _with(verdict: Verdict, promises: Verdict) -> Verdict:
 
 
 def write(directory: Path, verdict: Verdict) -> None:
+    """As `verdict.json`. Raises OSError."""
     path = directory / VERDICT
     written = directory / f"{VERDICT}.new"
     written.write_text(json.dumps(asdict(verdict), indent=1, default=_plain) + "\n", encoding="utf-8")

@@ -64,6 +64,8 @@ class Plan:
     final: float = _option("--final", 200.0)
     option: tuple[str, ...] = _option("--option", ())
     """`key=value`, of the workload."""
+    budget: tuple[str, ...] = _option("--budget", ())
+    """`kind=seconds`: how long clients may wait for the next acknowledged write at a fault of that kind."""
     store: Path = field(default=STORE, metadata={"option": "--store"})
 
     def __post_init__(self) -> None:
@@ -102,6 +104,8 @@ class Plan:
         self._check_bootstrap()
         self._check_plant()
         _pairs("--settings", self.settings)
+        for kind in self.budgets():
+            _one_of("--budget", kind, ("any", "recovery", *FAULTS))
         try:
             make_workload(self.workload, self.workload_options())
         except ValueError as error:
@@ -132,6 +136,9 @@ class Plan:
         more = _pairs("--option", self.option)
         if prefix:
             more["prefix"] = prefix
+        if self.cluster == "bootstrap":
+            # As many as that cluster's brokers think right; ours are three.
+            more.setdefault("replicas", "-1")
         return WorkloadOptions(
             processes=self.concurrency,
             keys=self.keys,
@@ -145,6 +152,13 @@ class Plan:
             crash_every_seconds=self.crash_every,
             more=more,
         )
+
+    def budgets(self) -> dict[str, float]:
+        """By kind of fault; `any` for all, `recovery` for the time after a fault's end."""
+        try:
+            return {kind: float(seconds) for kind, seconds in _pairs("--budget", self.budget).items()}
+        except ValueError as error:
+            raise WrongPlan(f"--budget {' '.join(self.budget)}: it is KIND=SECONDS") from error
 
     def node_settings(self) -> dict[str, str]:
         return _pairs("--settings", self.settings)
@@ -171,7 +185,7 @@ class Plan:
                 continue
             if value is True:
                 words.append(name)
-            elif name in ("--settings", "--option"):
+            elif name in ("--settings", "--option", "--budget"):
                 words += [word for pair in value for word in (name, pair)]
             elif isinstance(value, tuple):
                 words += [name, ",".join(value)]

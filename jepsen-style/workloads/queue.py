@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import trio
 
@@ -87,6 +87,11 @@ class Queue:
         self._unpolled: dict[int, dict[int, None]] = {}
         """Of each key, what was acknowledged and polled by nobody yet."""
         self._final: FinalReading | None = None
+
+    @property
+    def coordinated(self) -> Sequence[tuple[Literal["group", "transaction"], str]]:
+        """Whose coordinators are worth breaking."""
+        return [("group", self._group)] if self._options.subscribe else []
 
     # ---- before
 
