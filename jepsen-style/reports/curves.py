@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.arrays import first_in, pair_codes, running_max_in_runs, starts_of_runs
-from reports.facts import OK, OUTCOMES, Calls, Facts, Values
+from reports.facts import OK, OUTCOMES, Calls, Facts
 from reports.scales import Floats, Integers
+from reports.values import Values, decided
 
 _BUCKETS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0)
 
@@ -39,7 +40,7 @@ def throughput(calls: Calls, end_s: float) -> dict[str, Curve]:
 
 def unseen(facts: Facts) -> Curve | None:
     """How many acknowledged values no poll has given yet."""
-    sends, reads, calls = facts.sends, facts.reads, facts.calls
+    sends, reads, calls = decided(facts.history, facts.sends), facts.reads, facts.calls
     acked = calls.outcome[sends.call] == OK
     if not acked.any() or not len(reads.call):
         return None

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from histories.history import POLL, SEND, History
+from histories.history import History
 from histories.recorder import HistoryError
+from reports import values
 from reports.markup import plural
 from reports.scales import Floats, Integers
+from reports.values import Names, Values
 
 OUTCOMES = ("ok", "fail", "info")
 OK = 0
@@ -47,18 +49,6 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
-    """Each value that was sent, or that a poll gave."""
-
-    call: Integers
-    """Row of Calls."""
-    key: Integers
-    value: Integers
-    offset: Integers
-    """-1: not known."""
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     directory: Path
     history: History
@@ -68,6 +58,8 @@ class Facts:
     calls: Calls
     sends: Values
     reads: Values
+    names: Names
+    """Of what is in the two."""
     end_s: float
     wall_ms_at_start: float
     """What the wall clock showed when the run's clock showed nothing."""
@@ -106,6 +98,7 @@ def read(directory: Path, history: History | None = None) -> Facts:
         missing.append(f"how {plural(unfinished, 'operation')} ended: never completed")
     if not len(views.looked_ns):
         missing.append("no views of the nodes were recorded")
+    sends, reads, names = values.of_history(history)
     logs = directory / "logs"
     return Facts(
         directory=directory,
@@ -113,8 +106,9 @@ def read(directory: Path, history: History | None = None) -> Facts:
         verdict=_object(directory / "verdict.json", missing),
         coverage=_object(directory / "coverage.json"),
         calls=calls,
-        sends=_values(history, SEND),
-        reads=_values(history, POLL),
+        sends=sends,
+        reads=reads,
+        names=names,
         end_s=end_s,
         wall_ms_at_start=float(lines.wall_ms[0] - lines.t_ns[0] / 1e6) if len(lines) else 0.0,
         logs={path.stem: path for path in sorted(logs.glob("*.log"))} if logs.is_dir() else {},
@@ -140,23 +134,17 @@ def _calls(history: History, end_s: float) -> Calls:
     )
 
 
-def _values(history: History, kind: int) -> Values:
-    micro = history.micro
-    chosen = micro.kind == kind
-    return Values(micro.operation[chosen], micro.key[chosen], micro.value[chosen], micro.offset[chosen])
-
-
 def _object(path: Path, missing: list[str] | None = None) -> dict[str, Any] | None:
     """None where there is none that can be read; `missing` hears why."""
     try:
-        value = json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes())
     except FileNotFoundError:
         told = f"there is no {path.name}"
     except (ValueError, OSError) as error:
         told = f"{path.name} cannot be read: {error}"
     else:
-        if isinstance(value, dict):
-            return value
+        if isinstance(found, dict):
+            return found
         told = f"{path.name} is no JSON object"
     if missing is not None:
         missing.append(told)

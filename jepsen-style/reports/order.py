@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
-from operations import Place, key_of
 from reports.facts import OUTCOMES, Facts
-from reports.markup import Markup, element
+from reports.markup import Markup, element, shorten
 
 AROUND = 3
 """Offsets on both sides of one that matters."""
 
 MOST_COLUMNS = 26
 MOST_ROWS = 28
-
-_PLACE = re.compile(r"^(t\d{1,9})-(\d{1,9})$")
-_KEY = re.compile(r"\bkey (\d{1,18})\b")
 
 
 def view(facts: Facts, where: str, rows: Sequence[int]) -> Markup | None:
@@ -30,7 +25,7 @@ def view(facts: Facts, where: str, rows: Sequence[int]) -> Markup | None:
     matters = _offsets(facts, key, rows)
     if not matters:
         return None
-    columns = _columns(matters)
+    place, columns = facts.names.place(key), _columns(matters)
     cells = _cells(facts, key, columns)
     shown = _rows(facts, cells, rows)
     values = defaultdict(set)
@@ -43,7 +38,7 @@ def view(facts: Facts, where: str, rows: Sequence[int]) -> Markup | None:
     wrong |= {offset for each in places.values() if len(each) > 1 for offset in each}
     return element(
         "figure",
-        element("figcaption", f"Order of key {key}: operations by when they began, offsets of its log"),
+        element("figcaption", f"Order of {place}: operations by when they began, offsets of its log"),
         element(
             "div",
             element(
@@ -54,7 +49,7 @@ def view(facts: Facts, where: str, rows: Sequence[int]) -> Markup | None:
             class_="wide tall",
             tabindex=0,
             role="region",
-            aria_label=f"order of key {key}",
+            aria_label=f"order of {place}",
         ),
         class_="order",
     )
@@ -63,16 +58,15 @@ def view(facts: Facts, where: str, rows: Sequence[int]) -> Markup | None:
 def _key(facts: Facts, where: str, rows: Sequence[int]) -> int | None:
     """The one that `where` names, else the most frequent of the operations."""
     wanted = np.array(rows, np.int64)
-    counts = Counter(
+    counts: Counter[int] = Counter(
         facts.sends.key[np.isin(facts.sends.call, wanted)].tolist()
         + np.unique(np.stack([facts.reads.call, facts.reads.key])[:, np.isin(facts.reads.call, wanted)], axis=1)[
             1
         ].tolist()
     )
-    place, named = _PLACE.match(where), _KEY.search(where)
-    key = key_of(Place(place[1], int(place[2]))) if place else int(named[1]) if named else None
-    if key in counts:
-        return key
+    named: list[int] = [key for key in counts if facts.names.place(key) == where]
+    if named:
+        return named[0]
     return min(counts, key=lambda each: (-counts[each], each)) if counts else None
 
 
@@ -117,6 +111,12 @@ def _cells(facts: Facts, key: int, columns: Sequence[int]) -> dict[int, dict[int
             micro.call[rows].tolist(), micro.offset[rows].tolist(), micro.value[rows].tolist(), strict=True
         ):
             cells.setdefault(call, {})[offset] = (value, kind)
+    # A send whose offset nobody told stands where its value was read.
+    untold = np.flatnonzero((facts.sends.key == key) & (facts.sends.offset < 0))
+    found = {value: offset for row in cells.values() for offset, (value, _) in row.items()}
+    for call, value in zip(facts.sends.call[untold].tolist(), facts.sends.value[untold].tolist(), strict=True):
+        if value in found:
+            cells.setdefault(call, {})[found[value]] = (value, "sent")
     return cells
 
 
@@ -158,7 +158,8 @@ def _line(
     for n, offset in enumerate(columns):
         value, kind = cells.get(offset, (None, ""))
         place = f"{kind} {_column(columns, n, wrong) or ''}".strip() or None
-        places.append(element("td", value, class_=place, title=kind or None))
+        told = None if value is None else shorten(facts.names.value(value), 24)
+        places.append(element("td", told, class_=place, title=kind or None))
     return element("tr", what, places, class_="involved" if involved else None)
 
 

@@ -75,32 +75,64 @@ def _meter(value: float, most: float) -> Markup:
 
 
 def coverage_table(coverage: Mapping[str, Any] | None) -> Markup | None:
-    """State by fault; what never met is marked."""
+    """State by fault; what never met is marked. Faults that this run did not have are named, and have no column."""
+    coverage = coverage or {}
     match coverage:
-        case {"states": list(states), "faults": list(faults), "counts": list(counts)} if states and faults:
-            pass
+        case {"faults": list(known), "cells": Mapping() as cells}:
+            counts = {str(state): {str(f): _count(row, f) for f in known} for state, row in cells.items()}
+        case {"states": list(states), "faults": list(known), "counts": list(rows)}:
+            counts = {
+                str(state): {str(f): _count(row, n) for n, f in enumerate(known)}
+                for state, row in zip(states, rows, strict=False)
+            }
         case _:
             return None
-    cells = [[_count(counts, row, column) for column in range(len(faults))] for row in range(len(states))]
-    most = max((max(row) for row in cells), default=0)
-    never = sum(cell == 0 for row in cells for cell in row)
+    struck = coverage.get("struck")
+    faults = [str(f) for f in known if not isinstance(struck, Mapping) or struck.get(f)]
+    if not counts or not faults:
+        return None
+    most = max(row[f] for row in counts.values() for f in faults)
+    never = sum(row[f] == 0 for row in counts.values() for f in faults)
     lines = (
-        element(
-            "tr",
-            element("th", state),
-            (_covered(cell, most, str(state), str(fault)) for cell, fault in zip(row, faults, strict=True)),
-        )
-        for state, row in zip(states, cells, strict=True)
+        element("tr", element("th", state), (_covered(row[fault], most, state, fault) for fault in faults))
+        for state, row in counts.items()
     )
     head = element("thead", element("tr", element("th", "state"), (element("th", fault) for fault in faults)))
-    table = element("table", head, element("tbody", lines), class_="heat")
-    told = f"How often each fault met each state. {never} of {len(states) * len(faults)} never happened."
-    return _section("coverage", "Coverage", element("p", told, class_="note"), _wide(table, "state by fault"))
+    told = f"How often each fault met each state. {never} of {len(counts) * len(faults)} cells never happened."
+    absent = [str(f) for f in known if str(f) not in faults]
+    if absent:
+        told += f" Not in this run at all: {', '.join(absent)}."
+    return _section(
+        "coverage",
+        "Coverage",
+        element("p", told, class_="note"),
+        element(
+            "div",
+            element("table", head, element("tbody", lines), class_="heat"),
+            class_="wide tall",
+            tabindex=0,
+            role="region",
+            aria_label="state by fault",
+        ),
+        _points(coverage.get("points")),
+    )
 
 
-def _count(counts: Sequence[Any], row: int, column: int) -> int:
+def _points(points: Any) -> Markup | None:
+    if not isinstance(points, Mapping) or not points:
+        return None
+    items = (element("li", element("b", name), " ", number(_count(points, name))) for name in points)
+    return element(
+        "details",
+        element("summary", f"{len(points)} fault points were passed"),
+        element("ul", items, class_="pairs"),
+        class_="more",
+    )
+
+
+def _count(counts: Any, place: Any) -> int:
     try:
-        value = counts[row][column]
+        value = counts[place]
     except (IndexError, TypeError, KeyError):
         return 0
     return value if isinstance(value, int) else 0

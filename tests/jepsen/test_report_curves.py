@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from histories.recorder import Recorder
 from operations import NEMESIS
-from reports import curves, facts, node_logs, scales, thinning
+from reports import curves, facts, node_logs, order, scales, thinning
 from reports.bands import bands
 from reports.findings import AROUND_S, windows
 from reports.lanes import apart, stretches
@@ -85,6 +85,34 @@ def test_lag_counts_from_when_something_newer_was_known_once_the_consumer_had_ca
     assert lag is not None
     assert float(lag.worst_s.max()) == pytest.approx(3.0)
     assert lag.t_s[np.argmax(lag.worst_s)] == pytest.approx(8.0, abs=0.2)
+
+
+def test_values_of_workloads_with_words_of_their_own_are_seen_too(tmp_path: Path) -> None:
+    leg = ["bank", 3, [1, "x", -1]]
+    added = {"element": 7, "place": ["set", 0]}
+    parts = [["bank", 3, 0, 5, [[4, [1, "x", -1]]]], ["set", 0, 0, 1, [[0, 7]]], "torn", ["set", 0]]
+    run = recorded(
+        tmp_path / "run",
+        [
+            (0, "invoke", "transfer", {"id": 1, "legs": [leg]}, 1.0),
+            (0, "ok", "transfer", None, 2.0),
+            (1, "invoke", "add", added, 2.5),
+            (1, "ok", "add", {**added, "offset": 0}, 3.0),
+            (2, "invoke", "append", {"id": 1, "records": [["bank", 3, "undecided"]]}, 3.0),
+            (2, "ok", "append", {"id": 1, "records": [["bank", 3, "undecided"]]}, 3.1),
+            (3, "invoke", "read", {"final": True}, 4.0),
+            (3, "ok", "read", {"parts": parts}, 5.0),
+        ],
+    )
+    assert [run.names.place(key) for key in run.sends.key.tolist()] == ["bank-3", "set-0", "bank-3"]
+    assert [run.names.value(value) for value in run.reads.value.tolist()] == ['[1,"x",-1]', "7"]
+    curve = curves.unseen(run)
+    assert curve is not None
+    assert (curve.value.max(), curve.value[-1]) == (2, 0)
+    shown = order.view(run, "bank-3", [0])
+    assert shown is not None
+    assert "Order of bank-3" in shown
+    assert 'class="sent"' in shown, "it stands where its value was read"
 
 
 def test_throughput_adds_up_to_all_completions(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_each_anomaly_gets_a_section_with_its_operations_their_order_and_logs(br
     assert {*headings, *legal_ones} >= {*ANOMALIES} - {*SHOWN}
     assert {*headings} & {*SHOWN}
     assert legal_ones == ["G0", "G0-process", "G0-realtime"]
-    assert "Order of key" in report.text
+    assert "Order of t" in report.text
     assert "Processes from" in report.text
     assert "What the nodes said from" in report.text
     involved = [attrs for tag, attrs in report.tags if tag == "tr" and attrs.get("class") == "involved"]
@@ -181,9 +181,21 @@ def test_cells_that_never_happened_are_marked(tmp_path: Path) -> None:
     table = {"states": ["leads", "loads a snapshot"], "faults": ["kill", "power"], "counts": [[3, 0], [1]]}
     (run / "coverage.json").write_text(json.dumps(table))
     report = read(run)
-    assert "2 of 4 never happened" in report.text
+    assert "2 of 4 cells never happened" in report.text
     titles = [attrs["title"] for _, attrs in report.tags if attrs.get("class") == "never"]
     assert titles == ["power never met leads", "power never met loads a snapshot"]
+
+
+def test_faults_that_a_run_did_not_have_are_no_cells_that_never_happened(tmp_path: Path) -> None:
+    run = Sample(seconds=5, rate=20).write(tmp_path / "run")
+    cells = {"leads": {"kill": 2, "power": 0}, "follows": {"kill": 0, "power": 0}}
+    struck = {"kill": 3, "power": 0}
+    points = {"disk.renamed.quorum-state": 5}
+    table = {"faults": ["kill", "power"], "cells": cells, "struck": struck, "points": points, "never": []}
+    (run / "coverage.json").write_text(json.dumps(table))
+    text = read(run).text
+    assert "1 of 2 cells never happened. Not in this run at all: power." in text
+    assert "disk.renamed.quorum-state 5" in text
 
 
 def test_a_directory_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
