@@ -65,8 +65,10 @@ def command(
 
 
 def quick(first: int) -> Iterator[Job]:
-    """The dearest first, so that no processor waits for it at the end. Each workload meets some of the faults, and others
-    in the next round, until it has met all, or the time is over."""
+    """The dearest first, so that no processor waits for it at the end.
+
+    A workload meets some of the faults in each round, until it has met all, or the time is over.
+    """
     words = run_words("queue", "local", first, LOCAL_FAULTS, time=25, rate=60, concurrency=5, interval=6, quiet=3)
     yield Job("queue-local", words)
     for turn in range(ROUNDS):
