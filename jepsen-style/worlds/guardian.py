@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-END_SECONDS = 60.0
-_STEP_SECONDS = 20.0
+END_SECONDS = 120.0
+_STEP_SECONDS = 60.0
 
 
 class Guardian:

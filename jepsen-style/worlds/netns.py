@@ -11,8 +11,7 @@ import os
 import random
 import shutil
 import socket
-import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TypeVar
@@ -34,14 +33,13 @@ from worlds.cluster import LinkFault, MessageRule
 from worlds.guardian import Guardian
 from worlds.looking import Onlooker, onlooker
 from worlds.opening import WorldOptions
+from worlds.packets import CLIENT, NO_DELAY, NO_MESSAGES, Packets, run
 from worlds.processes import in_thread, run_alone
 
 T = TypeVar("T")
 
-CLIENT = "client"
 NODE_MODULE = "barnabas.cluster.namespaced_node"
 DOWN_SECONDS = 6.0
-_STEP_SECONDS = 20.0
 _TRIES = 50
 
 
@@ -60,15 +58,14 @@ class Fabric:
 
     def __init__(self, layout: Layout, guardian: Guardian) -> None:
         """Raises ClusterError."""
-        tag = f"{random.SystemRandom().randrange(16**5):05x}"
+        tag = self.tag = f"{random.SystemRandom().randrange(16**5):05x}"
+        """In the names of all that it is made of."""
         self._bridge = f"bnb{tag}"
         net = self._free_net()
         self.client_address, self.onlooker_address = f"{net}.1", f"{net}.2"
         self.homes = {
             node.name: Home(f"bn{tag}-{node.id}", f"{net}.{10 + number}") for number, node in enumerate(layout.nodes)
         }
-        self._rules: dict[tuple[str, str, str], list[str]] = {}
-        """By (source, target, kind): the iptables command that added it."""
         guardian.at_the_end("ip", "link", "del", self._bridge)
         run("ip", "link", "add", self._bridge, "type", "bridge")
         for address in (self.client_address, self.onlooker_address):
@@ -85,6 +82,8 @@ class Fabric:
 
     def _connect(self, home: Home, cable: str, guardian: Guardian) -> None:
         guardian.at_the_end("ip", "netns", "del", home.namespace)
+        # By itself: what a dead node's kernel still wants to send keeps the namespace, and the cable, for minutes.
+        guardian.at_the_end("ip", "link", "del", cable)
         run("ip", "netns", "add", home.namespace)
         run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", home.namespace)
         run("ip", "link", "set", cable, "master", self._bridge, "up")
@@ -105,32 +104,9 @@ class Fabric:
                 return net
         raise ClusterError("no free addresses for a bridge")
 
-    # ---- packets
-
-    def set(self, source: str, target: str, kind: str, what: Sequence[str] | None) -> None:
-        """`what` iptables does with packets on this way; None: nothing. One rule of each kind at a time."""
-        old = self._rules.pop((source, target, kind), None)
-        if old is not None:
-            run(*(word if word != "-A" else "-D" for word in old))
-        if what is not None:
-            rule = [*self._place(source, target), *what]
-            run(*rule)
-            self._rules[source, target, kind] = rule
-
-    def _place(self, source: str, target: str) -> list[str]:
-        """Where packets of this way are looked at: by their receiver, clients' by the node."""
-        if target == CLIENT:
-            inside = ["-A", "OUTPUT", "-d", self.client_address]
-            home = self.homes[source]
-        else:
-            address = self.client_address if source == CLIENT else self.homes[source].address
-            inside = ["-A", "INPUT", "-s", address]
-            home = self.homes[target]
-        return ["ip", "netns", "exec", home.namespace, "iptables", *inside, "-p", "tcp"]
-
-    def heal(self) -> None:
-        for way in list(self._rules):
-            self.set(*way, None)
+    def packets(self) -> Packets:
+        addresses = {name: home.address for name, home in self.homes.items()} | {CLIENT: self.client_address}
+        return Packets(lambda name: ["ip", "netns", "exec", self.homes[name].namespace], addresses.__getitem__)
 
 
 class NetnsWorld(BreakableCluster):
@@ -139,17 +115,22 @@ class NetnsWorld(BreakableCluster):
     def __init__(self, cluster: LocalCluster, looker: Onlooker, disks: Disks, seed: int, fabric: Fabric) -> None:
         super().__init__(cluster, looker, disks, seed)
         self._fabric = fabric
+        self._packets = fabric.packets()
 
     @property
     def name(self) -> str:
         return "netns"
 
     @property
+    def tag(self) -> str:
+        return self._fabric.tag
+
+    @property
     def cannot(self) -> Mapping[str, str]:
         return {
             **super().cannot,
-            "slow": "packets are delayed by netem only, which is not used here: --cluster local has slow links",
-            "message": "packets are not messages: --cluster local has a proxy that knows them",
+            "slow": NO_DELAY,
+            "message": NO_MESSAGES,
         }
 
     @property
@@ -158,32 +139,30 @@ class NetnsWorld(BreakableCluster):
         return ",".join(f"{self._fabric.homes[node.name].address}:{node.port}" for node in layout.brokers)
 
     async def cut(self, source: str, target: str) -> None:
-        await self._set(source, target, "cut", ["-j", "DROP"])
+        self._check(source, target)
+        await in_thread(lambda: self._packets.cut(source, target, is_cut=True))
 
     async def mend(self, source: str, target: str) -> None:
-        await self._set(source, target, "cut", None)
+        self._check(source, target)
+        await in_thread(lambda: self._packets.cut(source, target, is_cut=False))
 
     async def set_link(self, source: str, target: str, fault: LinkFault) -> None:
-        """Loss, and half-open: whatever carries data is dropped, while connections come about."""
-        lossy = ["-m", "statistic", "--mode", "random", "--probability", f"{fault.loss:.4f}", "-j", "DROP"]
-        await self._set(source, target, "loss", lossy if fault.loss else None)
-        half_open = ["--tcp-flags", "PSH", "PSH", "-j", "DROP"]
-        await self._set(source, target, "half-open", half_open if fault.half_open else None)
+        self._check(source, target)
+        await in_thread(lambda: self._packets.set_link(source, target, fault))
 
-    async def _set(self, source: str, target: str, kind: str, what: Sequence[str] | None) -> None:
-        for name in (source, target):
+    def _check(self, *names: str) -> None:
+        for name in names:
             if name != CLIENT:
                 self._cluster.layout.node(name)
-        await in_thread(lambda: self._fabric.set(source, target, kind, what))
 
     async def add_rule(self, rule: MessageRule) -> int:
-        raise ClusterError(self.cannot["message"])
+        raise ClusterError(NO_MESSAGES)
 
     async def clear_rule(self, number: int) -> None:
-        raise ClusterError(self.cannot["message"])
+        raise ClusterError(NO_MESSAGES)
 
     async def heal(self) -> None:
-        await in_thread(self._fabric.heal)
+        await in_thread(self._packets.heal)
 
     async def wait_ready(self, timeout_seconds: float = 60.0) -> None:
         await self._looker.wait_ready(timeout_seconds)
@@ -263,15 +242,3 @@ def _end(cluster: LocalCluster, disks: Disks | None, guardian: Guardian) -> None
             disks.keep()
     finally:
         guardian.close()
-
-
-def run(*command: str) -> str:
-    """What it says. Raises ClusterError, in one line, if it fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_STEP_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ClusterError(f"{command[0]}: {error}") from None
-    if done.returncode:
-        told = (done.stderr or done.stdout).strip().splitlines()
-        raise ClusterError(f"{' '.join(command)}: {told[-1] if told else done.returncode}")
-    return done.stdout

@@ -1,0 +1,336 @@
+"""The world `compose`: the six containers of this repository's docker-compose.yml, as users run them.
+
+A project of its own on free ports, gone at the end with its volumes. Links are broken by root only (`packets.py`, in
+the containers' namespaces): a cut between clients and a node keeps out whoever looks on from here as well, so there are
+no views of it meanwhile. What needs the inside of a node is off: the image has nothing but the product.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import trio
+
+from barnabas.cluster.errors import ClusterError
+from operations import Place
+from runtime.real import real_world
+from runtime.world import World
+from worlds.cluster import Damage, LinkFault, Membership, MessageRule, NodeState, ReplicaView
+from worlds.guardian import Guardian
+from worlds.looking import Onlooker, onlooker
+from worlds.opening import WorldOptions
+from worlds.packets import CLIENT, NO_DELAY, NO_MESSAGES, Packets, run
+from worlds.processes import RunClocks, in_thread, run_alone, unregister
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parents[2]
+BROKERS = ("broker-1", "broker-2", "broker-3")
+CONTROLLERS = ("controller-101", "controller-102", "controller-103")
+BROKER_PORT, CONTROLLER_PORT = 9092, 9093
+"""As cluster-configs/compose has them."""
+BUILD_SECONDS = 900.0
+COMPOSE_SECONDS = 120.0
+STOP_SECONDS = 40
+_INSIDE = "the inside of a container is nobody's but the image's: --cluster local can do it"
+_NO_ROOT = "packets of containers are dropped by root only"
+
+
+def reason_against() -> str | None:
+    """Why there are no containers to be had here, in one line."""
+    if shutil.which("docker") is None:
+        return "--cluster compose needs docker, which is not here: use --cluster local"
+    if compose_command() is None:
+        return "--cluster compose needs `docker compose` or docker-compose: use --cluster local"
+    answer = subprocess.run(["docker", "version"], capture_output=True, text=True, timeout=30, check=False)
+    if answer.returncode != 0:
+        told = (answer.stderr.strip() or answer.stdout.strip()).splitlines()[-1]
+        return f"--cluster compose: no docker daemon answers ({told}): start it, or use --cluster local"
+    return None
+
+
+def compose_command() -> list[str] | None:
+    plugin = ["docker", "compose"]
+    with suppress(OSError, subprocess.TimeoutExpired):
+        if subprocess.run([*plugin, "version"], capture_output=True, timeout=30, check=False).returncode == 0:
+            return plugin
+    return ["docker-compose"] if shutil.which("docker-compose") else None
+
+
+class Project:
+    """Six containers, by docker's own commands: docker-compose 1 takes seconds to start."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
+        command = compose_command()
+        assert command is not None
+        self.name = f"jepsen-{os.getpid()}-{random.SystemRandom().randrange(1 << 20):x}"
+        self.ports = free_ports(len(BROKERS))
+        changes = directory / "compose.json"
+        changes.write_text(json.dumps({"services": self._services(settings)}, indent=1))
+        files = ["--file", str(ROOT / "docker-compose.yml"), "--file", str(changes)]
+        self.command = [*command, *files, "--project-directory", str(ROOT), "--project-name", self.name]
+        self.containers: dict[str, str] = {}
+        """Ids, by node."""
+
+    def _services(self, settings: Mapping[str, str]) -> dict[str, Any]:
+        """What the run changes: settings of the nodes, and the ports of this machine."""
+        more = [f"--set={key}={value}" for key, value in settings.items()]
+        services: dict[str, Any] = {name: {"command": [name, *more]} for name in CONTROLLERS}
+        for name, port in zip(BROKERS, self.ports, strict=True):
+            advertised = f"--set=advertised.listeners=INTERNAL://{name}:{BROKER_PORT},HOST://127.0.0.1:{port}"
+            services[name] = {"command": [name, advertised, *more]}
+        return services
+
+    def up(self) -> None:
+        environment = dict(os.environ)
+        environment |= {f"KAFKA_PORT_{number}": str(port) for number, port in enumerate(self.ports, 1)}
+        done = subprocess.run(
+            [*self.command, "up", "--detach", "--build"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            told = (done.stderr or done.stdout).strip().splitlines()
+            raise ClusterError(f"docker-compose up: {told[-1] if told else done.returncode}")
+        form = '{{.Label "com.docker.compose.service"}} {{.ID}}'
+        mine = f"label=com.docker.compose.project={self.name}"
+        lines = run("docker", "ps", "--all", "--filter", mine, "--format", form).splitlines()
+        self.containers = dict(sorted(line.split(" ", 1) for line in lines))
+
+    def docker(self, *words: str, of: Sequence[str], timeout_seconds: float = COMPOSE_SECONDS) -> str:
+        for name in of:
+            if name not in self.containers:
+                raise ClusterError(f"there is no node {name}; there are {', '.join(self.containers)}")
+        return run("docker", *words, *(self.containers[name] for name in of), timeout_seconds=timeout_seconds)
+
+    def inspect(self, form: str, of: Sequence[str]) -> dict[str, str]:
+        return dict(zip(of, self.docker("inspect", "--format", form, of=of).splitlines(), strict=True))
+
+    def states(self) -> dict[str, NodeState]:
+        found = self.inspect("{{.State.Status}}", list(self.containers))
+        return {name: _STATES.get(state, "dead") for name, state in found.items()}
+
+    def addresses(self) -> dict[str, str]:
+        return self.inspect("{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", list(self.containers))
+
+    def gateway(self) -> str:
+        """As which containers see this machine."""
+        [found] = self.inspect("{{range .NetworkSettings.Networks}}{{.Gateway}}{{end}}", [BROKERS[0]]).values()
+        return found
+
+    def enter(self, name: str) -> list[str]:
+        [pid] = self.inspect("{{.State.Pid}}", [name]).values()
+        return ["nsenter", "--target", pid, "--net"]
+
+    def write_logs(self, directory: Path) -> None:
+        for name in self.containers:
+            with (directory / f"{name}.log").open("wb") as file:
+                subprocess.run(
+                    ["docker", "logs", self.containers[name]],
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    timeout=COMPOSE_SECONDS,
+                    check=False,
+                )
+
+
+_STATES: dict[str, NodeState] = {"running": "running", "paused": "paused"}
+
+
+class ComposeWorld:
+    """Containers."""
+
+    name = "compose"
+
+    def __init__(self, project: Project, looker: Onlooker, logs: Path) -> None:
+        self._project = project
+        self._looker = looker
+        self._logs = logs
+        self._clocks = RunClocks()
+        addresses = project.addresses() | {CLIENT: project.gateway()}
+        self._packets = Packets(project.enter, addresses.__getitem__)
+
+    @property
+    def cannot(self) -> Mapping[str, str]:
+        off = dict.fromkeys(("clock", "power", "disk-full", "flip", "truncate", "wipe", "kill-at"), _INSIDE)
+        off |= {"slow": NO_DELAY, "message": NO_MESSAGES}
+        if os.geteuid() != 0 or shutil.which("nsenter") is None:
+            off |= dict.fromkeys(("partition", "lossy", "half-open"), _NO_ROOT)
+        return off
+
+    @property
+    def brokers(self) -> Sequence[str]:
+        return BROKERS
+
+    @property
+    def controllers(self) -> Sequence[str]:
+        return CONTROLLERS
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self._project.ports)
+
+    def world(self, host: str) -> World:
+        return real_world()
+
+    def now_ns(self) -> int:
+        return self._clocks.now_ns()
+
+    def wall_ms(self) -> int:
+        return self._clocks.wall_ms()
+
+    # ---- nodes
+
+    async def kill(self, *names: str) -> None:
+        await in_thread(lambda: self._project.docker("kill", of=names))
+
+    async def start(self, *names: str) -> None:
+        def begin() -> None:
+            self._project.docker("start", of=names)
+            for name in names:
+                self._packets.renew(name)
+
+        await in_thread(begin)
+
+    async def stop(self, name: str) -> None:
+        await in_thread(lambda: self._project.docker("stop", "--time", str(STOP_SECONDS), of=[name]))
+
+    async def pause(self, name: str) -> None:
+        await in_thread(lambda: self._project.docker("pause", of=[name]))
+
+    async def resume(self, name: str) -> None:
+        await in_thread(lambda: self._project.docker("unpause", of=[name]))
+
+    async def unregister(self, name: str) -> None:
+        await unregister(self._looker, name, int(name.rpartition("-")[2]))
+
+    async def states(self) -> Mapping[str, NodeState]:
+        return await in_thread(self._project.states)
+
+    # ---- links
+
+    async def cut(self, source: str, target: str) -> None:
+        await in_thread(lambda: self._packets.cut(source, target, is_cut=True))
+
+    async def mend(self, source: str, target: str) -> None:
+        await in_thread(lambda: self._packets.cut(source, target, is_cut=False))
+
+    async def set_link(self, source: str, target: str, fault: LinkFault) -> None:
+        await in_thread(lambda: self._packets.set_link(source, target, fault))
+
+    async def add_rule(self, rule: MessageRule) -> int:
+        raise ClusterError(NO_MESSAGES)
+
+    async def clear_rule(self, number: int) -> None:
+        raise ClusterError(NO_MESSAGES)
+
+    async def heal(self) -> None:
+        await in_thread(self._packets.heal)
+
+    # ---- what is not to be had
+
+    async def set_clock(self, name: str, offset_ms: int) -> None:
+        raise ClusterError(_INSIDE)
+
+    async def power_cut(self, name: str) -> None:
+        raise ClusterError(_INSIDE)
+
+    async def fill_disk(self, name: str, *, full: bool) -> None:
+        raise ClusterError(_INSIDE)
+
+    async def damage(self, name: str, damage: Damage) -> Sequence[str]:
+        raise ClusterError(_INSIDE)
+
+    async def wipe(self, name: str) -> None:
+        raise ClusterError(_INSIDE)
+
+    async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
+        raise ClusterError(_INSIDE)
+
+    async def disarm(self, name: str) -> bool:
+        raise ClusterError(_INSIDE)
+
+    # ---- looking
+
+    async def leader_of(self, place: Place) -> str | None:
+        return await self._looker.leader_of(place)
+
+    async def active_controller(self) -> str | None:
+        return await self._looker.active_controller()
+
+    async def coordinator_of(self, kind: Literal["group", "transaction"], id_: str) -> str | None:
+        return await self._looker.coordinator_of(kind, id_)
+
+    async def views(self) -> Sequence[ReplicaView]:
+        return await self._looker.views()
+
+    async def memberships(self) -> Sequence[Membership]:
+        return await self._looker.memberships(BROKERS)
+
+    async def wait_ready(self, timeout_seconds: float = 60.0) -> None:
+        await self._looker.wait_ready(timeout_seconds)
+
+    def log_files(self) -> Mapping[str, Path]:
+        """Written when the run is over."""
+        return {name: self._logs / f"{name}.log" for name in (*BROKERS, *CONTROLLERS)}
+
+
+def run_in(options: WorldOptions, main: Callable[[ComposeWorld], Awaitable[T]]) -> T:
+    """See `worlds.opening.run_in`."""
+    reason = reason_against()
+    if reason is not None:
+        raise ClusterError(reason)
+    if options.plant is not None:
+        raise ClusterError("--plant: containers run what the image has; use --cluster local")
+
+    async def alone() -> T:
+        async with compose_world(options) as cluster:
+            return await main(cluster)
+
+    return run_alone(alone)
+
+
+@asynccontextmanager
+async def compose_world(options: WorldOptions) -> AsyncIterator[ComposeWorld]:
+    """One that is ready; with the block its containers, network and volumes are gone."""
+    logs = options.directory / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    project = Project(options.directory, options.settings)
+    guardian = await in_thread(Guardian)
+    try:
+        guardian.at_the_end(*project.command, "down", "--volumes", "--remove-orphans", "--timeout", "1")
+        await in_thread(project.up)
+        addresses = await in_thread(project.addresses)
+        async with onlooker(
+            real_world(),
+            {name: (int(name[7:]), (addresses[name], BROKER_PORT)) for name in BROKERS},
+            {name: (int(name[11:]), (addresses[name], CONTROLLER_PORT)) for name in CONTROLLERS},
+        ) as looker:
+            world = ComposeWorld(project, looker, logs)
+            await world.wait_ready()
+            yield world
+    finally:
+        with trio.CancelScope(shield=True):
+            await in_thread(lambda: project.write_logs(logs))
+            await in_thread(guardian.close)
+
+
+def free_ports(count: int) -> list[int]:
+    """Of this machine, now."""
+    with ExitStack() as probes:
+        taken = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in taken:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in taken]

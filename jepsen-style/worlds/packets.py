@@ -1,0 +1,86 @@
+"""Faults of real packets, by iptables inside of the receivers' network namespaces. Needs root.
+
+Knows nodes by name, and how to get into their namespaces, which `netns.py` and `compose.py` say.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+
+from barnabas.cluster.errors import ClusterError
+from worlds.cluster import LinkFault
+
+CLIENT = "client"
+_STEP_SECONDS = 20.0
+
+Enter = Callable[[str], list[str]]
+"""The beginning of a command that runs in a node's namespace."""
+
+NO_DELAY = "packets are delayed by netem only, which is not used here: --cluster local has slow links"
+NO_MESSAGES = "packets are not messages: --cluster local has a proxy that knows them"
+
+
+class Packets:
+    """What is dropped on which way."""
+
+    def __init__(self, enter: Enter, address_of: Callable[[str], str]) -> None:
+        """`address_of` knows `client`, too."""
+        self._enter = enter
+        self._address_of = address_of
+        self._rules: dict[tuple[str, str, str], list[str]] = {}
+        """By (source, target, kind): what iptables was told, from the chain on."""
+
+    def cut(self, source: str, target: str, *, is_cut: bool) -> None:
+        self._set(source, target, "cut", ["-j", "DROP"] if is_cut else None)
+
+    def set_link(self, source: str, target: str, fault: LinkFault) -> None:
+        """Loss, and half-open: whatever carries data is dropped, while connections come about."""
+        lossy = ["-m", "statistic", "--mode", "random", "--probability", f"{fault.loss:.4f}", "-j", "DROP"]
+        self._set(source, target, "loss", lossy if fault.loss else None)
+        half_open = ["--tcp-flags", "PSH", "PSH", "-j", "DROP"]
+        self._set(source, target, "half-open", half_open if fault.half_open else None)
+
+    def heal(self) -> None:
+        for way in list(self._rules):
+            self._set(*way, None)
+
+    def renew(self, node: str) -> None:
+        """Its namespace is a new one, and has no rules yet."""
+        for (source, target, _kind), rule in self._rules.items():
+            if _holder(source, target) == node:
+                self._tell(node, "-A", rule)
+
+    def _set(self, source: str, target: str, kind: str, what: Sequence[str] | None) -> None:
+        """`what` iptables does with packets on this way; None: nothing. One rule of each kind at a time."""
+        holder = _holder(source, target)
+        old = self._rules.pop((source, target, kind), None)
+        if old is not None:
+            self._tell(holder, "-D", old)
+        if what is not None:
+            if target == CLIENT:
+                rule = ["OUTPUT", "-d", self._address_of(CLIENT), "-p", "tcp", *what]
+            else:
+                rule = ["INPUT", "-s", self._address_of(source), "-p", "tcp", *what]
+            self._tell(holder, "-A", rule)
+            self._rules[source, target, kind] = rule
+
+    def _tell(self, node: str, action: str, rule: Sequence[str]) -> None:
+        run(*self._enter(node), "iptables", "-w", action, *rule)
+
+
+def _holder(source: str, target: str) -> str:
+    """Where packets of this way are looked at: by their receiver, those to clients by the node."""
+    return source if target == CLIENT else target
+
+
+def run(*command: str, timeout_seconds: float = _STEP_SECONDS) -> str:
+    """What it says. Raises ClusterError, in one line, if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_seconds, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ClusterError(f"{command[0]}: {error}") from None
+    if done.returncode:
+        told = (done.stderr or done.stdout).strip().splitlines()
+        raise ClusterError(f"{' '.join(command)}: {told[-1] if told else done.returncode}")
+    return done.stdout
