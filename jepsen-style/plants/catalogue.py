@@ -23,7 +23,10 @@ from storage.producers import ProducerStates
 
 _SOON = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
 """Who is cut off is deposed long before the cut is mended."""
+_LATE = {"broker.session.timeout.ms": "9000"}
+"""Whoever is paused is taken back, but not before clients have asked again."""
 _CUT_OFF = Trial(nemesis=["partition"], interval_seconds=8.0, time_seconds=30.0, settings=_SOON)
+_IMPATIENT = Trial(nemesis=["pause"], interval_seconds=8.0, time_seconds=30.0, settings=_LATE)
 
 
 class NoSuchPlant(WrongArgument):
@@ -86,8 +89,8 @@ _ALL = (
         "a batch that an idempotent producer sends again is written again",
         [Patch(ProducerStates, "check", producing.take_repetitions)],
         ["duplicate"],
-        Trial(nemesis=["kill", "pause"]),
-        Trial(nemesis=["kill", "pause"]),
+        _IMPATIENT,
+        _IMPATIENT,
     ),
     Plant(
         "no-fencing",
