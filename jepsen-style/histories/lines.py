@@ -5,6 +5,7 @@ Many lines are parsed by one call, because that is most of the time it takes to 
 
 from __future__ import annotations
 
+import gc
 import json
 import mmap
 from array import array
@@ -58,10 +59,17 @@ class Parsed:
 def parse_lines(raw: bytes | mmap.mmap, name: str) -> Parsed:
     """All whole lines. Raises HistoryError that names the line which is none."""
     parser = _Parser(name)
-    for start, end in _chunks(raw):
-        for line in _parse(raw[start:end], len(parser.parsed.starts), name):
-            parser.take(line)
-        _add_starts(parser.parsed.starts, raw, start, end)
+    # Nothing that is made here refers to itself, and there is much of it: to look for rings costs a third of the time.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        for start, end in _chunks(raw):
+            for line in _parse(raw[start:end], len(parser.parsed.starts), name):
+                parser.take(line)
+            _add_starts(parser.parsed.starts, raw, start, end)
+    finally:
+        if collects:
+            gc.enable()
     parser.finish()
     return parser.parsed
 

@@ -122,10 +122,17 @@ class Spoiler:
 
 
 def inconsistent_offsets(spoiler: Spoiler) -> None:
-    poll = spoiler.choose([each for each in spoiler.polls("ok") if each.records])
-    record = spoiler.choose(poll.records)
-    other = spoiler.choose([each for each in spoiler.sends("ok") if each.key == poll.key and each.value != record[1]])
-    record[1] = other.value
+    acked = spoiler.sends("ok")
+    known = {(each.key, each.offset) for each in acked}
+    told = [
+        (poll, record)
+        for poll in spoiler.polls("ok")
+        for record in poll.records
+        # Somebody else must know what stands there.
+        if (poll.key, record[0]) in known
+    ]
+    poll, record = spoiler.choose(told)
+    record[1] = spoiler.choose([each for each in acked if each.key == poll.key and each.value != record[1]]).value
 
 
 def duplicate(spoiler: Spoiler) -> None:
