@@ -1,0 +1,117 @@
+"""What a run may be asked to be: the command that replays it, and one line for what cannot be."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from clients import java_program
+from clients.missing import LibraryMissing
+from commands.run import command
+from running.experiment import COULD_NOT_RUN, VALID, carry_out
+from running.plan import Plan, WrongPlan
+
+pytestmark = pytest.mark.feature("FI-01")
+
+
+def ask(*words: str) -> Any:
+    app = typer.Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, list(words))
+
+
+def test_the_command_that_replays_says_all_that_is_not_as_usual() -> None:
+    plan = Plan(
+        "queue", seed=7, cluster="sim", nemesis=("kill", "pause"), time=120.0, rate=200.0, assign_only=True,
+        settings=("min.insync.replicas=1", "log.segment.bytes=4096"), budget=("kill=5",),
+    )  # fmt: skip
+    assert plan.replay() == (
+        "python jepsen-style run queue --seed 7 --cluster sim --nemesis kill,pause --time 120 --rate 200 "
+        "--settings min.insync.replicas=1 --settings log.segment.bytes=4096 --assign-only --budget kill=5"
+    )
+    assert plan.budgets() == {"kill": 5.0}
+
+
+def test_what_replays_a_run_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan(
+        "list-append", seed=3, cluster="sim", nemesis=("power",), interval=5.0, keys=4, no_transactions=True,
+        no_idempotence=True, isolation="read_uncommitted", option=("replicas=2",), store=Path("/tmp/elsewhere"),
+    )  # fmt: skip
+    carried: list[Plan] = []
+
+    def remember(given: Plan, say: Any) -> Any:
+        carried.append(given)
+        raise typer.Exit(VALID)
+
+    monkeypatch.setattr("running.experiment.carry_out", remember)
+    ask(*shlex.split(plan.replay())[3:])
+    assert carried == [plan]
+
+
+def test_options_by_name_are_those_of_the_command_line() -> None:
+    plan = Plan("queue").with_options(
+        {"concurrency": "3", "nemesis-interval": "2.5", "nemesis": "kill", "assign-only": ""}
+    )
+    assert (plan.concurrency, plan.interval, plan.nemesis, plan.assign_only) == (3, 2.5, ("kill",), True)
+    with pytest.raises(WrongPlan, match="no such option"):
+        plan.with_options({"colour": "red"})
+    with pytest.raises(WrongPlan, match="--concurrency many"):
+        plan.with_options({"concurrency": "many"})
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["quee"], "there is no workload quee; queue?"),
+        (["queue", "--cluster", "moon"], "--cluster moon: there is only sim, local"),
+        (["queue", "--nemesis", "kill,curse"], "--nemesis curse: there is only kill"),
+        (["queue", "--client", "telnet"], "--client telnet: there is only barnabas, confluent, java"),
+        (["queue", "--cluster", "sim", "--client", "java"], "only our own client lives in a simulation"),
+        (["queue", "--time", "0"], "--time 0: it must be more than 0"),
+        (["queue", "--concurrency", "0"], "--concurrency 0: it must be at least 1"),
+        (["queue", "--abort-probability", "2"], "it must be from 0 to 1"),
+        (["queue", "--settings", "min.insync.replicas"], "it is KEY=VALUE"),
+        (["queue", "--budget", "kill=soon"], "it is KIND=SECONDS"),
+        (["queue", "--plant", "roses"], "there is no plant roses"),
+        (["queue", "--no-idempotence"], "transactions need it"),
+        (["queue", "--bootstrap", "a:1", "--nemesis", "kill"], "is not ours to break"),
+        (["queue", "--bootstrap", "a:1", "--cluster", "sim"], "--bootstrap is a cluster by itself"),
+        (["queue", "--cluster", "bootstrap"], "needs --bootstrap HOST:PORT"),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(words: list[str], told: str) -> None:
+    result = ask(*words)
+    assert result.exit_code == COULD_NOT_RUN
+    [line] = result.output.strip().splitlines()
+    assert told in line
+
+
+def test_a_cluster_that_nobody_runs_is_told_in_one_line(tmp_path: Path) -> None:
+    result = ask("queue", "--bootstrap", "127.0.0.1:nine", "--store", str(tmp_path))
+    assert result.exit_code == COULD_NOT_RUN
+    assert "127.0.0.1:nine is not host:port" in result.output
+    assert "again: python jepsen-style run queue" in result.output.strip().splitlines()[-1]
+
+
+def test_without_java_or_its_jars_a_run_of_them_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_LIBS", str(tmp_path))
+    monkeypatch.setattr("shutil.which", lambda tool: f"/usr/bin/{tool}")
+    with pytest.raises(LibraryMissing, match="there are no Kafka jars in"):
+        java_program.check()
+
+    monkeypatch.setattr("shutil.which", lambda tool: None)
+    outcome = carry_out(Plan("queue", clients=("java",), store=tmp_path), print)
+    assert outcome.exit_code == COULD_NOT_RUN
+    assert outcome.told == "--client java: there is no java (apt install default-jdk-headless)"
+
+
+def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no directory")
+    outcome = carry_out(Plan("queue", store=tmp_path / "file"), print)
+    assert outcome.exit_code == COULD_NOT_RUN
+    assert "name another directory with --store" in outcome.told
