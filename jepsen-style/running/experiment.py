@@ -24,6 +24,7 @@ from clients.client import ClientSettings
 from clients.missing import LibraryMissing
 from histories.recorder import HistoryError, Recorder
 from nemeses.nemesis import Nemesis, NemesisOptions
+from operations import NEMESIS
 from running.judging import judge, write
 from running.libraries import check_libraries, open_libraries
 from running.plan import Plan
@@ -32,6 +33,7 @@ from runtime.world import Chance
 from workloads.catalogue import make_workload
 from worlds.cluster import ClusterUnderTest
 from worlds.opening import WorldOptions, run_in
+from worlds.sim import SimCluster
 
 NODE_SETTINGS = {
     **QUICK_GROUPS,
@@ -125,7 +127,8 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: S
         nemesis = Nemesis(cluster, plan.nemesis, _chance(plan.seed, "nemesis"), plan.interval, options=more)
     libraries = open_libraries(plan.clients, cluster)
     run = Run(options, workload, libraries, chance_of=lambda name: _chance(plan.seed, name), nemesis=nemesis)
-    if cluster.name == "sim":
+    if isinstance(cluster, SimCluster):
+        cluster.on_broken = lambda told: _note_broken(cluster, recorder, told)
         # Signals come from outside of the simulation: they end it where it is.
         return await run.run(cluster, recorder)
     async with trio.open_nursery() as nursery:
@@ -133,6 +136,14 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: S
         ended = await run.run(cluster, recorder)
         nursery.cancel_scope.cancel()
     return ended
+
+
+def _note_broken(cluster: SimCluster, recorder: Recorder, told: str) -> None:
+    """A promise was found broken inside of the simulation, whatever clients see of it."""
+    # A history that cannot be written any more ends the run at its next line; here a node would be hit by it.
+    with suppress(HistoryError):
+        t_ns, wall_ms = cluster.now_ns(), cluster.wall_ms()
+        recorder.write(NEMESIS, "info", "broken-promise", {"told": told}, t_ns=t_ns, wall_ms=wall_ms)
 
 
 async def _listen(run: Run, say: Say, *, task_status: trio.TaskStatus[None]) -> None:

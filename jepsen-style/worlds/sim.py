@@ -108,6 +108,7 @@ class SimCluster:
         self.began = 0.0
         self.on_broken: Callable[[str], None] | None = None
         """Told of each broken promise, in one line, when it is found."""
+        self._told = 0
         self._worlds: dict[str, World] = {}
         self._onlooker: World
         self._offsets_ms: dict[str, int] = {}
@@ -414,7 +415,8 @@ class SimCluster:
                 self.findings.report(f"logged as an error: {message} {error!r}{place_of(error)}")
 
     def _tell(self) -> None:
-        if self.on_broken is not None:
+        if self.on_broken is not None and len(self.findings.broken) > self._told:
+            self._told = len(self.findings.broken)
             self.on_broken(self.findings.broken[-1])
 
 
