@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from checkers.budget_of_loss import BudgetOfLoss
 from checkers.gathering import Gathered
 from checkers.verdict import Finding, Verdict
 from histories.history import History
@@ -52,12 +53,21 @@ class Replicas:
                 found["epoch-regress"].append((earlier, later))
             if mark:
                 found["high-watermark-regress"].append((earlier, later))
+        budget = BudgetOfLoss(history)
         for anomaly, pairs in found.items():
+            # Whoever follows a leader that lost its tail cuts his own log.
+            excused = [
+                pair
+                for pair in pairs
+                if anomaly == "high-watermark-regress"
+                and 0 <= budget.spent_ns(views.places[views.place[pair[1]]]) < views.looked_ns[views.look[pair[1]]]
+            ]
+            for legal, chosen in ((False, [pair for pair in pairs if pair not in excused]), (True, excused)):
 
-            def tell(pair: tuple[int, int], anomaly: str = anomaly) -> Finding:
-                return _tell(views, anomaly, *pair)
+                def tell(pair: tuple[int, int], anomaly: str = anomaly, legal: bool = legal) -> Finding:
+                    return _tell(views, anomaly, pair, legal)
 
-            gathered.add_rows(anomaly, pairs, tell, legal=False)
+                gathered.add_rows(anomaly, chosen, tell, legal=legal)
         if not self.recreated:
             self._two_leaders(views, gathered)
         return gathered.verdict({"looks": len(views.looked_ns), "replicas": int(same.size - same.sum()) + 1})
@@ -85,7 +95,8 @@ class Replicas:
         gathered.add_rows("two-leaders", pairs, tell, legal=False)
 
 
-def _tell(views: Views, anomaly: str, earlier: int, later: int) -> Finding:
+def _tell(views: Views, anomaly: str, pair: tuple[int, int], legal: bool) -> Finding:
+    earlier, later = pair
     place, node = views.places[views.place[later]], views.nodes[views.node[later]]
     column = views.leader_epoch if anomaly == "epoch-regress" else views.high_watermark
     what = "leader epoch" if anomaly == "epoch-regress" else "high watermark"
@@ -96,6 +107,7 @@ def _tell(views: Views, anomaly: str, earlier: int, later: int) -> Finding:
         (),
         f"The {what} of {place} on {node} was {int(column[earlier])} at {times[0]:.1f} s and {int(column[later])} at "
         f"{times[1]:.1f} s, and the node lived on.",
+        legal,
     )
 
 

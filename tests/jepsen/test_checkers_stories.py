@@ -475,6 +475,20 @@ def test_a_high_watermark_that_goes_back() -> None:
     assert bugs(watermarks(killed=True)) == set()
 
 
+def test_a_high_watermark_may_go_back_when_everybody_in_sync_had_lost_something() -> None:
+    def watermarks(isr: list[int]) -> Story:
+        story = works(Story())
+        story.look([["broker-2", "t0", 0, 5, 9, 3, 1, isr]])
+        story.fault("power", 1, "broker-1", kind="power")
+        story.fault("start", 1, "broker-1", kind="power")
+        story.wait(1.0)
+        story.look([["broker-2", "t0", 0, 3, 3, 4, 1, isr]])
+        return story
+
+    assert bugs(watermarks([1, 2])) == {"high-watermark-regress"}
+    assert bugs(watermarks([1])) == set() and allowed(watermarks([1])) == {"high-watermark-regress"}
+
+
 def test_an_epoch_that_goes_back_and_one_with_two_leaders() -> None:
     story = works(Story())
     story.look([["broker-1", "t0", 0, 5, 9, 3, 1, [1]]])
