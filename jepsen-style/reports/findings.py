@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,9 @@ MOST_SECTIONS = 30
 MOST_LISTED = 200
 MOST_OPERATIONS = 16
 """Of one finding: from both ends of its list."""
+
+MOST_CHARACTERS = 1_500_000
+"""Of all sections together, before processes and logs are left out."""
 
 LONGEST_LINE = 90
 LONGEST_VALUE = 4_000
@@ -80,7 +83,7 @@ def section(facts: Facts, findings: Sequence[Found], faults: Sequence[Band]) -> 
     if not wrong:
         return None
     shown, others = chosen(wrong, MOST_OF_A_KIND)
-    articles = (_article(facts, each, faults, unfolded=each is shown[0]) for each in shown)
+    articles = _articles(facts, shown, faults, unfolded=shown[0])
     return element("section", element("h2", "Findings"), _summary(wrong), articles, _list(others), id="findings")
 
 
@@ -90,7 +93,7 @@ def legal_section(facts: Facts, findings: Sequence[Found], faults: Sequence[Band
     if not legal:
         return None
     shown, others = chosen(legal, MOST_LEGAL_OF_A_KIND)
-    articles = (_article(facts, each, faults, unfolded=False) for each in shown)
+    articles = _articles(facts, shown, faults, unfolded=None)
     return element(
         "section",
         element("h2", "Found, and legal here"),
@@ -160,7 +163,18 @@ def _severity(legal: bool) -> str:
     return "legal" if legal else "illegal"
 
 
-def _article(facts: Facts, finding: Found, faults: Sequence[Band], *, unfolded: bool) -> Markup:
+def _articles(
+    facts: Facts, shown: Sequence[Found], faults: Sequence[Band], *, unfolded: Found | None
+) -> Iterator[Markup]:
+    """What happened around them is shown as long as there is room."""
+    room = MOST_CHARACTERS
+    for each in shown:
+        article = _article(facts, each, faults, room > 0, unfolded=each is unfolded)
+        room -= len(article)
+        yield article
+
+
+def _article(facts: Facts, finding: Found, faults: Sequence[Band], has_room: bool, *, unfolded: bool) -> Markup:
     calls = facts.calls
     numbers = [i for i in involved(finding) if 0 <= i < len(facts.history)]
     rows = rows_of(facts, numbers)
@@ -194,7 +208,7 @@ def _article(facts: Facts, finding: Found, faults: Sequence[Band], *, unfolded: 
             else None,
             open=unfolded,
         )
-        if around
+        if around and has_room
         else None,
         id=f"finding-{finding.number}",
         class_=f"finding {_severity(finding.legal)}",

@@ -9,7 +9,7 @@ from histories.views import Views
 from reports.bands import Band, hue
 from reports.facts import Facts
 from reports.markup import Markup, element, plural
-from reports.plots import Key, canvas, keys, span
+from reports.plots import Key, blocks, canvas, keys, span
 from reports.scales import TimeAxis, duration
 
 T = TypeVar("T")
@@ -57,12 +57,9 @@ def nodes(facts: Facts, axis: TimeAxis) -> Markup | None:
     lanes = []
     for name in names:
         states = [_state(views, look, name) for look in range(len(times))]
-        bars = [
-            element("b", class_=f"state {state}", title=f"{name} {state}", style=span(*_fractions(axis, start, end)))
-            for state, start, end in stretches(times, states, axis.end_s)
-            if state is not None
-        ]
-        lanes.append(_lane(name, bars, axis))
+        by_state = grouped(times, states, axis.end_s)
+        shapes = [blocks(spans, str(state), axis) for state, spans in by_state.items() if state is not None]
+        lanes.append(_lane(name, (), axis, layers=shapes))
     changes = elections(views)
     title = f"Nodes; {plural(max(len(changes) - 1, 0), 'controller election')}" if changes else "Nodes"
     legend = [
@@ -97,6 +94,14 @@ def stretches(times: Sequence[float], values: Sequence[T], end_s: float) -> list
     return found
 
 
+def grouped(times: Sequence[float], values: Sequence[T], end_s: float) -> dict[T, list[tuple[float, float]]]:
+    """The stretches of each value."""
+    found: dict[T, list[tuple[float, float]]] = {}
+    for value, start_s, until_s in stretches(times, values, end_s):
+        found.setdefault(value, []).append((start_s, until_s))
+    return found
+
+
 def _state(views: Views, look: int, name: str) -> str | None:
     state = views.states[look].get(name)
     if state == "running" and views.controllers[look] == name:
@@ -104,11 +109,13 @@ def _state(views: Views, look: int, name: str) -> str | None:
     return state if state in ("running", "paused", "dead", None) else "dead"
 
 
-def _lane(name: str, bars: Sequence[Markup], axis: TimeAxis, style: str | None = None) -> Markup:
+def _lane(
+    name: str, bars: Sequence[Markup], axis: TimeAxis, style: str | None = None, layers: Sequence[Markup] = ()
+) -> Markup:
     return element(
         "div",
         element("div", element("span", element("bdi", name)), class_="name", title=name or None),
-        element("div", canvas((), axis), bars, class_="lane"),
+        element("div", canvas(layers, axis), bars, class_="lane"),
         class_="of",
         style=style,
     )

@@ -10,16 +10,16 @@ import numpy as np
 
 from histories.views import Views
 from operations import Place
-from reports.lanes import stretches
+from reports.lanes import grouped
 from reports.markup import Markup, element, join, plural
-from reports.plots import Key, canvas, dots, keys, line, plot, span, steps
+from reports.plots import Key, blocks, canvas, dots, keys, line, plot, spikes, steps
 from reports.scales import HEIGHT, Floats, Integers, LinearScale, TimeAxis, from_zero
 from reports.thinning import corners, thin_line
 
 MOST_DRAWN = 40
 """Partitions with plots of their own; of more, those with findings and with most leaders."""
 
-MOST_LISTED = 200
+MOST_LISTED = 120
 
 POINTS_OF_A_LINE = 240
 
@@ -122,20 +122,16 @@ def leader_changes(found: Sequence[Seen]) -> Floats:
 
 def _partition(partition: Seen, axis: TimeAxis, drawn: bool, opened: bool) -> Markup:
     all_of_them = int(partition.in_sync.max())
-    bars = [
-        element("b", class_=f"sync {_health(count, all_of_them)}", title=f"{count} in sync", style=_span(axis, *times))
-        for count, *times in stretches(partition.t_s.tolist(), partition.in_sync.tolist(), axis.end_s)
-    ]
-    marks = (
-        element("s", title=f"epoch {epoch}: leader {leader}", style=_span(axis, t_s, t_s))
-        for t_s, epoch, leader in partition.elections[:400]
-    )
+    health = [_health(count, all_of_them) for count in partition.in_sync.tolist()]
+    shapes = [blocks(spans, each, axis) for each, spans in grouped(partition.t_s.tolist(), health, axis.end_s).items()]
+    elected = axis.places(np.array([t_s for t_s, _, _ in partition.elections], np.float64))
+    shapes.append(spikes(elected, np.zeros(len(elected), np.int64), "elected"))
     strip = element(
         "div",
         element(
             "div", element("span", element("bdi", str(partition.place))), class_="name", title=str(partition.place)
         ),
-        element("div", canvas((), axis), bars, marks, class_="lane"),
+        element("div", canvas(shapes, axis), class_="lane"),
         class_="of",
     )
     if not drawn:
@@ -197,10 +193,6 @@ def _health(count: int, all_of_them: int) -> str:
     if count >= all_of_them and count:
         return "full"
     return "none" if count == 0 else "one" if count == 1 else "few"
-
-
-def _span(axis: TimeAxis, start_s: float, end_s: float) -> str:
-    return span(axis.fraction(start_s), axis.fraction(end_s))
 
 
 def _number(node: str) -> int:

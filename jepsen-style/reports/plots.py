@@ -52,6 +52,13 @@ def spikes(x: Integers, y: Integers, ink: str) -> Markup:
     return _path("".join(f"M{a} {HEIGHT}V{b}" for a, b in _pairs(x, y)), f"spikes {ink}")
 
 
+def blocks(spans: Iterable[tuple[float, float]], ink: str, axis: TimeAxis) -> Markup:
+    """A lane's states: bars between two times."""
+    low, high = HEIGHT // 4, HEIGHT * 3 // 4
+    edges = ((round(WIDTH * axis.fraction(start)), round(WIDTH * axis.fraction(end))) for start, end in spans)
+    return _path("".join(f"M{a} {low}H{max(b, a + 4)}V{high}H{a}Z" for a, b in edges), f"block {ink}")
+
+
 def plot(
     title: str, layers: Sequence[Markup], scale: Scale, axis: TimeAxis, legend: Sequence[Key] = (), *, tall: str = ""
 ) -> Markup:
