@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tempfile
 import time
 from collections import Counter
@@ -13,7 +14,7 @@ import typer
 
 from running.plan import Plan, WrongPlan
 from running.processes import COULD_NOT_RUN, VALID, do, story_of
-from running.shrinking import Trial, plan_of, shrink
+from running.shrinking import Enough, Trial, plan_of, shrink
 
 
 def command(
@@ -36,9 +37,8 @@ def command(
 
         def attempt(candidate: Plan) -> Trial | None:
             if time.monotonic() > deadline:
-                return None
-            words = plan_words(candidate)
-            done = do(words, Path(store) / "runs")
+                raise Enough
+            done = do(plan_words(candidate), Path(store) / "runs")
             return None if done.exit_code == COULD_NOT_RUN or done.directory is None else _trial(done.directory)
 
         typer.echo(f"{anomaly}: {_size(plan, first)}")
@@ -52,8 +52,6 @@ def command(
 
 def plan_words(plan: Plan) -> list[str]:
     """What comes after `python jepsen-style`, without where the run is kept."""
-    import shlex
-
     words = shlex.split(plan.replay())[2:]
     if "--store" in words:
         at = words.index("--store")

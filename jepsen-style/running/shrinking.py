@@ -42,7 +42,11 @@ class Shrunk:
 
 
 Attempt = Callable[[Plan], Trial | None]
-"""Runs it; None if there is no verdict, or no time left for more runs."""
+"""Runs it; None if there is no verdict. Raises Enough when there shall be no more runs."""
+
+
+class Enough(Exception):
+    """The search ends with what it has."""
 
 
 def plan_of(command: str) -> Plan:
@@ -77,10 +81,10 @@ def shrink(plan: Plan, first: Trial, anomaly: str, attempt: Attempt, say: Callab
     """Tries smaller and smaller runs, until none is left that fails in the same anomaly."""
     best = Shrunk(plan, first, 0)
 
-    def better(told: str, candidate: Plan | None) -> bool:
+    def better(told: str, candidate: Plan | None) -> None:
         nonlocal best
         if candidate is None or candidate == best.plan:
-            return False
+            return
         trial = attempt(candidate)
         best = replace(best, runs=best.runs + 1)
         fails = trial is not None and anomaly in trial.anomalies
@@ -88,7 +92,6 @@ def shrink(plan: Plan, first: Trial, anomaly: str, attempt: Attempt, say: Callab
         if fails:
             assert trial is not None
             best = Shrunk(candidate, trial, best.runs)
-        return fails
 
     progress = True
     while progress:
@@ -96,8 +99,11 @@ def shrink(plan: Plan, first: Trial, anomaly: str, attempt: Attempt, say: Callab
         for pass_ in (_shorter, _fewer_faults, _simpler):
             before = best.plan
             tries: Iterator[tuple[str, Plan | None]] = pass_(lambda: best)
-            for told, candidate in tries:
-                better(told, candidate)
+            try:
+                for told, candidate in tries:
+                    better(told, candidate)
+            except Enough:
+                return best
             progress = progress or best.plan != before
     return best
 

@@ -11,7 +11,7 @@ import pytest
 from running.jobs import Job, Tally, carry_out, coverage_of, past_runs, past_seeds, swarm
 from running.plan import Plan, WrongPlan
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID, Done, story_of
-from running.shrinking import Trial, plan_of, shrink
+from running.shrinking import Enough, Trial, plan_of, shrink
 
 PLAN = Plan("queue", seed=7, cluster="sim", nemesis=("kill", "pause"), time=60.0, settings=("a=b",), option=("x=1",))
 
@@ -64,6 +64,20 @@ def test_another_anomaly_is_not_the_same_failure() -> None:
 
     shrunk = shrink(PLAN, attempt(PLAN), "lost-write", attempt, never_mind)
     assert shrunk.plan.nemesis == PLAN.nemesis and shrunk.plan.only_faults == ("1",)
+
+
+@pytest.mark.feature("FI-12")
+def test_a_search_that_is_ended_gives_what_it_has() -> None:
+    left = [True, True, True]
+
+    def attempt(plan: Plan) -> Trial:
+        if not left:
+            raise Enough
+        left.pop()
+        return Trial(("lost-write",), None, (1, 2), 10)
+
+    first = Trial(("lost-write",), None, (1, 2), 10)
+    assert shrink(PLAN, first, "lost-write", attempt, never_mind).plan.time == 7.5
 
 
 @pytest.mark.feature("FI-12")
