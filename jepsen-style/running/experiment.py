@@ -22,6 +22,7 @@ from barnabas.testing.cluster import QUICK_GROUPS
 from checkers.verdict import Verdict
 from clients.client import ClientSettings
 from clients.missing import LibraryMissing
+from histories.history import History
 from histories.recorder import HistoryError, Recorder
 from nemeses.nemesis import Nemesis, NemesisOptions
 from operations import NEMESIS
@@ -160,10 +161,12 @@ async def _listen(run: Run, say: Say, *, task_status: trio.TaskStatus[None]) -> 
 def judged(directory: Path, failure: str | None, say: Say) -> Outcome:
     """What is in a run's directory; `failure` is why the run ended early. Parquet files and report are made anew."""
     try:
-        verdict = judge(directory)
+        # Loaded once for all: a long one takes a while.
+        history = History.load(directory)
+        verdict = judge(directory, history)
     except HistoryError as error:
         return Outcome(directory, None, COULD_NOT_RUN, str(error))
-    _keep(directory, verdict, say)
+    _keep(directory, history, verdict, say)
     bad = [finding for finding in verdict.findings if not finding.legal]
     if verdict.valid == "false":
         names = ", ".join(dict.fromkeys(finding.anomaly for finding in bad))
@@ -175,7 +178,7 @@ def judged(directory: Path, failure: str | None, say: Say) -> Outcome:
     return Outcome(directory, verdict, VALID, "VALID")
 
 
-def _keep(directory: Path, verdict: Verdict, say: Say) -> None:
+def _keep(directory: Path, history: History, verdict: Verdict, say: Say) -> None:
     """Verdict, Parquet files and report. Where the disk is full the verdict is still told."""
     from reports import page
     from reports.facts import ReportError
@@ -187,8 +190,8 @@ def _keep(directory: Path, verdict: Verdict, say: Say) -> None:
         except ImportError as error:
             say(f"there are no Parquet files: {error} (pip install 'barnabas[faults]')")
         else:
-            parquet.write(directory)
-        say(f"report: {page.write(directory)}")
+            parquet.write_history(history, directory)
+        say(f"report: {page.write(directory, history)}")
     except OSError as error:
         say(f"{directory}: {error.strerror}: not everything could be kept")
     except (HistoryError, ReportError) as error:

@@ -21,9 +21,9 @@ PROMISES = "promises.json"
 UNSEEN = "unseen"
 
 
-def judge(directory: Path) -> Verdict:
-    """Of a run's directory. Raises HistoryError if there is no history to be judged."""
-    history = History.load(directory)
+def judge(directory: Path, history: History | None = None) -> Verdict:
+    """Of a run's directory; `history` if it was loaded before. Raises HistoryError if there is none to be judged."""
+    history = History.load(directory) if history is None else history
     run = history.run
     try:
         workload = make_workload(str(run["workload"]), WorkloadOptions(**run.get("options", {})))
