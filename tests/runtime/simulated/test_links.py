@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from runtime.simulated import Universe, make_world, run_simulation
+from runtime.simulated.links import FIRST_RETRANSMISSION_MS, Badness
 from runtime.world import Connection, ConnectionLost, DialRefused, World
 
 pytestmark = pytest.mark.feature("FI-05")
@@ -242,5 +243,73 @@ def test_a_slow_link_takes_its_time() -> None:
         near.send_now([b"x"])
         await receive(far)
         assert trio.current_time() - started == pytest.approx(0.25)
+
+    simulate(story)
+
+
+async def seconds_for(near: Connection, far: Connection, bursts: int, size: int) -> float:
+    """How long that takes from one end to the other."""
+    began = trio.current_time()
+    for number in range(bursts):
+        near.send_now([bytes([number]) * size])
+    received = b""
+    while len(received) < bursts * size:
+        received += await receive(far)
+    assert received == b"".join(bytes([number]) * size for number in range(bursts)), "order stays, whatever is late"
+    return trio.current_time() - began
+
+
+def test_a_link_is_slow_narrow_or_lossy_and_loses_no_byte() -> None:
+    async def story(universe: Universe) -> None:
+        _, _, near, far = await connect(universe)
+        link = universe.wires.link("a", "b")
+        good = await seconds_for(near, far, 10, 100)
+        link.worsen(Badness(latency_ms=300.0))
+        assert 0.3 <= await seconds_for(near, far, 10, 100) < 0.3 + good + 0.01
+        link.worsen(Badness(bytes_per_second=1_000))
+        assert 1.0 <= await seconds_for(near, far, 10, 100) < 1.1
+        link.worsen(Badness(loss=0.5))
+        assert await seconds_for(near, far, 50, 10) >= FIRST_RETRANSMISSION_MS / 1000
+        assert await seconds_for(far, near, 10, 100) < 0.1, "the other way is as it was"
+        link.worsen(None)
+        assert await seconds_for(near, far, 10, 100) < 0.1
+
+    simulate(story)
+
+
+def test_a_half_open_link_takes_dials_and_carries_nothing() -> None:
+    async def story(universe: Universe) -> None:
+        a, b, near, far = await connect(universe)
+        for source, target in (("a", "b"), ("b", "a")):
+            universe.wires.link(source, target).worsen(Badness(half_open=True))
+        near.send_now([b"hello"])
+        await silent(far)
+        listener = await b.network.listen("", 9093)
+        later = await a.network.dial("b", 9093)
+        later.send_now([b"anybody?"])
+        taken = await listener.accept()
+        await silent(taken)
+        later.close()
+        await silent(taken)
+        universe.wires.link("a", "b").worsen(None)
+        assert await receive(far) == b"hello"
+        assert await receive(taken) == b"anybody?"
+
+    simulate(story)
+
+
+def test_a_link_ends_connections_in_the_middle_of_what_they_carry() -> None:
+    async def story(universe: Universe) -> None:
+        _, _, near, far = await connect(universe)
+        universe.wires.link("a", "b").worsen(Badness(reset_after_bytes=7))
+        assert near.send_now([b"hello"]) == 5
+        assert near.send_now([b"again"]) == 2
+        with pytest.raises(ConnectionLost):
+            near.send_now([b"and again"])
+        received = b""
+        with pytest.raises(ConnectionLost):
+            while True:
+                received += await receive(far)
+        assert b"helloag".startswith(received)
 
     simulate(story)
