@@ -93,17 +93,18 @@ class Project:
     def up(self) -> None:
         environment = dict(os.environ)
         environment |= {f"KAFKA_PORT_{number}": str(port) for number, port in enumerate(self.ports, 1)}
-        done = subprocess.run(
-            [*self.command, "up", "--detach", "--build"],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=BUILD_SECONDS,
-            check=False,
-        )
-        if done.returncode:
-            told = (done.stderr or done.stdout).strip().splitlines()
-            raise ClusterError(f"docker-compose up: {told[-1] if told else done.returncode}")
+        for words in (["build"], ["up", "--detach"]):
+            done = subprocess.run(
+                [*self.command, *words],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=BUILD_SECONDS,
+                check=False,
+            )
+            if done.returncode:
+                told = (done.stderr or done.stdout).strip().splitlines()
+                raise ClusterError(f"docker-compose {words[0]}: {told[-1] if told else done.returncode}")
         form = '{{.Label "com.docker.compose.service"}} {{.ID}}'
         mine = f"label=com.docker.compose.project={self.name}"
         lines = run("docker", "ps", "--all", "--filter", mine, "--format", form).splitlines()
@@ -133,6 +134,17 @@ class Project:
     def enter(self, name: str) -> list[str]:
         [pid] = self.inspect("{{.State.Pid}}", [name]).values()
         return ["nsenter", "--target", pid, "--net"]
+
+    def last_words(self, name: str) -> str:
+        done = subprocess.run(
+            ["docker", "logs", "--tail", "3", self.containers[name]],
+            capture_output=True,
+            text=True,
+            timeout=COMPOSE_SECONDS,
+            check=False,
+        )
+        lines = (done.stdout + done.stderr).strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
 
     def write_logs(self, directory: Path) -> None:
         for name in self.containers:
@@ -280,7 +292,14 @@ class ComposeWorld:
         return await self._looker.memberships(BROKERS)
 
     async def wait_ready(self, timeout_seconds: float = 60.0) -> None:
-        await self._looker.wait_ready(timeout_seconds)
+        try:
+            await self._looker.wait_ready(timeout_seconds)
+        except ClusterError as error:
+            dead = [name for name, state in (await self.states()).items() if state == "dead"]
+            if not dead:
+                raise
+            said = await in_thread(lambda: self._project.last_words(dead[0]))
+            raise ClusterError(f"{dead[0]} has ended: {said}") from error
 
     def log_files(self) -> Mapping[str, Path]:
         """Written when the run is over."""
