@@ -7,6 +7,7 @@ without one belong to the line above them (tracebacks).
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
@@ -29,6 +30,8 @@ class Line(NamedTuple):
     """Of the run's clock."""
     node: str
     text: str
+    times: int = 1
+    """How often the node said it in this window."""
 
 
 def lines(path: Path, node: str, wall_ms_at_start: float, start_s: float, end_s: float) -> Iterator[Line]:
@@ -59,18 +62,20 @@ def table(facts: Facts, start_s: float, end_s: float) -> Markup | None:
     every.sort(key=lambda line: line.t_s)
     if not every:
         return element("p", "The nodes' logs say nothing in this time.", class_="note")
+    lines_said = len(every)
+    every = _once(every)
     shown = _most_telling(every)
     body = (
         element(
             "tr",
             element("td", f"{line.t_s:.3f}", class_="n"),
             element("td", line.node),
-            element("td", shorten(line.text, 300)),
+            element("td", shorten(line.text, 300), element("i", f" ×{line.times}") if line.times > 1 else None),
             class_=_level(line.text),
         )
         for line in shown
     )
-    left_out = len(every) - len(shown)
+    left_out = lines_said - sum(line.times for line in shown)
     return element(
         "figure",
         element(
@@ -88,6 +93,14 @@ def table(facts: Facts, start_s: float, end_s: float) -> Markup | None:
         ),
         class_="logs",
     )
+
+
+def _once(every: list[Line]) -> list[Line]:
+    """What a node said again stands where it was first said."""
+    counts = Counter((line.node, line.text) for line in every)
+    first = {(line.node, line.text): line for line in reversed(every)}
+    kept = [line._replace(times=counts[line.node, line.text]) for line in first.values()]
+    return sorted(kept, key=lambda line: line.t_s)
 
 
 def _moment(found: re.Match[str]) -> float | None:
