@@ -127,10 +127,10 @@ async def returning_controller(stage: Stage) -> None:
     came_about(len(fetches.letters) == heard, "it heard nothing for longer than its patience")
     stage.mend()
     await trio.sleep(6)
-    came_about(len(fetches.letters) > heard, "it is back")
     holds(not candidates.letters, f"{[letter.sender for letter in candidates.letters]} asked for votes")
     after = await stage.leader_by(active)
     holds(after == before, f"{before} was deposed: {after}")
+    came_about(len(fetches.letters) > heard, "it is back")
     await _create(stage, "after")
     await _all_know(stage, "before", "after")
 

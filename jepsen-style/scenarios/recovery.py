@@ -253,7 +253,7 @@ async def crash_at_every_write(stage: Stage, *, power_cut: bool = False) -> None
             value = b"meanwhile/%d" % after
             await producer.send(TOPIC, value)
             acked.append(value)
-            came_about(after < 400, "its recovery has no end")
+            holds(after < 200, "its recovery has no end")
         stage.universe.disarm(broken)
     came_about(deaths >= DEATHS_AT_LEAST, f"it died {deaths} times only")
     await stage.whole(TOPIC)

@@ -139,7 +139,7 @@ class Stage(SimulatedClusterForTests):
 
     def _node_failed(self, name: str, error: BaseException) -> None:
         if name not in self.may_fail:
-            raise error
+            raise Violation(f"{name} ended by itself: {error!r}") from error
 
     # ---- inside of nodes
 
