@@ -19,6 +19,7 @@ from running.jobs import (
     Tally,
     carry_out,
     coverage_of,
+    drawn_settings,
     past_runs,
     past_seeds,
     run_words,
@@ -76,7 +77,7 @@ def quick(first: int) -> Iterator[Job]:
             faults = [fault for place, fault in enumerate(SIM_FAULTS) if place % ROUNDS == (count + turn) % ROUNDS]
             seed = first + turn * 100 + count
             words = run_words(workload, "sim", seed, faults, time=16, rate=30, concurrency=4, interval=3, quiet=3)
-            yield Job(f"{workload}-sim", words)
+            yield Job(f"{workload}-sim", words + (drawn_settings(seed) if turn else ()))
 
 
 def regression(_first: int) -> Iterator[Job]:

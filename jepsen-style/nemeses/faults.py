@@ -264,7 +264,8 @@ async def membership(fault: Fault) -> None:
 async def kill_at(fault: Fault) -> None:
     chance, cluster, nemesis = fault.chance, fault.cluster, fault.nemesis
     [name, *_more] = await fault.choose_nodes(single=True)
-    of_role = POINTS["broker" if name in cluster.brokers else "controller"]
+    role = "broker" if name in cluster.brokers else "controller"
+    of_role = [*POINTS[role], *getattr(cluster, "more_points", {}).get(role, ())]
     point = one_of(chance, [each for each in of_role if each in nemesis.options.points] or of_role)
     power_cut = "power" not in cluster.cannot and happens(chance, 0.3)
     await fault.may_end([name], losing=power_cut)

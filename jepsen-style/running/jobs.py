@@ -35,6 +35,23 @@ SIM_FAULTS = (
     "kill-at",
 )
 LOCAL_FAULTS = ("kill", "pause", "partition")
+SETTINGS: dict[str, tuple[int, ...]] = {
+    "broker.session.timeout.ms": (1_500, 6_000),
+    "controller.quorum.election.timeout.ms": (500,),
+    "controller.quorum.fetch.timeout.ms": (1_000,),
+    "leader.imbalance.check.interval.seconds": (5,),
+    "log.cleaner.backoff.ms": (1_000,),
+    "log.cleaner.delete.retention.ms": (1_000,),
+    "log.roll.ms": (1_000, 5_000),
+    "metadata.log.max.record.bytes.between.snapshots": (3_000, 10_000),
+    "metadata.max.idle.interval.ms": (3_000,),
+    "offsets.topic.num.partitions": (1,),
+    "replica.fetch.max.bytes": (500, 4_000),
+    "replica.high.watermark.checkpoint.interval.ms": (500, 2_000),
+    "replica.lag.time.max.ms": (1_500, 4_000),
+    "transaction.state.log.num.partitions": (1,),
+}
+"""Of nodes, so that what is rare with Kafka's own numbers meets the faults, too; a run has some of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +174,19 @@ def swarm(first_seed: int, workloads: Sequence[str]) -> Iterator[Job]:
             interval=chance.choice((2, 5, 10)),
             quiet=5,
         )
-        yield Job(f"{workload}-{seed}", words)
+        if chance.random() < 0.3:
+            words += ("--group-protocol", "consumer")
+        yield Job(f"{workload}-{seed}", words + drawn_settings(seed))
         seed += 1
+
+
+def drawn_settings(seed: int) -> tuple[str, ...]:
+    """Words for some settings of the nodes, by the seed."""
+    chance = random.Random(f"{seed}/settings")
+    drawn = [f"{key}={chance.choice(values)}" for key, values in SETTINGS.items() if chance.random() < 0.4]
+    if any(pair.startswith("log.cleaner") for pair in drawn):
+        drawn.append("log.cleaner.min.cleanable.ratio=0.01")
+    return tuple(word for pair in drawn for word in ("--settings", pair))
 
 
 def coverage_of(tables: Iterable[Path]) -> str:

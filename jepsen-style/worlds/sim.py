@@ -96,6 +96,18 @@ class SimCluster:
     """`ClusterUnderTest` in a universe."""
 
     name = "sim"
+    more_points: Mapping[str, Sequence[str]] = {
+        "broker": (
+            "disk.renamed.quorum-state",
+            "disk.renamed.replication-offset-checkpoint",
+            "disk.renamed.recovery-point-offset-checkpoint",
+            "disk.renamed.leader-epoch-checkpoint",
+            "disk.renamed.topic-id-checkpoint",
+            "disk.renamed.partition.metadata",
+        ),
+        "controller": ("disk.renamed.quorum-state", "disk.renamed.*.checkpoint"),
+    }
+    """Fault points of the disks, for `kill-at`; by role."""
 
     def __init__(self, universe: Universe, nursery: trio.Nursery, options: WorldOptions) -> None:
         self.universe = universe
