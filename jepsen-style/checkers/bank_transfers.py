@@ -67,7 +67,9 @@ def _largest_on_its_way(readings: list[Attempt]) -> int:
     for reading in readings:
         if all(part[2] == 0 for part in reading.value["parts"]):
             sums[reading.process] = 0
+        if reading.process not in sums:
+            continue  # it goes on where another life of its thread was
         seen = sum(record[1][2] for part in reading.value["parts"] for record in part[4])
-        sums[reading.process] = sums.get(reading.process, 0) + seen
+        sums[reading.process] += seen
         largest = max(largest, abs(sums[reading.process]))
     return largest

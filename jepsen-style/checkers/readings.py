@@ -80,17 +80,19 @@ def gather(readings: Iterable[Attempt]) -> Logs:
 def _take(logs: Logs, reading: Attempt, place: Place, records: Sequence[Any]) -> None:
     log = logs.values.setdefault(place, {})
     read_by = logs.read_by.setdefault(place, {})
+    reader = reading.evidence[-1]
     for offset, given in records:
-        value = frozen(given)
-        known = log.setdefault(offset, value)
-        first = read_by.setdefault(offset, reading.evidence[-1])
-        if known != value:
+        value = given if given.__class__ is int else frozen(given)
+        if offset not in log:
+            log[offset] = value
+            read_by[offset] = reader
+        elif log[offset] != value:
             logs.findings.append(
                 Finding(
                     "inconsistent-offsets",
                     str(place),
-                    sorted({first, reading.evidence[-1]}),
-                    f"offset {offset} of {place} was {known} for one reader and {value} for another",
+                    sorted({read_by[offset], reader}),
+                    f"offset {offset} of {place} was {log[offset]} for one reader and {value} for another",
                 )
             )
 
@@ -101,7 +103,9 @@ def _find_holes(logs: Logs, parts: Sequence[tuple[Attempt, Place, int, int, Sequ
     for reading, place, start, end, records in parts:
         offsets = known[place]
         low, high = (int(bound) for bound in np.searchsorted(offsets, (start, end)))
-        given = np.unique(np.asarray([offset for offset, _ in records], np.int64))
+        given = np.unique(np.fromiter((record[0] for record in records), np.int64, len(records)))
+        if len(given) == high - low:
+            continue
         missing = np.setdiff1d(offsets[low:high], given, assume_unique=True)
         for offset in missing.tolist():
             if (count := told.get(place, 0)) >= _SHOWN:

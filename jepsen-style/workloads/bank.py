@@ -19,7 +19,7 @@ from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from runtime.world import Chance
 from workloads.lives import CRASH, Finale, Lives, crash
-from workloads.log_reader import LogReader
+from workloads.log_reader import LogReaders
 from workloads.topics import Topics
 from workloads.transacting import Pauses, ending_of, in_transaction
 from workloads.workload import WorkloadOptions
@@ -42,7 +42,7 @@ class Bank:
         self._finale = Finale(range(min(_FINAL_READERS, options.processes)))
         self._transfers = 0
         self._initialised: set[int] = set()
-        self._readers: dict[tuple[int, bool], LogReader] = {}
+        self._readers = LogReaders(self._lives, self._places, json.loads)
 
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
         transactional_id = self._lives.named(f"bank-{self._lives.thread(process)}")
@@ -76,10 +76,7 @@ class Bank:
         if invocation.f == "crash":
             return await crash(client)
         if invocation.f == "read":
-            # The final reading begins anew, whatever this client has read before.
-            final: bool = invocation.value["final"]
-            reader = self._readers.setdefault((process, final), LogReader(self._places, json.loads))
-            return await reader.read(client)
+            return await self._readers.of(process, invocation).read(client)
         return await self._transfer(process, invocation.value, client, chance)
 
     async def _transfer(self, process: int, value: Any, client: WorkClient, chance: Chance) -> Completion:

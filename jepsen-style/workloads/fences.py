@@ -24,7 +24,7 @@ from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from runtime.world import Chance
 from workloads.lives import CRASH, Finale, Lives, crash
-from workloads.log_reader import LogReader
+from workloads.log_reader import LogReaders
 from workloads.topics import Topics
 from workloads.transacting import aborted, committed, ending_of
 from workloads.workload import WorkloadOptions
@@ -63,7 +63,7 @@ class Fences:
         self._writers = options.processes - len(ISOLATIONS)
         self._finale = Finale(range(self._writers, options.processes))
         self._processes: dict[int, _Life] = {}
-        self._readers: dict[tuple[int, bool], LogReader] = {}
+        self._readers = LogReaders(self._lives, self._places, json.loads)
         self._transactions = 0
 
     def _isolation(self, process: int) -> str | None:
@@ -118,8 +118,7 @@ class Fences:
         if f == "crash":
             return await crash(client)
         if f == "read":
-            reader = self._readers.setdefault((process, value["final"]), LogReader(self._places, json.loads))
-            return await reader.read(client)
+            return await self._readers.of(process, invocation).read(client)
         if f == "append":
             return await self._append(value, client)
         if f == "commit":

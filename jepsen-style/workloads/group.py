@@ -25,7 +25,7 @@ from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from runtime.world import Chance
 from workloads.lives import CRASH, Drain, Finale, Lives, crash, failed
-from workloads.log_reader import LogReader
+from workloads.log_reader import LogReaders
 from workloads.topics import Topics
 from workloads.workload import WorkloadOptions
 
@@ -55,7 +55,7 @@ class Group:
         self._drain = Drain()
         self._values = 0
         self._subscribed: dict[int, None] = {}
-        self._readers: dict[int, LogReader] = {}
+        self._readers = LogReaders(self._lives, self._places, json.loads)
         self._told_committed: dict[int, None] = {}
 
     def _is_feeder(self, process: int) -> bool:
@@ -120,7 +120,7 @@ class Group:
         if f == "work":
             return await self._poll_and_commit(process, value["member"], client)
         if f == "read":
-            return await self._readers.setdefault(process, LogReader(self._places, json.loads)).read(client)
+            return await self._readers.of(process, invocation).read(client)
         try:
             offsets = await client.committed(self._places)
         except ClientError as error:

@@ -1,4 +1,4 @@
-"""One process's way through some partitions, from their beginning, a piece for each operation.
+"""A thread's way through some partitions, from their beginning, a piece for each operation.
 
 Makes the values that `checkers.readings` looks at. Reading changes nothing in the cluster, so a reading that failed did
 surely nothing; what it had been given until then is evidence all the same.
@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from clients.client import ClientError, Read, WorkClient
-from operations import Completion, Place
+from operations import Completion, Invocation, Place
+from workloads.lives import Lives
 
 POLL_MS = 200
 MOST_RECORDS = 1_000
@@ -22,29 +23,29 @@ QUIET_READINGS = 10
 
 
 class LogReader:
-    """Of one client."""
+    """Of one thread, whose next client goes on where the last one was."""
 
     def __init__(self, places: Sequence[Place], decode: Callable[[bytes], Any]) -> None:
         self._places = list(places)
         self._decode = decode
-        self._next: dict[Place, int] | None = None
+        self._next = dict.fromkeys(self._places, 0)
+        self._client: WorkClient | None = None
         self._quiet = 0
 
     async def read(self, client: WorkClient) -> Completion:
         """From where the last one ended up to the ends that the cluster names now, or less."""
         taken: dict[Place, list[list[Any]]] = {place: [] for place in self._places}
-        began = dict(self._next or dict.fromkeys(self._places, 0))
+        began = dict(self._next)
         ends: dict[Place, int] = {}
         error: ClientError | None = None
         try:
-            if self._next is None:
-                await client.assign(self._places, from_beginning=True)
-                self._next = dict(began)
+            if client is not self._client:
+                await self._assign(client)
             ends.update(await client.end_offsets(self._places))
             await self._read_to(client, ends, taken)
         except ClientError as raised:
             error = raised
-        after = self._next or began
+        after = dict(self._next)
         progress = any(after[place] > began[place] for place in self._places)
         at_end = bool(ends) and all(after[place] >= ends.get(place, 0) for place in self._places)
         self._quiet = 0 if progress or error else self._quiet + 1
@@ -57,8 +58,15 @@ class LogReader:
             return Completion("fail", value, (error.name, error.text), ends_process=error.fatal)
         return Completion("ok", value)
 
+    async def _assign(self, client: WorkClient) -> None:
+        is_first = not any(self._next.values())
+        await client.assign(self._places, from_beginning=is_first)
+        if not is_first:
+            for place, offset in self._next.items():
+                await client.seek(place, offset)
+        self._client = client
+
     async def _read_to(self, client: WorkClient, ends: dict[Place, int], taken: dict[Place, list[list[Any]]]) -> None:
-        assert self._next is not None
         quiet = count = 0
         while quiet < QUIET_POLLS and count < MOST_RECORDS:
             if all(self._next[place] >= ends.get(place, 0) for place in self._places):
@@ -73,6 +81,24 @@ class LogReader:
             quiet = 0 if self._next != before else quiet + 1
 
     def _take(self, read: Read, taken: dict[Place, list[list[Any]]]) -> None:
-        assert self._next is not None
         taken[read.place].append([read.offset, self._decode(read.value)])
         self._next[read.place] = max(self._next[read.place], read.offset + 1)
+
+
+class LogReaders:
+    """Of all threads of a run. The final reading begins anew, with each client, whatever was read before."""
+
+    def __init__(self, lives: Lives, places: Sequence[Place], decode: Callable[[bytes], Any]) -> None:
+        self._lives = lives
+        self._places = places
+        self._decode = decode
+        self._readers: dict[int, LogReader] = {}
+        """By thread."""
+        self._final: dict[int, LogReader] = {}
+        """By process."""
+
+    def of(self, process: int, invocation: Invocation) -> LogReader:
+        """Of a `read`."""
+        if invocation.value["final"]:
+            return self._final.setdefault(process, LogReader(self._places, self._decode))
+        return self._readers.setdefault(self._lives.thread(process), LogReader(self._places, self._decode))

@@ -17,7 +17,7 @@ from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from runtime.world import Chance
 from workloads.lives import CRASH, Finale, Lives, crash, failed
-from workloads.log_reader import LogReader
+from workloads.log_reader import LogReaders
 from workloads.topics import Topics
 from workloads.workload import WorkloadOptions
 
@@ -35,7 +35,7 @@ class Set:
         self._places = [Place(self._lives.named(TOPIC), partition) for partition in range(max(1, options.keys // 2))]
         self._finale = Finale(range(min(_FINAL_READERS, options.processes)))
         self._elements = 0
-        self._readers: dict[tuple[int, bool], LogReader] = {}
+        self._readers = LogReaders(self._lives, self._places, json.loads)
 
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
         return replace(
@@ -66,9 +66,7 @@ class Set:
             return await crash(client)
         value = invocation.value
         if invocation.f == "read":
-            # The final reading begins anew, whatever this client has read before.
-            reader = self._readers.setdefault((process, value["final"]), LogReader(self._places, json.loads))
-            return await reader.read(client)
+            return await self._readers.of(process, invocation).read(client)
         try:
             sent = await client.send(Place(*value["place"]), None, json.dumps(value["element"]).encode())
         except ClientError as error:

@@ -25,7 +25,7 @@ from clients.client import ClientError, ClientSettings, Read, WorkClient
 from operations import Completion, Invocation, Place
 from runtime.world import Chance
 from workloads.lives import CRASH, Drain, Finale, Lives, crash, failed
-from workloads.log_reader import LogReader
+from workloads.log_reader import LogReaders
 from workloads.topics import Topics
 from workloads.transacting import Ending, Pauses, ending_of, in_transaction
 from workloads.workload import WorkloadOptions
@@ -60,7 +60,7 @@ class TxnEos:
         self._fed = self._feeds = self._attempts = 0
         self._initialised: dict[int, None] = {}
         self._subscribed: dict[int, None] = {}
-        self._readers: dict[int, LogReader] = {}
+        self._readers = LogReaders(self._lives, [*self._inputs, *self._outputs], json.loads)
         self._told_committed: dict[int, None] = {}
 
     def _is_feeder(self, process: int) -> bool:
@@ -120,8 +120,7 @@ class TxnEos:
         if invocation.f == "committed":
             return await self._committed(client)
         if invocation.f == "read":
-            reader = self._readers.setdefault(process, LogReader([*self._inputs, *self._outputs], json.loads))
-            return await reader.read(client)
+            return await self._readers.of(process, invocation).read(client)
         if self._is_transactional(process) and process not in self._initialised:
             try:
                 await client.init_transactions()
