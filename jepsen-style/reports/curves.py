@@ -40,6 +40,10 @@ def throughput(calls: Calls, end_s: float) -> dict[str, Curve]:
 
 def unseen(facts: Facts) -> Curve | None:
     """How many acknowledged values no poll has given yet."""
+    return facts.history.once("report: unseen", lambda _: _unseen(facts))
+
+
+def _unseen(facts: Facts) -> Curve | None:
     sends, reads, calls = decided(facts.history, facts.sends), facts.reads, facts.calls
     acked = calls.outcome[sends.call] == OK
     if not acked.any() or not len(reads.call):
@@ -83,6 +87,10 @@ def lag(facts: Facts) -> Lag | None:
 
     Of consumers that had caught up with the key since they got it: who reads from the beginning is not behind.
     """
+    return facts.history.once("report: lag", lambda _: _lag(facts))
+
+
+def _lag(facts: Facts) -> Lag | None:
     behind, began = _lags(facts)
     if not len(behind):
         return None

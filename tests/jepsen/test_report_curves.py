@@ -241,3 +241,16 @@ def test_lines_without_a_time_belong_to_the_line_above(tmp_path: Path) -> None:
     assert [line.t_s for line in found] == [pytest.approx(2.25)] * 4
     assert found[0].text == "ERROR   broker: it fell"
     assert found[1].text.startswith("Traceback")
+
+
+def test_what_a_node_says_again_and_again_is_said_once(tmp_path: Path) -> None:
+    run = recorded(tmp_path / "run", [(0, "invoke", "poll", [["poll"]], 0.0), (0, "ok", "poll", [["poll"]], 5.0)])
+    (tmp_path / "run" / "logs").mkdir()
+    said = "".join(f"1970-01-01T00:00:0{n}.000Z INFO    broker: refused\n" for n in range(1, 4))
+    (tmp_path / "run" / "logs" / "broker-1.log").write_text(said + "1970-01-01T00:00:02.500Z WARNING broker: <b>\n")
+    table = node_logs.table(facts.read(tmp_path / "run", run.history), 0.0, 9.0)
+    assert table is not None
+    assert table.count("refused") == 1
+    assert "×3" in table
+    assert 'class="warning"' in table
+    assert "&lt;b&gt;" in table

@@ -175,6 +175,26 @@ def test_operations_that_a_history_does_not_have_are_left_out(tmp_path: Path) ->
     assert "It names no operations of this history." in read(run).text
 
 
+def test_ten_thousand_findings_make_no_huge_page(tmp_path: Path) -> None:
+    run = Sample(seconds=20, rate=30).write(tmp_path / "run")
+    lines = len((run / "history.jsonl").read_bytes().splitlines())
+    findings = [
+        {
+            "anomaly": f"kind-{n % 9}",
+            "where": "t0-0",
+            "operations": [(n * 37 + step * 11) % lines for step in range(40)],
+            "told": "It goes wrong. " * 100,
+            "legal": n % 9 > 5,
+        }
+        for n in range(10_000)
+    ]
+    (run / "verdict.json").write_text(json.dumps({"valid": "false", "findings": findings, "figures": {}}))
+    report = read(run)
+    assert (run / "report.html").stat().st_size < 5_000_000
+    assert "more, in verdict.json" in report.text
+    assert "24 more operations show it." in report.text
+
+
 def test_cells_that_never_happened_are_marked(tmp_path: Path) -> None:
     run = Sample(seconds=5, rate=20).write(tmp_path / "run")
     assert "coverage" not in read(run).ids()
