@@ -37,7 +37,7 @@ class Logs:
     complete: frozenset[Place] = frozenset()
     """Read from the start to the end when the cluster was healed: what is not there is not in the log."""
     findings: list[Finding] = field(default_factory=list)
-    """`inconsistent-offsets`, `skipped-record`."""
+    """`inconsistent-offsets`, `skipped-record`, `lost-write`."""
 
     def found(self) -> dict[tuple[Place, Any], list[int]]:
         """The offsets of each value."""
@@ -74,6 +74,7 @@ def gather(readings: Iterable[Attempt]) -> Logs:
         logs.offset_of[place] = {value: offset for offset, value in reversed(log.items())}
     logs.complete = frozenset(complete)
     _find_holes(logs, parts)
+    _find_vanished(logs, parts)
     return logs
 
 
@@ -119,6 +120,25 @@ def _find_holes(logs: Logs, parts: Sequence[tuple[Attempt, Place, int, int, Sequ
                     f"a reader went past offset {offset} of {place} without being given {logs.values[place][offset]}",
                 )
             )
+
+
+def _find_vanished(logs: Logs, parts: Sequence[tuple[Attempt, Place, int, int, Sequence[Any]]]) -> None:
+    """Read once, and behind the end of a log that was read to its end later."""
+    told: set[tuple[Place, int]] = set()
+    for reading, place, _, end, _ in parts:
+        if place not in logs.complete or reading.type != "ok" or not reading.value.get("end"):
+            continue
+        if not (reading.asked and reading.asked.get("final")):
+            continue
+        for offset, value in reversed(logs.values[place].items()):
+            if offset < end:
+                break
+            read_by = logs.read_by[place][offset]
+            if read_by < reading.began and (place, offset) not in told:
+                told.add((place, offset))
+                sentence = f"{value} was read at offset {offset} of {place}, whose log ends at {end}"
+                evidence = sorted({read_by, reading.evidence[-1]})
+                logs.findings.append(Finding("lost-write", str(place), evidence, sentence))
 
 
 def concluded(findings: Sequence[Finding], figures: Mapping[str, Any], *, complete: bool) -> Verdict:

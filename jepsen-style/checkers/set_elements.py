@@ -63,7 +63,6 @@ class ElementsChecker:
             if offsets and acknowledged is not None and acknowledged not in offsets:
                 told = f"{value} was acknowledged at offset {acknowledged} of {place}, and is at {offsets}"
                 findings.append(Finding("inconsistent-offsets", str(place), add.evidence, told))
-        vanished = _vanished(readings, logs)
         stale, longest_ns, worst = _staleness(adds, readings)
         if worst is not None:
             told = f"{stale} readings ended before elements that were known; the longest {longest_ns / 1e9:.3f} s later"
@@ -74,12 +73,12 @@ class ElementsChecker:
             "unknown": sum(add.type == "info" for add in adds),
             "read": len(found),
             "never read": never_read,
-            "lost": len(vanished),
+            "lost": sum(finding.anomaly == "lost-write" for finding in logs.findings),
             "duplicated": duplicates,
             "stale readings": stale,
             "longest staleness ms": round(longest_ns / 1e6, 3),
         }
-        return concluded([*findings, *vanished], figures, complete=places <= logs.complete)
+        return concluded(findings, figures, complete=places <= logs.complete)
 
 
 def _unwritten(adds: Sequence[Attempt], logs: Logs) -> list[Finding]:
@@ -90,23 +89,6 @@ def _unwritten(adds: Sequence[Attempt], logs: Logs) -> list[Finding]:
         for offset, value in log.items()
         if (place, value) not in added
     ]
-
-
-def _vanished(readings: Sequence[Attempt], logs: Logs) -> list[Finding]:
-    """Read once, and behind the end of a log that was read to its end later."""
-    findings: dict[tuple[Place, int], Finding] = {}
-    for reading in readings:
-        if not (reading.type == "ok" and reading.asked["final"] and reading.value["end"]):
-            continue
-        for topic, partition, _, end, _ in reading.value["parts"]:
-            place = Place(topic, partition)
-            for offset, value in logs.values[place].items():
-                read_by = logs.read_by[place][offset]
-                if offset >= end and read_by < reading.began and place in logs.complete:
-                    told = f"{value} was read at offset {offset} of {place}, whose log ends at {end}"
-                    evidence = sorted({read_by, reading.evidence[-1]})
-                    findings.setdefault((place, offset), Finding("lost-write", str(place), evidence, told))
-    return list(findings.values())
 
 
 def _staleness(adds: Sequence[Attempt], readings: Sequence[Attempt]) -> tuple[int, int, list[int] | None]:
