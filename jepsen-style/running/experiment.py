@@ -90,8 +90,6 @@ def _record(plan: Plan, recorder: Recorder, say: Say) -> str | None:
     try:
         ended = run_in(_world_options(plan, recorder.directory), lambda cluster: _run(plan, cluster, recorder, say))
         failure, final_done, stopped = ended.failure, ended.final_done, ended.stopped
-    except KeyboardInterrupt:
-        failure = "interrupted"
     except ClusterError as error:
         failure = str(error)
     except Exception as error:
@@ -99,6 +97,11 @@ def _record(plan: Plan, recorder: Recorder, say: Say) -> str | None:
         failure = f"{_innermost(error)!r}; more in {recorder.directory / FAILURE}"
         with suppress(OSError):
             (recorder.directory / FAILURE).write_text(traceback.format_exc(), encoding="utf-8")
+    except BaseException as error:
+        if not isinstance(_innermost(error), KeyboardInterrupt):
+            raise
+        stopped = True
+        say("interrupted")
     with suppress(HistoryError):
         recorder.amend(final_done=final_done, ended=failure or ("interrupted" if stopped else "in good order"))
     return failure

@@ -18,7 +18,6 @@ from workloads.workload import WorkloadOptions
 VERDICT = "verdict.json"
 PROMISES = "promises.json"
 """What a simulated cluster broke while it ran."""
-UNSEEN = "unseen"
 
 
 def judge(directory: Path, history: History | None = None) -> Verdict:
@@ -33,8 +32,8 @@ def judge(directory: Path, history: History | None = None) -> Verdict:
     promises = _promises(directory / PROMISES)
     if promises is not None:
         verdict = _with(verdict, promises)
-    if not run.get("final_done", True):
-        verdict = _without_unseen(verdict)
+    if verdict.valid == "true" and not run.get("final_done", True):
+        return replace(verdict, valid="unknown", unknown_because="the run ended before everything was read to its end")
     return verdict
 
 
@@ -67,13 +66,3 @@ def _promises(path: Path) -> Verdict | None:
     findings = [Finding("broken-promise", "simulation", [], each) for each in told["broken"]]
     figures = {name: value for name, value in told.items() if name not in ("broken", "counts")}
     return Verdict("false" if findings else "true", findings, figures)
-
-
-def _without_unseen(verdict: Verdict) -> Verdict:
-    """Nobody has read to the end: what was not seen may be there all the same."""
-    findings = [each for each in verdict.findings if each.anomaly != UNSEEN]
-    if any(not each.legal for each in findings):
-        return replace(verdict, findings=findings)
-    told = "the run ended before everything was read to its end"
-    because = f"{verdict.unknown_because}; {told}" if verdict.unknown_because else told
-    return replace(verdict, valid="unknown", findings=findings, unknown_because=because)
