@@ -225,7 +225,7 @@ def _operations(facts: Facts, listed: Sequence[Operation], rows: Sequence[int]) 
         end_s = operation.t_ns / 1e9
         start_s = started.get(operation.i, end_s)
         said = [": ".join(map(str, operation.error))] if operation.error else []
-        said += [f"{key}: {value}" for key, value in operation.note.items()]
+        said += [f"{key}: {_json(value)}" for key, value in operation.note.items()]
         cells = (
             element("td", operation.i, class_="n"),
             element("td", operation.process, class_="n"),
@@ -250,9 +250,13 @@ def _operations(facts: Facts, listed: Sequence[Operation], rows: Sequence[int]) 
     )
 
 
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _value(value: Any) -> Markup:
     """Long ones open on demand."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = _json(value)
     if len(text) <= LONGEST_LINE:
         return element("code", text)
     whole = element("code", shorten(text, LONGEST_VALUE))

@@ -177,6 +177,8 @@ def _listed(value: Any) -> str | None:
 def _plain(value: Any) -> Child:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "—"}[value]
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {each}" for key, each in value.items())
     return _listed(value) or value
 
 

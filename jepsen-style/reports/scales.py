@@ -89,11 +89,12 @@ class LogScale:
 
     @classmethod
     def over(cls, seconds: Floats) -> LogScale:
-        """At least two decades, and never below a microsecond."""
+        """At least two decades, and never below a microsecond. The quickest few are drawn at the bottom: what took no
+        time at all would else take most of the room."""
         above = seconds[seconds > 0]
         if not len(above):
             return cls(-3.0, 0.0)
-        low = max(-6.0, math.floor(math.log10(float(above.min())) * 2 + 1e-9) / 2)
+        low = max(-6.0, math.floor(math.log10(float(np.quantile(above, 0.1))) * 2 + 1e-9) / 2 - 0.5)
         return cls(low, max(low + 2, math.log10(float(above.max())) + 0.1))
 
     def places(self, values: Floats) -> Integers:

@@ -18,8 +18,9 @@ from reports.thinning import stairs, thin_line, thin_points
 MOST_POINTS = 9_000
 """Of one outcome in one plot of latencies."""
 
-MOST_PLOTS = 5
-"""Functions that have a plot of latencies of their own; the others share one."""
+MOST_PLOTS = 4
+RARE = 0.04
+"""Functions that have a plot of latencies of their own; the others share one, as do those of which there are few."""
 
 ZOOMS = (1, 2, 4, 8)
 
@@ -85,7 +86,7 @@ def _latencies(facts: Facts, axis: TimeAxis) -> list[Markup]:
     scale = LogScale.over(took[done])
     counts = np.bincount(calls.f[done], minlength=len(facts.history.fs))
     ranked = sorted((f for f in range(len(counts)) if counts[f]), key=lambda f: (-counts[f], facts.history.fs[f]))
-    alone = ranked if len(ranked) <= MOST_PLOTS else ranked[: MOST_PLOTS - 1]
+    alone = [f for f in ranked if counts[f] >= RARE * counts.sum()][:MOST_PLOTS]
     groups = [(facts.history.fs[f], [f]) for f in alone]
     if len(ranked) > len(alone):
         rest = ranked[len(alone) :]
