@@ -71,6 +71,9 @@ def _lags(history: History, versions: Versions) -> tuple[Ints, Ints]:
     ordered = reads[by_reader]
     joined = ~starts_of_runs(pair_codes(process, read_key)[by_reader])[1:]
     joined &= versions.read_operation[ordered[1:]] != versions.read_operation[ordered[:-1]]
+    # A process that was assigned anew in between may have had something else to read.
+    assignment = _assignments(history)[versions.read_operation[ordered]]
+    joined &= assignment[1:] == assignment[:-1]
     before, after = ordered[:-1][joined], ordered[1:][joined]
 
     codes = pair_codes(
@@ -83,3 +86,12 @@ def _lags(history: History, versions: Versions) -> tuple[Ints, Ints]:
     inside[inside] = key[places[inside]] == versions.value_key[versions.read_value[before[inside]]]
     invoked_ns = history.lines.t_ns[operations.invoked[versions.read_operation[after[inside]]]]
     return after[inside], np.maximum(0, invoked_ns - at_ns[places[inside]])
+
+
+def _assignments(history: History) -> Ints:
+    """Over operations: how often their process had been assigned or subscribed before."""
+    order = np.argsort(history.operations.process, kind="stable")
+    counts = np.empty(len(order), dtype=np.int64)
+    # Over all processes: only compared inside of one.
+    counts[order] = np.cumsum(history.called("assign", "subscribe")[order])
+    return counts

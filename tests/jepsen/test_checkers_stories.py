@@ -569,6 +569,13 @@ def test_lag_is_the_age_of_what_a_reader_had_not_seen() -> None:
     story.poll(1, {0: [(1, 2)]})
     figures = judged(story).figures["lag"]
     assert figures["worst"]["seconds"] == pytest.approx(3.0, abs=0.1) and figures["worst"]["place"] == "t0-0"
+    # Whoever had something else to read meanwhile does not lag.
+    story.assign(1, [2])
+    story.send(0, 0, 3, 2)
+    story.wait(60.0)
+    story.assign(1, [0])
+    story.poll(1, {0: [(2, 3)]})
+    assert judged(story).figures["lag"]["worst"]["seconds"] == figures["worst"]["seconds"]
 
 
 # ---- the table
