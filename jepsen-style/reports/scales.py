@@ -94,7 +94,7 @@ class LogScale:
         above = seconds[seconds > 0]
         if not len(above):
             return cls(-3.0, 0.0)
-        low = max(-6.0, math.floor(math.log10(float(np.quantile(above, 0.1))) * 2 + 1e-9) / 2 - 0.5)
+        low = max(-6.0, math.floor(math.log10(float(np.quantile(above, 0.03))) * 2 + 1e-9) / 2 - 0.5)
         return cls(low, max(low + 2, math.log10(float(above.max())) + 0.1))
 
     def places(self, values: Floats) -> Integers:
