@@ -65,14 +65,25 @@ class Disks:
             page.clock_offset_ms, page.disk = 0, DISK_WELL
             page.disarm()
         if with_power:
+            guardian.at_the_end("umount", "-l", str(layout.data / "try"))
             self.why_no_power = reason_against(layout.data)
         if self.why_no_power is None:
-            for node in layout.nodes:
-                volume = Volume(layout.data / "volumes" / f"{node.name}.ext4", layout.data / node.name)
+            self._mount(guardian)
+
+    def _mount(self, guardian: Guardian) -> None:
+        """All nodes, or none: a machine has so many loop devices, and others mount as well."""
+        try:
+            for node in self._layout.nodes:
+                volume = Volume(self._layout.data / "volumes" / f"{node.name}.ext4", self._layout.data / node.name)
                 guardian.at_the_end("rm", "-f", str(volume.image))
                 guardian.at_the_end("umount", "-l", str(volume.directory))
                 volume.make()
                 self.volumes[node.name] = volume
+        except ClusterError as error:
+            for volume in self.volumes.values():
+                volume.unmount()
+            self.volumes.clear()
+            self.why_no_power = f"not every node can have a file system: {error}"
 
     def directory(self, name: str) -> Path:
         """The log directory of a node that does not run."""
