@@ -146,7 +146,7 @@ async def ring_and_bridge(stage: Stage) -> None:
     # A bridge: one end does not reach the active one, and would like to be elected.
     wires.cut_between([active], [end])
     for number in range(3):
-        await trio.sleep(4)
+        await trio.sleep(3)
         await _create(stage, f"bridge-{number}")
     came_about(pre_votes.letters, "the end wants to be elected")
     after = await stage.leader_by(active)
@@ -156,7 +156,7 @@ async def ring_and_bridge(stage: Stage) -> None:
     # A ring of one-way streets: each hears one of the others, and is heard by the other.
     for source, target in ((active, middle), (middle, end), (end, active)):
         wires.cut(source, target)
-    await trio.sleep(10)
+    await trio.sleep(5)
     wires.heal()
     await _create(stage, "after")
     await _all_know(stage, "before", "bridge-2", "after")
