@@ -170,7 +170,7 @@ def swarm(first_seed: int, workloads: Sequence[str]) -> Iterator[Job]:
             faults,
             time=chance.choice((20, 40, 60)),
             rate=chance.choice((10, 30, 60)),
-            concurrency=chance.choice((3, 5, 8)),
+            concurrency=chance.choice((4, 6, 8)),
             interval=chance.choice((2, 5, 10)),
             quiet=5,
         )

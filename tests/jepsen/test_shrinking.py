@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from commands.suite import quick
 from running.jobs import Job, Tally, carry_out, coverage_of, past_runs, past_seeds, swarm
 from running.plan import Plan, WrongPlan
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID, Done, story_of
 from running.shrinking import Enough, Trial, plan_of, shrink
+from workloads.catalogue import WORKLOADS
 
 PLAN = Plan("queue", seed=7, cluster="sim", nemesis=("kill", "pause"), time=60.0, settings=("a=b",), option=("x=1",))
 
@@ -125,11 +127,13 @@ def test_a_suite_goes_on_after_what_failed_and_its_verdict_is_the_worst(
 
 @pytest.mark.feature("FI-12")
 def test_every_command_of_a_swarm_is_one_that_run_takes() -> None:
-    jobs = swarm(1, ["queue", "bank"])
-    plans = [plan_of("python jepsen-style " + " ".join(next(jobs).words)) for _ in range(40)]
-    assert len({plan.replay() for plan in plans}) == 40
-    assert [plan.seed for plan in plans] == list(range(1, 41))
-    assert {plan.workload for plan in plans} == {"queue", "bank"}
+    jobs = swarm(1, list(WORKLOADS))
+    plans = [plan_of("python jepsen-style " + " ".join(next(jobs).words)) for _ in range(80)]
+    assert len({plan.replay() for plan in plans}) == 80
+    assert [plan.seed for plan in plans] == list(range(1, 81))
+    assert {plan.workload for plan in plans} == set(WORKLOADS)
+    for job in quick(1):
+        plan_of("python jepsen-style " + " ".join(job.words))
     for words in past_runs():
         assert plan_of("python jepsen-style " + " ".join(words)).cluster == "sim"
     assert all(seed > 0 for seed in past_seeds())
