@@ -218,7 +218,7 @@ async def disk_full(fault: Fault) -> None:
             await fault.nemesis.fill_disk(name, full=False)
             if states[name] == "running":
                 # What has seen its disk refuse is started anew: it may have given the directory up.
-                await fault.cluster.kill(name)
+                await fault.end(name)
     await fault.start_again()
 
 

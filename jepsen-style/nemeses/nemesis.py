@@ -148,6 +148,14 @@ class Fault:
             self.give_up()
         nemesis.budget.ended(names, losing=losing)
 
+    async def end(self, name: str) -> None:
+        """Kills a node that may be about to end by itself."""
+        try:
+            await self.cluster.kill(name)
+        except ClusterError:
+            if (await self.cluster.states())[name] != "dead":
+                raise
+
     async def start_again(self, f: str = "start") -> None:
         """Those of its nodes that do not run."""
         states = await self.cluster.states()
