@@ -21,6 +21,7 @@ from broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
 from broker.log_store import LogStore
 from broker.metadata_cache import MetadataCache
 from broker.metadata_publisher import MetadataPublisher
+from broker.metrics import Sources, broker_metrics
 from broker.periodic import run_periodic_tasks
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
@@ -44,6 +45,7 @@ from protocol.messages.broker_registration import BrokerRegistrationRequest, Fea
 from protocol.schema import Message
 from runtime.channel import Channel
 from runtime.exchange import ServerLimits
+from runtime.metrics import metrics_page
 from runtime.observatory import Observatory
 from runtime.process import CannotRun
 from runtime.server import Server
@@ -191,8 +193,11 @@ class _BrokerNode:
         )
         directories.on_offline = self._directory_failed
         self._assignments = DirectoryAssignments(store, requests, self._lifecycle)
-        self._server = Server(world, make_dispatcher(self.services), ServerLimits.of(settings))
+        dispatcher = make_dispatcher(self.services)
+        self._server = Server(world, dispatcher, ServerLimits.of(settings))
         self._observatory = Observatory(self._what_is_missing)
+        sources = Sources(self.services, self._replica, dispatcher, self._server)
+        self._observatory.pages["/metrics"] = metrics_page(broker_metrics(sources))
 
     # -- up and down
 

@@ -28,6 +28,7 @@ from broker.purgatory import Purgatory
 from broker.replication.fetcher import Fetchers
 from broker.replication.partitions import Partitions
 from broker.timing_wheel import TimingWheel
+from broker.traffic import BytesOut
 from broker.transactions.coordinator import transaction_coordinator
 from broker.transactions.machine import TransactionMachine
 from broker.transactions.verification import TransactionVerifier
@@ -61,6 +62,7 @@ class BrokerServices:
     """DeleteRecords that wait for the followers."""
     sessions: FetchSessions
     producer_ids: ProducerIds
+    bytes_out: BytesOut = field(default_factory=BytesOut)
     groups: Coordinator[GroupMachine] = field(init=False)
     transactions: Coordinator[TransactionMachine] = field(init=False)
     coordinators: list[Coordinator[Any]] = field(default_factory=list)

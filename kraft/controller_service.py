@@ -20,7 +20,7 @@ from kraft.metadata.snapshot import image_to_records
 from kraft.metadata_replica import MetadataReplica, NotLeader
 from protocol.errors import ErrorCode, KafkaError
 from protocol.schema import Message
-from runtime.world import World
+from runtime.world import Clock, World
 
 log = logging.getLogger("kraft.controller")
 
@@ -53,6 +53,10 @@ class ControllerService:
     def replica(self) -> MetadataReplica:
         assert self._replica is not None, "no replica was attached"
         return self._replica
+
+    @property
+    def monotonic(self) -> Clock:
+        return self._world.monotonic
 
     @property
     def committed(self) -> MetadataImage:

@@ -123,6 +123,11 @@ class MetadataReplica:
         return self._log
 
     @property
+    def is_open(self) -> bool:
+        """The log was read."""
+        return self._core is not None
+
+    @property
     def is_in_quorum(self) -> bool:
         """It leads a majority that fetches, or follows a leader that answers."""
         return self._core is not None and isinstance(self._core.role, Leader | Follower)

@@ -16,9 +16,11 @@ from kraft.controller_registration import keep_registered
 from kraft.controller_service import ControllerService
 from kraft.metadata.bootstrap import bootstrap_records
 from kraft.metadata_replica import MetadataReplica
+from kraft.metrics import controller_metrics
 from kraft.replica_config import replica_config
 from kraft.snapshots import read_bootstrap_records
 from protocol.messages.metadata_log import FeatureLevelRecord
+from runtime.metrics import metrics_page
 from runtime.observatory import Observatory
 from runtime.server import Server, ServerLimits
 from runtime.world import World
@@ -57,9 +59,12 @@ async def run_controller(
             config = replica_config(settings, cluster_id, directory_id, directory)
             replica = MetadataReplica(config, world, service)
             service.attach(replica)
-            await nursery.start(Observatory(partial(_what_is_missing, replica)).serve, world, settings.http_listener)
+            dispatcher = make_dispatcher(service)
+            server = Server(world, dispatcher, ServerLimits.of(settings))
+            observatory = Observatory(partial(_what_is_missing, replica))
+            observatory.pages["/metrics"] = metrics_page(controller_metrics(world, service, dispatcher, server))
+            await nursery.start(observatory.serve, world, settings.http_listener)
             await nursery.start(_run_replica, replica)
-            server = Server(world, make_dispatcher(service), ServerLimits.of(settings))
             server.on_connection_closed = service.watch.connection_closed
             for listener in settings.listeners:
                 bound = await world.network.listen(listener.host, listener.port)

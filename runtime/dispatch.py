@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from protocol.api_keys import API_SPECS, ApiKey, ApiSpec
@@ -17,7 +18,9 @@ from protocol.errors import ErrorCode, MalformedMessage
 from protocol.framing import response_prefix
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from protocol.schema import Message, decode_prefix, encode_chunks
+from runtime.metrics import ApiCounter
 from runtime.server import Request, ResponseSlot
+from runtime.world import Clock
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +33,8 @@ class Call:
     message: Any
     slot: ResponseSlot
     _spec: ApiSpec
+    _counter: ApiCounter
+    _clock: Clock | None = None
 
     @property
     def version(self) -> int:
@@ -37,7 +42,10 @@ class Call:
 
     def answer(self, response: Message) -> None:
         """Send the response in the version that was asked. May be called later, from any task, but once."""
-        request = self.request
+        request, counter = self.request, self._counter
+        counter.answers += 1
+        if self._clock is not None:
+            counter.total_ms += self._clock.now_ms() - request.received_ms
         flexible = self._spec.response_header_version(request.api_version) == 1
         prefix = response_prefix(request.correlation_id, flexible)
         self.slot.fill(encode_chunks(response, request.api_version, prefix))
@@ -61,8 +69,15 @@ Handler = Callable[[Call], None]
 class Dispatcher:
     """A listener's table of handlers; called by the server with each request."""
 
-    def __init__(self, handlers: Mapping[ApiKey, Handler]) -> None:
-        self._handlers = {int(key): (API_SPECS[key], handler) for key, handler in handlers.items()}
+    def __init__(self, handlers: Mapping[ApiKey, Handler], clock: Clock | None = None) -> None:
+        """`clock` is the one by which requests are told to have arrived; without it nobody measures how long they
+        take."""
+        self.counters = {API_SPECS[key].name: ApiCounter() for key in handlers}
+        """By the name of the API."""
+        self._clock = clock
+        self._handlers = {
+            int(key): (API_SPECS[key], handler, self.counters[API_SPECS[key].name]) for key, handler in handlers.items()
+        }
 
     def advertised(self) -> list[ApiVersion]:
         """The ranges that ApiVersions tells.
@@ -71,7 +86,7 @@ class Dispatcher:
         (KAFKA-18659).
         """
         ranges = []
-        for key, (spec, _) in sorted(self._handlers.items()):
+        for key, (spec, _, _) in sorted(self._handlers.items(), key=itemgetter(0)):
             minimum = 0 if key == ApiKey.PRODUCE else spec.min_version
             ranges.append(ApiVersion(api_key=key, min_version=minimum, max_version=spec.max_version))
         return ranges
@@ -81,7 +96,9 @@ class Dispatcher:
         if entry is None:
             slot.abort(f"API key {request.api_key} is not served on this listener")
             return
-        spec, handler = entry
+        spec, handler, counter = entry
+        counter.requests += 1
+        counter.request_bytes += len(request.body)
         if not spec.min_version <= request.api_version <= spec.max_version:
             self._refuse_version(request, slot, spec)
             return
@@ -92,7 +109,7 @@ class Dispatcher:
             slot.abort(f"malformed {spec.name} v{request.api_version}: {error}")
             return
         try:
-            handler(Call(request, message, slot, spec))
+            handler(Call(request, message, slot, spec, counter, self._clock))
         except Exception:
             # A mistake of ours. The connection closes, so that the client takes the outcome as unknown, which is true.
             log.exception(

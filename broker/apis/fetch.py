@@ -334,6 +334,10 @@ class _Fetch(DelayedOperation):
 
     def answer(self) -> None:
         broker, call, context = self._broker, self._call, self._context
+        if self._replica_id < 0:
+            broker.bytes_out.to_consumers += self._bytes_read
+        else:
+            broker.bytes_out.to_followers += self._bytes_read
         answers: Sequence[Answer] = context.finish(self._answers, broker.world.monotonic.now_ms(), self._left_open)
         response = FetchResponse(error_code=context.error, session_id=context.session_id)
         with_ids = call.version >= TOPIC_IDS_FROM_VERSION

@@ -40,6 +40,7 @@ from broker.replication.replica import (
     Replica,
     ReplicaSettings,
 )
+from broker.traffic import PartitionTraffic
 from kraft.metadata.image import NO_LEADER, PartitionImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import PartitionData
@@ -133,6 +134,7 @@ class Partition:
         "replica",
         "topic",
         "topic_id",
+        "traffic",
     )
 
     def __init__(
@@ -140,6 +142,7 @@ class Partition:
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
+        self.traffic = PartitionTraffic()
         self.index = log.partition
         self.log = log
         self.replica = replica
@@ -206,6 +209,9 @@ class Partition:
         result = self.log.append_as_leader(buffer, batches, self.replica.leader_epoch, now_ms, warrant)
         self._host.fault_point("replica.append.written")
         if not result.duplicate:
+            traffic = self.traffic
+            traffic.messages_in += result.last_offset - result.first_offset + 1
+            traffic.bytes_in += len(buffer)
             effects = self.replica.appended(self.log.log_end_offset, self._host.monotonic.now_ms())
             self._carry_out(effects)
             if not effects:
@@ -389,14 +395,22 @@ class Partition:
     def partition_changed(self, image: PartitionImage) -> None:
         """A newer state of this partition."""
         now_ms = self._host.monotonic.now_ms()
-        before = self.replica.partition_epoch
+        before = self._state
         self._moved_on(before, self.replica.partition_changed(image, self.log.log_end_offset, now_ms))
 
-    def _moved_on(self, partition_epoch_before: int, effects: Effects) -> None:
+    @property
+    def _state(self) -> tuple[int, int]:
+        """(partition epoch, how many are in sync, 0 if this broker does not lead)."""
+        return self.replica.partition_epoch, len(self.replica.isr) if self.replica.is_leader else 0
+
+    def _moved_on(self, before: tuple[int, int], effects: Effects) -> None:
         """Carry out; and let everybody look who waits, for there may be another ISR. Who has left it, having all
         there is, would otherwise fetch for ever without being asked in again."""
         self._carry_out(effects)
-        if not effects and self.replica.partition_epoch != partition_epoch_before:
+        now = self._state
+        if before[1] and now[1]:
+            self.traffic.isr_changed(before[1], now[1])
+        if not effects and now[0] != before[0]:
             self._host.changed(self)
 
     def settings_changed(self, settings: ReplicaSettings) -> None:
@@ -411,7 +425,7 @@ class Partition:
     def isr_change_answered(self, proposal: IsrChangeWanted, answer: CommittedIsr | ErrorCode) -> None:
         """The controller's answer to a proposal that went through `PartitionHost.propose_isr`."""
         now_ms = self._host.monotonic.now_ms()
-        before = self.replica.partition_epoch
+        before = self._state
         self._moved_on(before, self.replica.isr_change_answered(proposal, answer, now_ms))
 
     def go_offline(self) -> None:

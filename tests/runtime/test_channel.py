@@ -72,11 +72,17 @@ class Scene:
     async def start(self, nursery: trio.Nursery, port: int = 0) -> None:
         self.listener = await self.two.server.network.listen("", port)
         self.serving = trio.CancelScope()
+        self.closed = trio.Event()
         nursery.start_soon(self._serve)
 
     async def _serve(self) -> None:
         with self.serving:
             await Server(self.two.server, self.node, ServerLimits()).serve(self.listener, "PLAINTEXT")
+        self.closed.set()
+
+    async def stop(self) -> None:
+        self.serving.cancel()
+        await self.closed.wait()
 
     def open(self, nursery: trio.Nursery) -> Channel:
         channel = Channel(self.two.client, nursery, self.two.host, self.listener.port, client_id="caller")
@@ -180,8 +186,7 @@ def test_a_raw_answer_belongs_to_the_caller(play) -> None:
 
 def test_nobody_listens(play) -> None:
     async def act(scene, channel, nursery) -> None:
-        scene.serving.cancel()
-        await trio.sleep(0.01)
+        await scene.stop()
         with pytest.raises(NotSent) as failure:
             await channel.call(MetadataRequest(), timeout_ms=5000)
         assert failure.value.refused

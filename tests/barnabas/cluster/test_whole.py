@@ -64,13 +64,16 @@ def await_told(port: int, expected: tuple[int, str]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.feature("OB-06")
+@pytest.mark.feature("OB-04", "OB-06")
 def test_every_node_tells_how_it_is(shell: Shell) -> None:
     base = free_base_port()
     shell("cluster up", "--base-port", str(base), "--set", "broker.session.timeout.ms=2000")
     brokers, controllers = range(base + 200, base + 203), range(base + 300, base + 303)
     for port in (*brokers, *controllers):
         assert (asked(port, "/healthz"), asked(port, "/readyz")) == ((200, "ok\n"), (200, "ready\n"))
+        status, told = asked(port, "/metrics")
+        assert status == 200
+        assert "\nprocess_cpu_seconds_total " in told and "\nkafka_server_raftmetrics_current_epoch " in told
     shell("cluster kill", "controller-101")
     shell("cluster kill", "controller-102")
     await_told(controllers[2], (503, "this controller neither leads the quorum nor follows its leader\n"))
