@@ -173,7 +173,7 @@ _ALL = (
         "coordinator-answers-early",
         "a coordinator answers before what it says is replicated",
         [Patch(Shard, "_answer_when_committed", coordinating.answer_before_replication)],
-        ["lost-commit", "commit-regress"],
+        ["lost-commit", "commit-regress", "two-owners"],
         replace(_CUT_OFF, workload="group"),
         replace(_CUT_OFF, workload="group"),
     ),
@@ -182,8 +182,6 @@ _ALL = (
         "members that are out of their group may commit for it",
         [Patch(ClassicGroup, "check_commit", coordinating.let_strangers_commit)],
         ["stale-generation", "commit-regress"],
-        Trial("group", nemesis=["pause", "partition"]),
-        Trial("group", nemesis=["pause", "partition"]),
     ),
     Plant(
         "two-owners",
@@ -197,8 +195,8 @@ _ALL = (
         "forgotten-vote",
         "a voter keeps its vote in memory only",
         [Patch(QuorumStateFile, "write", quorum.forget_votes)],
-        ["two-leaders", "broken-promise"],
-        Trial(nemesis=["kill"], interval_seconds=3.0),
+        ["two-leaders"],
+        Trial(story="voter-comes-again", runs=3),
         Trial(story="voter-comes-again", runs=3),
     ),
 )
