@@ -19,6 +19,7 @@ from barnabas.client.consumer.listener import RebalanceListener
 from barnabas.client.errors import IllegalStateException
 from barnabas.client.groups.membership import Leaving
 from barnabas.client.producer import Failed, TransactionState, Unknown
+from clients import barnabas_settings
 from clients.client import ClientError, ClientSettings, Read, Sent
 from clients.mortal_network import MortalNetwork, mortal
 from operations import Place
@@ -27,10 +28,6 @@ from runtime.world import World
 
 CLOSE_MS = 3_000
 """How long a goodbye may take."""
-NEVER_AGAIN_MS = 3_600_000
-"""A backoff so long that nothing is tried a second time."""
-MAX_POLL_INTERVAL_MS = 15_000
-"""How long a rebalance waits for a member that has other things to do."""
 NEVER_DEFINITE = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NETWORK_EXCEPTION}
 )
@@ -51,9 +48,9 @@ class BarnabasLibrary:
     async def open(self, settings: ClientSettings, host: str) -> AsyncIterator[BarnabasClient]:
         world, network = mortal(self._world_of(host))
         async with (
-            Admin(world=world, **_admin(settings, settings.max_block_ms)) as admin,
-            Admin(world=world, **_changing_admin(settings)) as changing,
-            Consumer(world=world, **_consumer(settings)) as consumer,
+            Admin(world=world, **barnabas_settings.admin(settings, settings.max_block_ms)) as admin,
+            Admin(world=world, **barnabas_settings.changing_admin(settings)) as changing,
+            Consumer(world=world, **barnabas_settings.consumer(settings)) as consumer,
             trio.open_nursery() as nursery,
         ):
             client = BarnabasClient(settings, Parts(world, network, nursery), (admin, changing, consumer), self._now_ns)
@@ -276,7 +273,7 @@ class BarnabasClient:
         return self._producer
 
     async def _hold_producer(self, *, task_status: trio.TaskStatus[Producer]) -> None:
-        async with Producer(world=self._parts.world, **_producer(self._settings)) as producer:
+        async with Producer(world=self._parts.world, **barnabas_settings.producer(self._settings)) as producer:
             task_status.started(producer)
             await self._producer_done.wait()
 
@@ -337,66 +334,3 @@ def _may_be_definite(error: Exception) -> bool:
 
 def _name(error: Exception) -> str:
     return type(error).__name__
-
-
-# ---- settings
-
-
-def _common(settings: ClientSettings) -> dict[str, Any]:
-    return {
-        "bootstrap_servers": settings.bootstrap_servers,
-        "client_id": settings.client_id,
-        "request_timeout_ms": settings.request_timeout_ms,
-        "retry_backoff_ms": 50,
-        "retry_backoff_max_ms": 500,
-        "reconnect_backoff_max_ms": 1_000,
-        "socket_connection_setup_timeout_ms": 1_000,
-        "socket_connection_setup_timeout_max_ms": 2_000,
-    }
-
-
-def _admin(settings: ClientSettings, timeout_ms: int) -> dict[str, Any]:
-    return _common(settings) | {"default_api_timeout_ms": timeout_ms}
-
-
-def _changing_admin(settings: ClientSettings) -> dict[str, Any]:
-    """Asks once: what happened at a second try could be the doing of the first."""
-    options = _admin(settings, settings.request_timeout_ms)
-    options["retry_backoff_ms"] = options["retry_backoff_max_ms"] = NEVER_AGAIN_MS
-    return options
-
-
-def _producer(settings: ClientSettings) -> dict[str, Any]:
-    options = _common(settings) | {
-        "allow_auto_create_topics": False,
-        "acks": settings.acks,
-        "enable_idempotence": settings.idempotence,
-        "linger_ms": 0,
-        "delivery_timeout_ms": settings.delivery_timeout_ms,
-        "max_block_ms": settings.max_block_ms,
-    }
-    if settings.transactional_id is not None:
-        options["transactional_id"] = settings.transactional_id
-        options["transaction_timeout_ms"] = settings.transaction_timeout_ms
-    return options
-
-
-def _consumer(settings: ClientSettings) -> dict[str, Any]:
-    options = _common(settings) | {
-        "allow_auto_create_topics": False,
-        "isolation_level": settings.isolation,
-        "auto_offset_reset": settings.auto_offset_reset,
-        "default_api_timeout_ms": settings.max_block_ms,
-        "max_poll_interval_ms": MAX_POLL_INTERVAL_MS,
-        "fetch_max_wait_ms": 100,
-    }
-    if settings.group_id is not None:
-        options["group_id"] = settings.group_id
-        options["enable_auto_commit"] = settings.auto_commit
-        options["group_protocol"] = settings.group_protocol
-        if settings.group_instance_id is not None:
-            options["group_instance_id"] = settings.group_instance_id
-        if settings.group_protocol == "classic":
-            options["session_timeout_ms"] = settings.session_timeout_ms
-            options["heartbeat_interval_ms"] = settings.heartbeat_interval_ms
-    return options

@@ -1,13 +1,10 @@
 """librdkafka, through confluent-kafka: its calls block, so each runs in a thread.
 
-It does not say whether a record that failed was ever sent, so only errors that surely come before a send, or before an
-append, are definite.
+What its errors mean is said in `confluent_errors`.
 """
 
 from __future__ import annotations
 
-import logging
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -16,12 +13,11 @@ from typing import Any, TypeVar
 
 import trio
 
-import barnabas.client.errors  # noqa: F401 - names the errors as Kafka does
-from clients import definite
+from clients import confluent_settings, definite
 from clients.client import ClientError, ClientSettings, Read, Sent
+from clients.confluent_errors import classified
 from clients.missing import LibraryMissing
 from operations import Place
-from protocol.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 
@@ -32,26 +28,6 @@ MARGIN_SECONDS = 2.0
 MOST_RECORDS = 500
 ADMIN_MARGIN = 1.0
 
-_SILENT = logging.getLogger("jepsen.librdkafka")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
-
-LOCAL_NAMES = {
-    "_MSG_TIMED_OUT": "TimeoutException",
-    "_TIMED_OUT": "TimeoutException",
-    "_TIMED_OUT_QUEUE": "TimeoutException",
-    "_TRANSPORT": "DisconnectException",
-    "_ALL_BROKERS_DOWN": "DisconnectException",
-    "_FENCED": "ProducerFencedException",
-    "_STATE": "IllegalStateException",
-    "_UNKNOWN_TOPIC": "UnknownTopicOrPartitionException",
-    "_UNKNOWN_PARTITION": "UnknownTopicOrPartitionException",
-}
-"""Errors that librdkafka makes itself, as Kafka's client would call them."""
-NEVER_SENT = frozenset(
-    {"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "_QUEUE_FULL", "_PURGE_QUEUE", "_INVALID_ARG", "_STATE"}
-)
-"""What failed with these never left the client."""
 END_OF_PARTITION = "_PARTITION_EOF"
 """Told as an error of a poll, and none."""
 
@@ -73,21 +49,6 @@ def _kafka() -> Any:
 
 def _kafka_admin() -> Any:
     return import_module("confluent_kafka.admin")
-
-
-def java_name(error: Any) -> str:
-    """What Kafka's own client calls it."""
-    code, name = error.code(), error.name()
-    if code in ErrorCode.__members__.values():
-        return type(KafkaError(ErrorCode(code), "")).__name__
-    return LOCAL_NAMES.get(name, str(name))
-
-
-def classified(error: Any, definite_names: frozenset[str]) -> ClientError:
-    """From librdkafka's error. `fatal` is its own word: this producer, or consumer, is of no more use."""
-    name = java_name(error)
-    is_fatal = bool(error.fatal()) or name in ("ProducerFencedException", "FencedInstanceIdException")
-    return ClientError(name, error.str(), definite=name in definite_names or error.name() in NEVER_SENT, fatal=is_fatal)
 
 
 class ConfluentLibrary:
@@ -195,6 +156,8 @@ class ConfluentClient:
         producer = self._producer_client()
         try:
             producer.produce(place.topic, value, key, place.partition, on_delivery=lambda *report: told.append(report))
+        except _kafka().KafkaException as error:
+            raise classified(error.args[0], definite.OF_SENDS, sent=False) from error
         except BufferError as error:
             raise ClientError("BufferExhaustedException", str(error), definite=True) from error
         deadline = time.monotonic() + self._settings.delivery_timeout_ms / 1000 + MARGIN_SECONDS
@@ -231,10 +194,17 @@ class ConfluentClient:
         await self._call(send, frozenset())
 
     async def commit_transaction(self) -> None:
-        await self._call(lambda: self._producer_client().commit_transaction(self._block_seconds), frozenset())
+        await self._end(lambda: self._producer_client().commit_transaction(self._block_seconds))
 
     async def abort_transaction(self) -> None:
-        await self._call(lambda: self._producer_client().abort_transaction(self._block_seconds), frozenset())
+        await self._end(lambda: self._producer_client().abort_transaction(self._block_seconds))
+
+    async def _end(self, call: Callable[[], None]) -> None:
+        """Nothing that this raises says that the transaction has not ended so."""
+        try:
+            await self._call(call, frozenset())
+        except ClientError as error:
+            raise ClientError(error.name, error.text, definite=False, fatal=error.fatal) from error
 
     # ---- consumer
 
@@ -418,72 +388,26 @@ class ConfluentClient:
         self._stuck = True
         raise ClientError("TimeoutException", f"no end within {CALL_SECONDS:g} s", definite=False, fatal=True)
 
-    def _common(self) -> dict[str, Any]:
-        settings = self._settings
-        return {
-            "bootstrap.servers": settings.bootstrap_servers,
-            "client.id": settings.client_id,
-            "reconnect.backoff.max.ms": 1_000,
-            "retry.backoff.ms": 50,
-            "retry.backoff.max.ms": 500,
-            "socket.connection.setup.timeout.ms": 1_000,
-            "allow.auto.create.topics": False,
-            "log_level": 0,
-            "logger": _SILENT,
-        }
-
     def _admin_client(self) -> Any:
         if self._admin is None:
-            common = {name: value for name, value in self._common().items() if name != "allow.auto.create.topics"}
+            common = {
+                name: value
+                for name, value in confluent_settings.common(self._settings).items()
+                if name != "allow.auto.create.topics"
+            }
             self._admin = _kafka_admin().AdminClient(common | {"socket.timeout.ms": self._settings.request_timeout_ms})
         return self._admin
 
     def _producer_client(self) -> Any:
         if self._producer is None:
-            self._producer = _kafka().Producer(self._common() | _producer_settings(self._settings))
+            self._producer = _kafka().Producer(
+                confluent_settings.common(self._settings) | confluent_settings.producer(self._settings)
+            )
         return self._producer
 
     def _consumer_client(self) -> Any:
         if self._consumer is None:
-            self._consumer = _kafka().Consumer(self._common() | _consumer_settings(self._settings))
+            self._consumer = _kafka().Consumer(
+                confluent_settings.common(self._settings) | confluent_settings.consumer(self._settings)
+            )
         return self._consumer
-
-
-def _producer_settings(settings: ClientSettings) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "acks": settings.acks,
-        "enable.idempotence": settings.idempotence,
-        "linger.ms": 0,
-        "request.timeout.ms": settings.request_timeout_ms,
-        "delivery.timeout.ms": settings.delivery_timeout_ms,
-        "topic.metadata.refresh.interval.ms": 5_000,
-    }
-    if settings.transactional_id is None:
-        options["socket.timeout.ms"] = settings.request_timeout_ms
-    else:
-        options["transactional.id"] = settings.transactional_id
-        options["transaction.timeout.ms"] = max(1_000, settings.transaction_timeout_ms)
-        # It takes no longer ones: the transaction would be over before its records.
-        options["delivery.timeout.ms"] = min(settings.delivery_timeout_ms, options["transaction.timeout.ms"])
-    return options
-
-
-def _consumer_settings(settings: ClientSettings) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "group.id": settings.group_id or f"none-{settings.client_id}",
-        "enable.auto.commit": settings.auto_commit,
-        "isolation.level": settings.isolation,
-        "auto.offset.reset": settings.auto_offset_reset,
-        "enable.partition.eof": True,
-        "fetch.wait.max.ms": 100,
-        "socket.timeout.ms": settings.request_timeout_ms,
-        "topic.metadata.refresh.interval.ms": 5_000,
-        "group.protocol": settings.group_protocol,
-    }
-    if settings.group_protocol == "classic":
-        options["session.timeout.ms"] = settings.session_timeout_ms
-        options["heartbeat.interval.ms"] = settings.heartbeat_interval_ms
-        options["max.poll.interval.ms"] = max(15_000, math.ceil(settings.session_timeout_ms))
-    if settings.group_instance_id is not None:
-        options["group.instance.id"] = settings.group_instance_id
-    return options

@@ -60,9 +60,10 @@ def test_java_asks_for_a_change_once() -> None:
     [
         ("_MSG_TIMED_OUT", False, "TimeoutException", False, False),
         ("_TRANSPORT", False, "DisconnectException", False, False),
-        ("_PURGE_QUEUE", False, "_PURGE_QUEUE", True, False),
+        ("_PURGE_QUEUE", False, "_PURGE_QUEUE", False, False),
+        ("_QUEUE_FULL", False, "_QUEUE_FULL", True, False),
         ("_PURGE_INFLIGHT", False, "_PURGE_INFLIGHT", False, False),
-        ("_UNKNOWN_TOPIC", False, "UnknownTopicOrPartitionException", True, False),
+        ("_UNKNOWN_TOPIC", False, "_UNKNOWN_TOPIC", False, False),
         ("_FENCED", True, "ProducerFencedException", True, True),
         ("NOT_LEADER_FOR_PARTITION", False, "NotLeaderOrFollowerException", False, False),
         ("OUT_OF_ORDER_SEQUENCE_NUMBER", True, "OutOfOrderSequenceException", True, True),
@@ -72,7 +73,7 @@ def test_java_asks_for_a_change_once() -> None:
 )
 def test_errors_of_librdkafka(code: str, fatal: bool, name: str, is_definite: bool, is_fatal: bool) -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")
-    from clients.confluent_client import classified
+    from clients.confluent_errors import classified
 
     error = confluent_kafka.KafkaError(getattr(confluent_kafka.KafkaError, code), "so", fatal)
     told = classified(error, definite.OF_SENDS)
