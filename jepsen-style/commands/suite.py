@@ -26,13 +26,15 @@ from running.jobs import (
     swarm,
 )
 from running.plan import STORE
-from running.processes import COULD_NOT_RUN, VALID
+from running.processes import ANOMALY, COULD_NOT_RUN, VALID
 
 SUITES = ("quick", "regression", "nightly")
 ROUNDS = 3
 """Of quick."""
 QUICK_SECONDS = 130.0
 """Nothing begins later in quick: with what runs then it takes three minutes at most."""
+ENOUGH_RUNS = 200
+"""From so many simulated runs on, every state must have been met by some fault, or the night fails."""
 LOCAL_EVERY = 20
 """So many simulated runs of a night come before each in real processes."""
 
@@ -61,8 +63,8 @@ def command(
     folder = store / f"suite-{which}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
     todo = {"quick": quick, "regression": regression, "nightly": nightly}[which](first)
     tally = carry_out(todo, folder, at_once, typer.echo, lambda: time.monotonic() < deadline)
-    _tell(which, tally, time.monotonic() - began, folder)
-    raise typer.Exit(tally.exit_code)
+    code = _tell(which, tally, time.monotonic() - began, folder)
+    raise typer.Exit(code)
 
 
 def quick(first: int) -> Iterator[Job]:
@@ -116,17 +118,22 @@ def scenarios() -> list[tuple[str, bool]]:
     return [(scenario.name, scenario.number in STORIES) for scenario in SCENARIOS.values()]
 
 
-def _tell(which: str, tally: Tally, seconds: float, folder: Path) -> None:
-    if told := coverage_of(tally.tables):
+def _tell(which: str, tally: Tally, seconds: float, folder: Path) -> int:
+    """The exit code. A night that never tried something shows nothing about it."""
+    told, silent = coverage_of(tally.tables)
+    if told:
         typer.echo(told)
     for line in tally.not_run:
         typer.echo(f"could not run: {line}")
     for line in tally.failed:
         typer.echo(f"found something: {line}")
+    code = tally.exit_code
     found = f"{len(tally.failed)} failed" if tally.failed else "nothing was found"
     if tally.not_run:
         found += f", {len(tally.not_run)} could not run"
-    typer.echo(
-        f"{'VALID' if tally.exit_code == VALID else 'INVALID' if tally.failed else 'COULD NOT RUN'}: suite {which}, "
-        f"{tally.done} jobs in {seconds:.0f} s, {found} | {folder}"
-    )
+    if which == "nightly" and len(tally.tables) >= ENOUGH_RUNS and silent:
+        found += f", {len(silent)} states were met by no fault"
+        code = code or ANOMALY
+    verdict = {VALID: "VALID", ANOMALY: "INVALID", COULD_NOT_RUN: "COULD NOT RUN"}[code]
+    typer.echo(f"{verdict}: suite {which}, {tally.done} jobs in {seconds:.0f} s, {found} | {folder}")
+    return code

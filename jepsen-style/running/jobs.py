@@ -189,15 +189,15 @@ def drawn_settings(seed: int) -> tuple[str, ...]:
     return tuple(word for pair in drawn for word in ("--settings", pair))
 
 
-def coverage_of(tables: Iterable[Path]) -> str:
-    """One line of what all of them have not tried; empty without any."""
+def coverage_of(tables: Iterable[Path]) -> tuple[str, list[str]]:
+    """One line of what all of them have tried, and the states that no fault has met; empty without any."""
     from barnabas.cluster.simulation.coverage import merged
 
     read = [json.loads(path.read_text(encoding="utf-8")) for path in tables]
     if not read:
-        return ""
+        return "", []
     table = merged(read)
     cells = sum(len(faults) for faults in table["cells"].values())
-    silent = [point for point, faults in table["cells"].items() if not any(faults.values())]
+    silent = [state for state, faults in table["cells"].items() if not any(faults.values())]
     told = f"state × fault: {cells - len(table['never'])} of {cells} cells happened"
-    return told + (f"; no fault met: {', '.join(silent)}" if silent else "")
+    return told + (f"; no fault met: {', '.join(silent)}" if silent else ""), silent

@@ -148,5 +148,5 @@ def test_what_no_run_has_tried_is_told(tmp_path: Path) -> None:
 
     first = table({"leads": {"kill": 1, "pause": 0}, "follows": {"kill": 0, "pause": 0}})
     second = table({"leads": {"kill": 0, "pause": 2}, "follows": {"kill": 0, "pause": 0}})
-    assert coverage_of([]) == ""
-    assert coverage_of([first, second]) == "state × fault: 2 of 4 cells happened; no fault met: follows"
+    assert coverage_of([]) == ("", [])
+    assert coverage_of([first, second]) == ("state × fault: 2 of 4 cells happened; no fault met: follows", ["follows"])
