@@ -49,7 +49,10 @@ class Logs:
 
 
 def frozen(value: Any) -> Any:
-    return tuple(frozen(each) for each in value) if isinstance(value, list | tuple) else value
+    """Tuples for lists."""
+    if not isinstance(value, list | tuple):
+        return value
+    return tuple([frozen(each) if isinstance(each, list | tuple) else each for each in value])
 
 
 def gather(readings: Iterable[Attempt]) -> Logs:
@@ -59,12 +62,13 @@ def gather(readings: Iterable[Attempt]) -> Logs:
     parts: list[tuple[Attempt, Place, int, int, Sequence[Any]]] = []
     covered: dict[tuple[int, Place], int] = {}
     complete: dict[Place, None] = {}
+    as_given: dict[Place, dict[int, Any]] = {}
     for reading in readings:
         final = bool(reading.asked and reading.asked.get("final"))
         for topic, partition, start, end, records in reading.value["parts"]:
             place = Place(topic, partition)
             parts.append((reading, place, start, end, records))
-            _take(logs, reading, place, records)
+            _take(logs, as_given, reading, place, records)
             if start == 0 or covered.get((reading.process, place)) == start:
                 covered[reading.process, place] = end
                 if final and reading.type == "ok" and reading.value.get("end"):
@@ -78,22 +82,26 @@ def gather(readings: Iterable[Attempt]) -> Logs:
     return logs
 
 
-def _take(logs: Logs, reading: Attempt, place: Place, records: Sequence[Any]) -> None:
+def _take(
+    logs: Logs, given_before: dict[Place, dict[int, Any]], reading: Attempt, place: Place, records: Sequence[Any]
+) -> None:
+    """Most records are read by many: those are compared as they were given, and made into tuples once."""
     log = logs.values.setdefault(place, {})
     read_by = logs.read_by.setdefault(place, {})
     reader = reading.evidence[-1]
+    as_given = given_before.setdefault(place, {})
     for offset, given in records:
-        value = given if given.__class__ is int else frozen(given)
-        if offset not in log:
-            log[offset] = value
+        if offset not in as_given:
+            as_given[offset] = given
+            log[offset] = frozen(given)
             read_by[offset] = reader
-        elif log[offset] != value:
+        elif as_given[offset] != given:
             logs.findings.append(
                 Finding(
                     "inconsistent-offsets",
                     str(place),
                     sorted({read_by[offset], reader}),
-                    f"offset {offset} of {place} was {log[offset]} for one reader and {value} for another",
+                    f"offset {offset} of {place} was {log[offset]} for one reader and {given} for another",
                 )
             )
 
