@@ -33,7 +33,6 @@ BROKER_STATES = (
     "leads below min.insync.replicas",
     "follows in the ISR",
     "follows outside of the ISR",
-    "has a log offline",
     "loads a coordinator",
     "has a transaction open",
     "coordinates a transaction in PREPARE_COMMIT",
