@@ -41,7 +41,8 @@ async def metrics(cluster: SimulatedClusterForTests, node: str) -> Numbers:
     for family in text_string_to_metric_families(await asked(cluster, node, "/metrics")):
         assert family.documentation
         for sample in family.samples:
-            found[sample.name, ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))] = sample.value
+            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            found[sample.name, labels] = sample.value
     return found
 
 
