@@ -19,7 +19,7 @@ from tests.jepsen.attempt_stories import Story, bugs
 
 pytestmark = pytest.mark.feature("FI-02", "FI-11")
 
-FEW = settings(max_examples=15, deadline=None)
+FEW = settings(max_examples=8, deadline=None)
 FATES = st.lists(st.sampled_from(["ok", "fail", "info", "info that was done"]), min_size=3, max_size=20)
 SEEDS = st.integers(0, 2**32)
 

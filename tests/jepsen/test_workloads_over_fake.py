@@ -51,7 +51,7 @@ def judged(name: str, tmp_path: Path, kafka: FakeKafka, *, seconds: float) -> Ve
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_an_honest_cluster_is_valid(name: str, tmp_path: Path) -> None:
-    verdict = judged(name, tmp_path, FakeKafka(7, timeouts=0.05), seconds=2.0)
+    verdict = judged(name, tmp_path, FakeKafka(7, timeouts=0.05), seconds=1.5)
     assert verdict.valid == "true", [finding for finding in verdict.findings if not finding.legal][:3]
     assert verdict.figures[name]
 
@@ -59,7 +59,7 @@ def test_an_honest_cluster_is_valid(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "lie", "anomalies"), LIES)
 def test_a_lie_is_found(name: str, lie: str, anomalies: set[str], tmp_path: Path) -> None:
     kafka = FakeKafka(7, timeouts=0.05, lies={lie: OFTEN.get(lie, 0.7)})
-    verdict = judged(name, tmp_path, kafka, seconds=4.0 if name == "fences" else 2.0)
+    verdict = judged(name, tmp_path, kafka, seconds={"fences": 4.0, "metadata": 2.0}.get(name, 1.5))
     assert kafka.told
     assert verdict.valid == "false"
     assert anomalies & {finding.anomaly for finding in verdict.findings if not finding.legal}
@@ -67,7 +67,7 @@ def test_a_lie_is_found(name: str, lie: str, anomalies: set[str], tmp_path: Path
 
 def test_a_seed_gives_the_same_history(tmp_path: Path) -> None:
     for number in ("one", "two"):
-        judged("group", tmp_path / number, FakeKafka(3, timeouts=0.05), seconds=1.0)
+        judged("group", tmp_path / number, FakeKafka(3, timeouts=0.05), seconds=0.5)
     one, two = ((tmp_path / number / "run" / "history.jsonl").read_bytes() for number in ("one", "two"))
     assert one == two and one
 
