@@ -19,7 +19,7 @@ from tests.jepsen.attempt_stories import Story, bugs
 
 pytestmark = pytest.mark.feature("FI-02", "FI-11")
 
-FEW = settings(max_examples=8, deadline=None)
+FEW = settings(max_examples=8, deadline=None, derandomize=True)
 FATES = st.lists(st.sampled_from(["ok", "fail", "info", "info that was done"]), min_size=3, max_size=20)
 SEEDS = st.integers(0, 2**32)
 
@@ -227,7 +227,8 @@ class Controller:
 @given(SEEDS, st.integers(1, 8), st.booleans())
 def test_topics(seed: int, rounds: int, wrong: bool) -> None:
     controller = Controller(Story(), random.Random(seed))
-    for number in range(rounds):
+    # That there is no order takes long to find out where many are unknown.
+    for number in range(min(rounds, 3) if wrong else rounds):
         controller.some(range(3 * number, 3 * number + 3))
     # No request ever asked for so many partitions.
     controller.look([77, "0"] if wrong else controller.state)
