@@ -50,14 +50,14 @@ def is_found(name: str, plans: Iterator[tuple[int, Plan]]) -> bool:
     ("kind", "name", "first"),
     [
         ("groups", "two-owners", 9),
-        ("groups", "lost-commit", 9),
+        ("groups", "lost-commit", 24),
         ("transactions", "marker-skipped", 9),
-        ("transactions", "aborted-offsets-count", 9),
+        ("transactions", "aborted-offsets-count", 20),
         ("transactions", "epoch-kept", 9),
         ("transactions", "no-aborted-list", 9),
         ("transactions", "last-stable-offset-too-high", 9),
-        ("transactions", "no-fencing", 20),
-        ("transactions", "unverified-writes", 72),
+        ("transactions", "no-fencing", 72),
+        ("transactions", "unverified-writes", 73),
     ],
 )
 def test_a_planted_mistake_is_found(kind: str, name: str, first: int) -> None:
@@ -70,13 +70,13 @@ def restless(group: GroupPlan) -> GroupPlan:
 
 
 @pytest.mark.feature("FI-11", "CG-03", "TX-03")
-@pytest.mark.parametrize("kind", ["groups", "transactions"])
-def test_answers_before_replication(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "first"), [("groups", 26), ("transactions", 49)])
+def test_answers_before_replication(kind: str, first: int) -> None:
     """Found where a coordinator is cut from its followers, but not from its clients."""
     cut_off = {"isolate": 1.0, "kill at a point": 0.5}
     cut_off_plans = (
         (seed, replace(plan, fault_weights=cut_off, groups=tuple(map(restless, plan.groups))))
-        for seed, plan in plans(kind)
+        for seed, plan in plans(kind, first)
     )
     assert is_found("coordinator-answers-early", cut_off_plans)
 

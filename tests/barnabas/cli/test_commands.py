@@ -17,7 +17,7 @@ CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
         (["clustr"], "barnabas: No such command 'clustr'"),
         (["cluster"], "barnabas cluster: Missing command; there are up, down, status"),
         (["cluster", "up", "--base-port", "x"], "barnabas cluster up: Invalid value for '--base-port'"),
-        (["cluster", "up", "--base-port", "70000"], "--base-port 70000: 1 to 65432"),
+        (["cluster", "up", "--base-port", "70000"], "--base-port 70000: 1 to 65232"),
         (["cluster", "up", "--set", "num.partitions"], "--set num.partitions: not KEY=VALUE"),
         (["cluster", "kill", "broker-9"], "there is no node broker-9; there are broker-1"),
         (["cluster", "kill"], "barnabas cluster kill: Missing argument 'NODE'"),
