@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 import trio
@@ -130,3 +132,28 @@ def test_a_thousand_partitions_are_told_in_a_moment() -> None:
         assert told.count("topic=\"many\"") > 4_000
 
     play(story)
+
+
+@pytest.mark.feature("OB-04")
+def test_every_metric_is_in_its_page() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text()
+    known = {word for row in page.splitlines() for word in full_names(re.findall(r"`([a-z0-9_…]+)`", row))}
+
+    async def story(cluster: SimulatedClusterForTests) -> None:
+        await cluster.create_topic("flights")
+        for node in (*cluster.brokers, *cluster.controllers):
+            assert {name for name, _labels in await metrics(cluster, node)} - known == set()
+
+    play(story)
+
+
+def full_names(words: list[str]) -> list[str]:
+    """`…bytesin_total` begins as the first name of its row does."""
+    names: list[str] = []
+    for word in words:
+        if word.startswith("…"):
+            begin = re.match(r"kafka_[a-z]+_[a-z]+_", words[0])
+            assert begin is not None, words[0]
+            word = begin.group() + word[1:]
+        names.append(word)
+    return names
