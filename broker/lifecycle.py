@@ -103,11 +103,15 @@ class BrokerLifecycle:
             self.heartbeat_soon()
 
     async def run(self) -> None:
-        """Register, then heartbeat until cancelled."""
+        """Register, then heartbeat until cancelled, or until the controller lets this broker go: one more would take it
+        back into office.
+        """
         await self._register()
         while True:
             self._wake = trio.Event()
             heard = await self._heartbeat()
+            if self.state is BrokerState.SHUTTING_DOWN:
+                return
             pause_ms = self.times.heartbeat_interval_ms if heard else RETRY_PAUSE_MS
             with trio.move_on_after(pause_ms / 1000):
                 await self._wake.wait()

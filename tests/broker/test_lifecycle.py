@@ -1,0 +1,76 @@
+"""The broker as the controller knows it: what it says in its heartbeats, and when it stops saying anything."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from broker.controller_channel import ControllerChannel
+from broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from runtime.world import World
+
+TIMES = HeartbeatTimes(heartbeat_interval_ms=500, session_timeout_ms=3_000, registration_timeout_ms=60_000)
+
+
+class Clock:
+    def now_ms(self) -> int:
+        return int(trio.current_time() * 1000)
+
+
+class OneClock:
+    """As much of a world as a lifecycle needs."""
+
+    monotonic = Clock()
+
+
+class Controller:
+    """Takes every broker in; lets it go when it asks."""
+
+    def __init__(self) -> None:
+        self.heard: list[BrokerHeartbeatRequest] = []
+
+    async def call(self, request: Any, *, timeout_ms: int) -> Any:
+        await trio.sleep(0.001)
+        if isinstance(request, BrokerRegistrationRequest):
+            return BrokerRegistrationResponse(broker_epoch=7)
+        assert isinstance(request, BrokerHeartbeatRequest)
+        self.heard.append(request)
+        leaves = request.want_shut_down
+        return BrokerHeartbeatResponse(
+            is_caught_up=True, is_fenced=request.want_fence or leaves, should_shut_down=leaves
+        )
+
+
+def lifecycle(controller: Controller) -> BrokerLifecycle:
+    return BrokerLifecycle(
+        world=cast(World, OneClock()),
+        controller=cast(ControllerChannel, controller),
+        registration=BrokerRegistrationRequest(broker_id=1),
+        times=TIMES,
+        metadata_offset=lambda: 10,
+        offline_directories=list,
+    )
+
+
+@pytest.mark.feature("MB-05")
+async def test_who_was_let_go_does_not_ask_to_be_taken_back(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    controller = Controller()
+    broker = lifecycle(controller)
+    broker.ready_to_unfence()
+    nursery.start_soon(broker.run)
+    await broker.unfenced_once.wait()
+    await trio.sleep(2)
+    assert broker.state is BrokerState.RUNNING
+    assert len(controller.heard) >= 4
+    broker.begin_controlled_shutdown()
+    await broker.may_shut_down.wait()
+    # Closing its logs may take a while.
+    await trio.sleep(10)
+    assert controller.heard[-1].want_shut_down
+    assert [each.want_shut_down for each in controller.heard].count(True) == 1
+    assert broker.fenced
