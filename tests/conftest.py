@@ -11,6 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A machine that others use as well may stand still for a moment: how long an example takes says nothing about the code.
+settings.register_profile("barnabas", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("barnabas")
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / ".cache" / "features"
