@@ -14,7 +14,6 @@ import typer
 
 from running.jobs import (
     LOCAL_FAULTS,
-    SIM_FAULTS,
     Job,
     Tally,
     carry_out,
@@ -27,6 +26,7 @@ from running.jobs import (
 )
 from running.plan import STORE
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID
+from worlds.cluster import FAULTS
 
 SUITES = ("quick", "regression", "nightly")
 ROUNDS = 3
@@ -76,7 +76,7 @@ def quick(first: int) -> Iterator[Job]:
     yield Job("queue-local", words)
     for turn in range(ROUNDS):
         for count, workload in enumerate(workloads()):
-            faults = [fault for place, fault in enumerate(SIM_FAULTS) if place % ROUNDS == (count + turn) % ROUNDS]
+            faults = [fault for place, fault in enumerate(FAULTS) if place % ROUNDS == (count + turn) % ROUNDS]
             seed = first + turn * 100 + count
             words = run_words(workload, "sim", seed, faults, time=16, rate=30, concurrency=4, interval=3, quiet=3)
             yield Job(f"{workload}-sim", words + (drawn_settings(seed) if turn else ()))

@@ -10,30 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID, Done, do
+from worlds.cluster import FAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_SEEDS = ROOT / "jepsen-style" / "seeds.txt"
 """Runs that failed once, a command line each; what they found stands behind a `#`."""
 SWARM_SEEDS = ROOT / "tests" / "simulation" / "seeds.txt"
 """The same of `make simulate`, a seed each."""
-SIM_FAULTS = (
-    "kill",
-    "stop",
-    "pause",
-    "partition",
-    "slow",
-    "lossy",
-    "half-open",
-    "message",
-    "clock",
-    "power",
-    "disk-full",
-    "flip",
-    "truncate",
-    "wipe",
-    "membership",
-    "kill-at",
-)
 LOCAL_FAULTS = ("kill", "pause", "partition")
 SETTINGS: dict[str, tuple[int, ...]] = {
     "broker.session.timeout.ms": (1_500, 6_000),
@@ -161,7 +144,7 @@ def swarm(first_seed: int, workloads: Sequence[str]) -> Iterator[Job]:
     seed = first_seed
     while True:
         chance = random.Random(f"{seed}/swarm")
-        faults = [fault for fault in SIM_FAULTS if chance.random() < 0.4] or ["kill"]
+        faults = [fault for fault in FAULTS if chance.random() < 0.4] or ["kill"]
         workload = chance.choice(list(workloads))
         words = run_words(
             workload,
