@@ -5,6 +5,8 @@
 #   make status | down | clean   clean also removes the data
 #   make demo                    lose a leader and the active controller under load, and no record
 #   make demo SCENARIO=pause     or all-at-once, or rolling
+#   make demo-page               the same on a page, with buttons: http://127.0.0.1:9644
+#   make pipeline-demo           flights through a topic to Parquet by Spark, while things are killed
 #   make check | test | compat   style and types | our tests | other people's clients
 #   make docker-test             docker-compose.yml for real; needs a docker daemon
 #   make diagrams                docs/state-machines.md, drawn from the tables in the code
@@ -27,10 +29,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: up down status clean demo check test compat docker-test simulate suite help features diagrams bench compiled
+.PHONY: demo-page pipeline-demo page-test spark-test up down status clean demo check test compat docker-test simulate suite help features diagrams bench compiled
 
 help:
-	@sed -n '3,13s/^# \{0,1\}//p' Makefile
+	@sed -n '3,17s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -53,6 +55,21 @@ $(BIN)/python:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,compat]'
 	@touch $@ .venv/installed-dev .venv/installed
 
+.venv/installed-page: pyproject.toml | $(BIN)/python
+	@echo "installing into .venv, with the page"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[page]'
+	@touch $@ .venv/installed
+
+.venv/installed-page-test: pyproject.toml | $(BIN)/python
+	@echo "installing into .venv, with what drives a browser"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[page-test]'
+	@touch $@ .venv/installed-dev .venv/installed-page .venv/installed
+
+.venv/installed-spark: pyproject.toml | $(BIN)/python
+	@echo "installing into .venv, with Spark"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,pipeline-demo]'
+	@touch $@ .venv/installed-dev .venv/installed
+
 up: .venv/installed
 	@$(BARNABAS) up --data $(DATA) $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(foreach pair,$(SET),--set '$(pair)')
 
@@ -70,17 +87,31 @@ demo: .venv/installed
 	@$(BIN)/barnabas demo --data $(DATA) $(if $(BASE_PORT),--base-port $(BASE_PORT)) \
 		$(foreach pair,$(SET),--set '$(pair)') $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
 
+demo-page: .venv/installed-page
+	@$(BIN)/barnabas page --data $(DATA) $(if $(BASE_PORT),--base-port $(BASE_PORT)) --allow-faults --load $(ARGS)
+
+pipeline-demo: .venv/installed-spark
+	@$(BIN)/python -m barnabas.pipeline.demo --data $(DATA) $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(ARGS)
+
 check: .venv/installed-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/pytest tests/house
 
 test: .venv/installed-dev
-	@$(BIN)/pytest -n auto --dist worksteal -m "not compat and not docker and not slow" $(ARGS)
+	@$(BIN)/pytest -n auto --dist worksteal -m "not compat and not docker and not slow and not spark and not page" $(ARGS)
 
 compat: .venv/installed-compat
 	@tests/compat/install.sh
 	@$(BIN)/pytest tests/compat -m compat $(ARGS)
+
+spark-test: .venv/installed-spark
+	@tests/pipeline/install.sh
+	@$(BIN)/pytest tests/pipeline -m "spark and not slow" $(ARGS)
+
+page-test: .venv/installed-page-test
+	@tests/page/install.sh
+	@$(BIN)/pytest tests/page -m page $(ARGS)
 
 docker-test: .venv/installed-compat
 	@$(BIN)/pytest tests/docker -m docker $(ARGS)
