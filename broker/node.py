@@ -30,6 +30,7 @@ from broker.replication.isr_changes import IsrChanges
 from broker.replication.partition import Partition, PartitionHost
 from broker.replication.partitions import Partitions, ReplicationSettings
 from broker.services import BrokerServices
+from broker.state_page import broker_state_page
 from broker.timers import run_timers
 from broker.timing_wheel import TimingWheel
 from kraft.commit_feed import CommittedBatch
@@ -44,6 +45,8 @@ from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartit
 from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from protocol.schema import Message
 from runtime.channel import Channel
+from runtime.decision_pages import decision_pages
+from runtime.decisions import Decisions
 from runtime.exchange import ServerLimits
 from runtime.metrics import metrics_page
 from runtime.observatory import Observatory
@@ -103,6 +106,7 @@ class _BrokerNode:
         self, settings: BrokerSettings, world: World, store: LogStore, nursery: trio.Nursery
     ) -> None:
         directories = store.directories
+        self._decisions = Decisions(f"broker-{settings.node_id}", world.wall_clock.now_ms)
         self._settings = settings
         self._world = world
         self._nursery = nursery
@@ -190,6 +194,7 @@ class _BrokerNode:
                 world.chance, max_sessions=settings.max_incremental_fetch_session_cache_slots
             ),
             producer_ids=ProducerIds(requests, settings.node_id),
+            decisions=self._decisions,
         )
         directories.on_offline = self._directory_failed
         self._assignments = DirectoryAssignments(store, requests, self._lifecycle)
@@ -198,6 +203,9 @@ class _BrokerNode:
         self._observatory = Observatory(self._what_is_missing)
         sources = Sources(self.services, self._replica, dispatcher, self._server)
         self._observatory.pages["/metrics"] = metrics_page(broker_metrics(sources))
+        self._observatory.pages |= decision_pages(self._decisions)
+        state = broker_state_page(self.services, self._replica, self._what_is_missing)
+        self._observatory.pages["/state"] = state
 
     # -- up and down
 

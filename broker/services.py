@@ -32,6 +32,7 @@ from broker.traffic import BytesOut
 from broker.transactions.coordinator import transaction_coordinator
 from broker.transactions.machine import TransactionMachine
 from broker.transactions.verification import TransactionVerifier
+from runtime.decisions import Decisions
 from runtime.world import World
 from settings.broker import BrokerSettings
 
@@ -62,6 +63,7 @@ class BrokerServices:
     """DeleteRecords that wait for the followers."""
     sessions: FetchSessions
     producer_ids: ProducerIds
+    decisions: Decisions
     bytes_out: BytesOut = field(default_factory=BytesOut)
     groups: Coordinator[GroupMachine] = field(init=False)
     transactions: Coordinator[TransactionMachine] = field(init=False)

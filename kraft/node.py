@@ -19,7 +19,10 @@ from kraft.metadata_replica import MetadataReplica
 from kraft.metrics import controller_metrics
 from kraft.replica_config import replica_config
 from kraft.snapshots import read_bootstrap_records
+from kraft.state_page import controller_state_page
 from protocol.messages.metadata_log import FeatureLevelRecord
+from runtime.decision_pages import decision_pages
+from runtime.decisions import Decisions
 from runtime.metrics import metrics_page
 from runtime.observatory import Observatory
 from runtime.server import Server, ServerLimits
@@ -48,6 +51,7 @@ async def run_controller(
     refuses, and whatever breaks the metadata log.
     """
     directory = settings.metadata_directory
+    decisions = Decisions(f"controller-{settings.node_id}", world.wall_clock.now_ms)
     cluster_id, directory_id = _identity(settings, world)
     release_lock = _lock(world, directory)
     try:
@@ -63,6 +67,10 @@ async def run_controller(
             server = Server(world, dispatcher, ServerLimits.of(settings))
             observatory = Observatory(partial(_what_is_missing, replica))
             observatory.pages["/metrics"] = metrics_page(controller_metrics(world, service, dispatcher, server))
+            observatory.pages["/state"] = controller_state_page(
+                settings.node_id, service, partial(_what_is_missing, replica)
+            )
+            observatory.pages |= decision_pages(decisions)
             await nursery.start(observatory.serve, world, settings.http_listener)
             await nursery.start(_run_replica, replica)
             server.on_connection_closed = service.watch.connection_closed

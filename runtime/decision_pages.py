@@ -1,0 +1,62 @@
+"""The pages on which a node tells what it decided: `/decisions` and `/subjects`.
+
+    /decisions?after=N&subject=S&limit=L   {"node": …, "next": …, "first": …, "decisions": […]}, oldest first
+    /subjects                              {"node": …, "subjects": […]}
+
+`after` is the number of the last decision that the asker has (0: none). `next` is the number from which to go on, so
+that the next question is `after=next-1`; `first` is the oldest number that is kept: a larger one than asked for says that
+some were missed.
+"""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+
+from runtime.decisions import Decisions
+from runtime.http import JSON, HttpRequest, HttpResponse
+from runtime.observatory import Page
+
+MAX_LIMIT = 1000
+"""Decisions in one answer: some milliseconds of work."""
+MAX_DIGITS = 18
+
+
+def decision_pages(decisions: Decisions) -> dict[str, Page]:
+    """By path."""
+
+    async def told(request: HttpRequest) -> HttpResponse:
+        try:
+            after = _whole_number(request, "after", 0)
+            limit = min(_whole_number(request, "limit", MAX_LIMIT), MAX_LIMIT)
+        except ValueError as error:
+            return HttpResponse.text(f"{error}\n", HTTPStatus.BAD_REQUEST)
+        found = decisions.since(after + 1, request.query.get("subject"), limit)
+        is_cut = len(found) == limit and limit > 0
+        return _json(
+            {
+                "node": decisions.node,
+                "next": found[-1].number + 1 if is_cut else decisions.next_number,
+                "first": decisions.first_number,
+                "decisions": [it.as_json() for it in found],
+            }
+        )
+
+    async def subjects(request: HttpRequest) -> HttpResponse:
+        return _json({"node": decisions.node, "subjects": decisions.subjects()})
+
+    return {"/decisions": told, "/subjects": subjects}
+
+
+def _json(value: object) -> HttpResponse:
+    return HttpResponse(json.dumps(value).encode() + b"\n", JSON)
+
+
+def _whole_number(request: HttpRequest, name: str, default: int) -> int:
+    """Raises ValueError with one line."""
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        raise ValueError(f"{name} is not a whole number of at most {MAX_DIGITS} digits")
+    return int(text)

@@ -1,0 +1,187 @@
+"""What a node decided lately, and why: a ring of `Decision`s, rendered as JSON and as one log line each. A core.
+
+Whoever decides notes it, with its cause: the controller, the quorum, a partition's leader, a coordinator. Nothing is
+noted for a record, a batch or a request, so that what is served never pays. The ring keeps the newest; older ones are
+in the log. Texts come from clients too (the name of a group): they are cut, and escaped where they could end a line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+
+log = logging.getLogger("decisions")
+
+RING_SIZE = 4096
+"""Decisions that a node keeps."""
+MAX_TEXT = 400
+"""Characters of a name or a fact; a whole story may have some of them. More is cut."""
+MAX_LIST = 50
+"""Items of a list among the facts, and other subjects of a decision. More is cut."""
+
+Fact = int | str | Sequence[int] | None
+
+
+class DecisionKind(StrEnum):
+    """What a decision is about."""
+
+    ELECTION = "election"
+    """Who leads a partition."""
+    ISR = "isr"
+    """Which replicas are in sync, and who asked for that."""
+    FENCING = "fencing"
+    """Whether a broker, or a member of a group, is let in or kept out."""
+    TRUNCATION = "truncation"
+    """A replica cuts its log."""
+    REASSIGNMENT = "reassignment"
+    """Replicas move to other brokers."""
+    REBALANCE = "rebalance"
+    """A group deals its partitions anew."""
+    TRANSACTION = "transaction"
+    """A transaction ends, or its producer is fenced."""
+    QUORUM = "quorum"
+    """Who leads the metadata log."""
+    LIFECYCLE = "lifecycle"
+    """Nodes, topics and groups come and go."""
+    LOG = "log"
+    """What happened to a log or its directory on a disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One decision of one node."""
+
+    number: int
+    """Goes up by one from 1 on each node, from its start."""
+    at_ms: int
+    """Milliseconds since 1970, by that node's clock."""
+    node: str
+    """`broker-1`, `controller-101`."""
+    kind: DecisionKind
+    subject: str
+    """`flights-3`, `topic flights`, `group ID`, `transaction ID`, `broker N`, `controller N`, `quorum`."""
+    also: tuple[str, ...]
+    """Subjects whose story this is part of, too."""
+    told: str
+    """One line: what was decided, a colon, and why."""
+    cause: str
+    """The part after the colon."""
+    facts: Mapping[str, Fact]
+    """Epochs, offsets, times. Lists are tuples."""
+
+    def concerns(self, subject: str) -> bool:
+        return subject == self.subject or subject in self.also
+
+    def as_json(self) -> dict[str, object]:
+        """As it is served at `/decisions`."""
+        return {
+            "number": self.number,
+            "at_ms": self.at_ms,
+            "node": self.node,
+            "kind": self.kind.value,
+            "subject": self.subject,
+            "also": list(self.also),
+            "told": self.told,
+            "cause": self.cause,
+            "facts": {name: list(it) if isinstance(it, tuple) else it for name, it in self.facts.items()},
+        }
+
+    def as_log_line(self) -> str:
+        """`decision kind=isr subject=flights-3 … told="…"`: one line, whatever the names are."""
+        pairs: dict[str, Fact] = {"kind": self.kind.value, "subject": self.subject, "number": self.number}
+        pairs |= self.facts
+        pairs["told"] = self.told
+        return "decision " + " ".join(f"{name}={_value(fact)}" for name, fact in pairs.items())
+
+
+def _value(fact: Fact) -> str:
+    if isinstance(fact, str):
+        plain = fact.isascii() and fact.isprintable() and fact and not any(it in ' "=' for it in fact)
+        return fact if plain else json.dumps(fact, ensure_ascii=False) if fact.isprintable() else json.dumps(fact)
+    return json.dumps(fact, separators=(",", ":"))
+
+
+def cut(text: str, most: int = MAX_TEXT) -> str:
+    """The text, at most so long."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+class Decisions:
+    """One node's ring."""
+
+    def __init__(self, node: str, now_ms: Callable[[], int], size: int = RING_SIZE) -> None:
+        """`now_ms` gives milliseconds since 1970."""
+        self.node = node
+        self._now_ms = now_ms
+        self._ring: deque[Decision] = deque(maxlen=size)
+        self.next_number = 1
+
+    @property
+    def first_number(self) -> int:
+        """Of the oldest that is kept; `next_number` if none is."""
+        return self.next_number - len(self._ring)
+
+    def note(
+        self,
+        kind: DecisionKind,
+        subject: str,
+        told: str,
+        *,
+        also: Sequence[str] = (),
+        cause: str = "",
+        **facts: Fact,
+    ) -> None:
+        """A decision was made here, or is carried out.
+
+        `cause` is put behind `told` with a colon. Without it the cause is what follows the first colon of `told`.
+        """
+        told = cut(told, 4 * MAX_TEXT)
+        if cause:
+            cause = cut(cause, 4 * MAX_TEXT)
+            told = f"{told}: {cause}"
+        else:
+            cause = told.partition(": ")[2]
+        decision = Decision(
+            number=self.next_number,
+            at_ms=self._now_ms(),
+            node=self.node,
+            kind=kind,
+            subject=cut(subject),
+            also=tuple(cut(it) for it in also[:MAX_LIST]),
+            told=told,
+            cause=cause,
+            facts={name: _kept(fact) for name, fact in facts.items()},
+        )
+        self.next_number += 1
+        self._ring.append(decision)
+        if log.isEnabledFor(logging.INFO):
+            log.info("%s", decision.as_log_line())
+
+    def since(self, number: int, subject: str | None = None, limit: int = RING_SIZE) -> list[Decision]:
+        """Those from `number` on, oldest first, at most `limit`; of one subject, or of all."""
+        if subject is not None:
+            subject = cut(subject)
+        skipped = min(max(0, number - self.first_number), len(self._ring))
+        found = (it for it in islice(self._ring, skipped, None) if subject is None or it.concerns(subject))
+        return list(islice(found, max(0, limit)))
+
+    def subjects(self) -> list[str]:
+        """Every subject that something is known of, sorted."""
+        found: dict[str, None] = {}
+        for decision in self._ring:
+            found[decision.subject] = None
+            found.update(dict.fromkeys(decision.also))
+        return sorted(found)
+
+
+def _kept(fact: Fact) -> Fact:
+    if fact is None or isinstance(fact, int):
+        return fact
+    if isinstance(fact, str):
+        return cut(fact)
+    return tuple(fact[:MAX_LIST])
