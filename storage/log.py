@@ -17,7 +17,6 @@ Knows no replicas and no clients: they are `broker`'s. What a log looks like on 
 from __future__ import annotations
 
 import errno
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -28,28 +27,26 @@ from protocol.records.batch import (
     NO_TIMESTAMP,
     OFFSET_AND_SIZE_BYTES,
     BatchHeader,
-    CorruptBatch,
-    crc_is_valid,
     iterate_batches,
     set_base_offset_and_epoch,
     set_log_append_time,
 )
-from protocol.records.control import read_end_txn
-from protocol.records.record import decode_records
-from runtime.world import Disk, File, FileRegion
+from runtime.world import Disk
 from settings.topic import TopicConfig
 from storage.aborted import AbortedTransaction
 from storage.cleaning import CleaningState
 from storage.epochs import LeaderEpochs
+from storage.fetched_batches import portions, verify_fetched
 from storage.flushing import Flusher, FlushWork
 from storage.indexes import CorruptIndex
 from storage.names import EXPIRED_SUFFIX
 from storage.producer_tracker import ProducerTracker
 from storage.producers import NO_WARRANT, ProducerStateConfig, ProducerStates, Warrant
 from storage.recovery import LoadedLog, LogLoader
-from storage.removal import SegmentRemoval
+from storage.removal import Removals
 from storage.retention import Retention
 from storage.segment import AppendedBatch, Folder, Segment
+from storage.segment_list import LogSlice, SegmentList, TimestampedOffset
 from storage.snapshots import SnapshotFiles
 from storage.swapping import CleanedFolder, SegmentSwap
 
@@ -59,13 +56,6 @@ _OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 class OffsetOutOfRange(KafkaError):
     """The offset is before the log's start or behind its end."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-
-
-class UnexpectedAppendOffset(KafkaError):
-    """A fetched batch does not continue this replica's log."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
@@ -82,36 +72,10 @@ class AppendResult(NamedTuple):
     """Nothing was appended: these are the offsets it got the first time."""
 
 
-class LogSlice(NamedTuple):
-    """Whole batches in one file, ready to be sent."""
-
-    first_offset: int
-    """The offset that was asked for; it is in the first batch, or the first batch is the next that exists."""
-    file: File
-    position: int
-    size_bytes: int
-    upper_offset: int
-    """No record in it has this offset or more."""
-
-    @property
-    def region(self) -> FileRegion:
-        return FileRegion(self.file, self.position, self.size_bytes)
-
-
-class TimestampedOffset(NamedTuple):
-    """What a lookup by time finds."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
-
-
 class PartitionLog:
     """Open it with `open`. Once `failure` is set, what needs the disk raises KAFKA_STORAGE_ERROR."""
 
     __slots__ = (
-        "_bases",
-        "_condemned",
         "_flusher",
         "_folder",
         "_removals",
@@ -154,15 +118,11 @@ class PartitionLog:
         self.recovery_events: Sequence[str] = loaded.events
         """One line for each thing that was found wrong on opening, or done about it."""
         self._folder = folder
-        self._segments = loaded.segments
-        self._bases = [segment.base_offset for segment in loaded.segments]
+        self._segments = SegmentList(loaded.segments)
         self._snapshots = SnapshotFiles(folder, loaded.names)
         self._tracker: ProducerTracker | None = None
         self._flusher = Flusher(folder, loaded.epochs, self._snapshots, loaded.recovery_point)
-        self._condemned: list[tuple[int, Segment]] = []
-        """(when it is due, segment whose files are to be removed)"""
-        self._removals: list[SegmentRemoval] = []
-        """Given out as `deletion_work`; some may have run."""
+        self._removals = Removals(folder)
         self.cleaning = CleaningState()
         self.cleaned_to: int | None = None
         """Everything below it was compacted; None if nothing ever was."""
@@ -199,14 +159,14 @@ class PartitionLog:
         log._flusher.believed = max(recovery_point, loaded.recovery_point)
         if not clean_shutdown:
             # Recovery made their indexes anew.
-            place = max(bisect_right(log._bases, log.recovery_point) - 2, 0)
-            log._flusher.rolled = log._segments[place:-1]
+            place = max(log._segments.place_of(log.recovery_point) - 1, 0)
+            log._flusher.rolled = log.segments[place:-1]
         if producer_state is not None:
-            log._snapshots.remove_strays(log._bases, log.log_end_offset)
+            log._snapshots.remove_strays([each.base_offset for each in loaded.segments], log.log_end_offset)
             log._tracker = ProducerTracker(ProducerStates(producer_state), log._snapshots)
-            reindexed = log._tracker.rebuild(log._segments, log.log_end_offset, now_ms, high_watermark)
+            reindexed = log._tracker.rebuild(loaded.segments, log.log_end_offset, now_ms, high_watermark)
             log._flusher.rolled += [
-                each for each in reindexed if each is not log._segments[-1] and each not in log._flusher.rolled
+                each for each in reindexed if each is not log.active_segment and each not in log._flusher.rolled
             ]
         return log
 
@@ -256,20 +216,20 @@ class PartitionLog:
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._segments)
+        return self._segments.size_bytes
 
     @property
-    def segments(self) -> Sequence[Segment]:
-        """Oldest first; the last is the active one."""
-        return self._segments
+    def segments(self) -> list[Segment]:
+        """Oldest first; the last is the active one. To look at."""
+        return self._segments.all
 
     @property
     def active_segment(self) -> Segment:
-        return self._segments[-1]
+        return self._segments.all[-1]
 
     @property
     def open_files(self) -> int:
-        return sum(segment.open_files for segment in self._segments)
+        return self._segments.open_files
 
     @property
     def last_stable_offset(self) -> int:
@@ -357,7 +317,7 @@ class PartitionLog:
         if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, first_offset)
         if self._tracker is not None:
-            self._tracker.appended(buffer, batches, self._segments[-1].aborted, first_offset, append_time)
+            self._tracker.appended(buffer, batches, self.active_segment.aborted, first_offset, append_time)
         if offset - self.recovery_point >= config.flush_messages:
             self.flush()
         return AppendResult(first_offset, offset - 1, append_time, False)
@@ -377,8 +337,8 @@ class PartitionLog:
         if self._starts_inside(batches[0][1]):
             # The leader's start offset lies within a batch, which it sends whole.
             self.truncate_fully_and_start_at(batches[0][1].base_offset, self.log_start_offset)
-        appended = self._verify_fetched(buffer, batches)
-        for first, end in self._portions(appended):
+        appended = verify_fetched(buffer, batches, self.log_end_offset, self.epochs.latest_epoch, self)
+        for first, end in portions(appended, self.log_end_offset, self.config.segment_bytes):
             start = appended[first].position
             stop = appended[end - 1].position + appended[end - 1].size_bytes
             portion = appended[first:end]
@@ -396,48 +356,9 @@ class PartitionLog:
         end_offset = self.log_end_offset
         return (
             self.log_start_offset == end_offset
-            and not self._segments[-1].size_bytes
+            and not self.active_segment.size_bytes
             and header.base_offset < end_offset <= header.last_offset
         )
-
-    def _verify_fetched(
-        self, buffer: bytes | bytearray | memoryview, batches: Sequence[tuple[int, BatchHeader]]
-    ) -> list[AppendedBatch]:
-        next_offset, epoch = self.log_end_offset, self.epochs.latest_epoch
-        appended = []
-        for position, header in batches:
-            last_offset = header.last_offset
-            if header.base_offset < next_offset or header.last_offset_delta < 0:
-                raise UnexpectedAppendOffset(
-                    f"{self}: fetched offsets {header.base_offset} to {last_offset}, expected {next_offset}"
-                )
-            if not crc_is_valid(buffer, position, header):
-                raise CorruptBatch(f"{self}: wrong CRC in the fetched batch at offset {header.base_offset}")
-            if 0 <= header.partition_leader_epoch < epoch:
-                raise CorruptBatch(
-                    f"{self}: epoch {header.partition_leader_epoch} of the fetched batch at offset "
-                    f"{header.base_offset} is older than {epoch}"
-                )
-            if header.is_control:
-                # Raises if it says nothing that can be followed; later would be too late.
-                read_end_txn(buffer, position)
-            epoch = max(epoch, header.partition_leader_epoch)
-            next_offset = last_offset + 1
-            appended.append(AppendedBatch(position, header.size_bytes, last_offset, header.max_timestamp))
-        return appended
-
-    def _portions(self, appended: list[AppendedBatch]) -> Iterator[tuple[int, int]]:
-        """All in one, unless they do not fit one segment."""
-        limit = self.config.segment_bytes
-        first_offset = self.log_end_offset
-        first, size = 0, 0
-        for place, batch in enumerate(appended):
-            too_far = batch.last_offset - first_offset > 0x7FFF_FFFF
-            if place > first and (size + batch.size_bytes > limit or too_far):
-                yield first, place
-                first, size, first_offset = place, 0, appended[place - 1].last_offset + 1
-            size += batch.size_bytes
-        yield first, len(appended)
 
     def _appended_fetched(
         self, buffer: bytes | bytearray | memoryview, batches: Sequence[tuple[int, BatchHeader]]
@@ -446,7 +367,7 @@ class PartitionLog:
             if header.partition_leader_epoch > self.epochs.latest_epoch:
                 self.epochs.assign(header.partition_leader_epoch, header.base_offset)
         if self._tracker is not None:
-            self._tracker.appended(buffer, batches, self._segments[-1].aborted)
+            self._tracker.appended(buffer, batches, self.active_segment.aborted)
         self.log_end_offset = batches[-1][1].next_offset
 
     def _write(
@@ -457,7 +378,7 @@ class PartitionLog:
         now_ms: int,
     ) -> None:
         """Put the bytes into the active segment, after a roll if it is due. All or nothing."""
-        active = self._segments[-1]
+        active = self.active_segment
         config = self.config
         try:
             if active.size_bytes and (
@@ -484,20 +405,15 @@ class PartitionLog:
 
     def _begin_at(self, offset: int, now_ms: int) -> Segment:
         """The active segment is empty, and its base too far from the offsets that come: begin it anew."""
-        self._segments.pop().remove_files()
-        self._bases.pop()
+        self._segments.take_from(-1)[0].remove_files()
         segment = self._add_segment(offset, now_ms)
         self._flusher.sync_names()
         return segment
 
     def _add_segment(self, base_offset: int, now_ms: int) -> Segment:
         segment = Segment.create(self._folder, base_offset, self.config.segment_index_bytes, now_ms)
-        self._segments.append(segment)
-        self._bases.append(base_offset)
+        self._segments.add(segment)
         self._flusher.name_added()
-        if len(self._segments) > 2:
-            # The one just sealed keeps its boundaries, for those who read up to the roll.
-            self._segments[-3].forget_boundaries()
         return segment
 
     def roll(self, now_ms: int) -> None:
@@ -508,11 +424,11 @@ class PartitionLog:
             raise self._storage_failed(error) from error
 
     def _roll(self, now_ms: int) -> Segment:
-        active = self._segments[-1]
+        active = self.active_segment
         if active.base_offset == self.log_end_offset:
             return active
         self._flusher.settle(active, self.log_end_offset)
-        if len(self._segments) == 1:
+        if len(self.segments) == 1:
             # Were the first name lost and a later one kept, the log would seem to begin there.
             self._flusher.sync_names()
         active.seal()
@@ -551,61 +467,24 @@ class PartitionLog:
             return None
         if self.failure is not None:
             raise self._storage_error(self.failure)
-        segments = self._segments
-        place = len(segments) - 1
-        if offset < self._bases[place]:
-            place = bisect_right(self._bases, offset, 0, place) - 1
         try:
-            return self._read_from(place, offset, max_bytes, upper_offset, at_least_one_batch)
+            return self._segments.read(offset, max_bytes, upper_offset, end_offset, at_least_one_batch)
         except OSError as error:
             raise self._storage_failed(error) from error
         except CorruptIndex as error:
             raise self._storage_error(error) from error
-
-    def _read_from(
-        self, place: int, offset: int, max_bytes: int, upper_offset: int, at_least_one_batch: bool
-    ) -> LogSlice | None:
-        segments = self._segments
-        segment = segments[place]
-        position = segment.position_of(offset)
-        while position == segment.size_bytes:
-            # Compaction took the rest of this segment: the next existing offset is further on.
-            place += 1
-            if place == len(segments):
-                return None
-            segment, position = segments[place], 0
-        next_base = segments[place + 1].base_offset if place + 1 < len(segments) else self.log_end_offset
-        end = segment.size_bytes if upper_offset >= next_base else segment.position_of(upper_offset)
-        upper_offset = min(upper_offset, next_base)
-        size = end - position
-        if size > max_bytes:
-            boundary = segment.boundary_within(position, position + max_bytes)
-            size = boundary.position - position
-            if size:
-                if boundary.next_offset >= 0:
-                    upper_offset = boundary.next_offset
-                    segment.remember_cursor(boundary.next_offset, boundary.position)
-            elif at_least_one_batch:
-                size = boundary.next_size_bytes
-        return LogSlice(offset, segment.log_file(), position, size, upper_offset) if size > 0 else None
 
     def aborted_transactions(self, from_offset: int, upper_offset: int) -> list[AbortedTransaction]:
         """Those with records or their marker in [from_offset, upper_offset), in the order of their markers.
 
         Raises KafkaError with KAFKA_STORAGE_ERROR.
         """
-        found: list[AbortedTransaction] = []
         try:
-            for segment in self._segments[max(bisect_right(self._bases, from_offset) - 1, 0) :]:
-                more, complete = segment.aborted.collect(from_offset, upper_offset)
-                found += more
-                if complete:
-                    break
+            return self._segments.aborted_transactions(from_offset, upper_offset)
         except OSError as error:
             raise self._storage_failed(error) from error
         except CorruptIndex as error:
             raise self._storage_error(error) from error
-        return found
 
     def batches(self, from_offset: int, upper_offset: int | None = None) -> Iterator[bytes]:
         """The bytes of each batch from the one with `from_offset` on, up to the end as it is by then."""
@@ -622,40 +501,11 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
         """The first record at or after `timestamp`; None if there is none."""
-        for segment in self._segments:
-            if segment.largest_timestamp() < timestamp:
-                continue
-            floor = segment.time_index.lookup(timestamp)
-            position = segment.offset_index.lookup(max(floor.offset, self.log_start_offset)).position
-            for at, header in segment.headers(position):
-                if header.max_timestamp < timestamp or header.last_offset < self.log_start_offset:
-                    continue
-                found = self._first_record(segment, at, header, timestamp)
-                if found is not None:
-                    return found
-        return None
+        return self._segments.offset_for_timestamp(timestamp, self.log_start_offset)
 
     def offset_for_max_timestamp(self) -> TimestampedOffset | None:
         """The first record with the largest timestamp in the log (KIP-734); None if no record has one."""
-        if not self._segments:
-            return None
-        segment = max(self._segments, key=lambda segment: segment.max_timestamp.timestamp)
-        timestamp, offset = segment.max_timestamp
-        if timestamp < 0:
-            return None
-        for at, header in segment.headers(segment.offset_index.lookup(offset).position):
-            if header.max_timestamp == timestamp:
-                return self._first_record(segment, at, header, timestamp)
-        return None
-
-    def _first_record(
-        self, segment: Segment, position: int, header: BatchHeader, timestamp: int
-    ) -> TimestampedOffset | None:
-        batch = segment.log_file().pread(header.size_bytes, position)
-        for record in decode_records(batch):
-            if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                return TimestampedOffset(record.timestamp, record.offset, header.partition_leader_epoch)
-        return None
+        return self._segments.offset_for_max_timestamp(self.log_start_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) as `LeaderEpochs.end_offset_for`: (-1, -1) if it is not known here."""
@@ -674,7 +524,7 @@ class PartitionLog:
             # Epochs may have been announced that never got a record.
             self.epochs.truncate_from_end(self.log_end_offset)
             return self.log_end_offset
-        if offset < self._bases[0]:
+        if offset < self._segments.first_offset:
             self.truncate_fully_and_start_at(offset)
             return offset
         try:
@@ -687,10 +537,10 @@ class PartitionLog:
         self._before_cut(offset)
         self._lower_recovery_point(offset)
         self._snapshots.remove_after(offset)
-        place = bisect_right(self._bases, offset) - 1
-        if place + 1 < len(self._segments):
+        place = self._segments.place_of(offset)
+        if place + 1 < len(self.segments):
             self._drop_segments(place + 1)
-        removed_base = self._segments[-1].truncate_to(offset)
+        removed_base = self.active_segment.truncate_to(offset)
         end_offset = offset if removed_base is None else min(offset, removed_base)
         self.log_end_offset = end_offset
         self._lower_recovery_point(end_offset)
@@ -698,13 +548,13 @@ class PartitionLog:
         self.epochs.truncate_from_end(end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
         if self._tracker is not None:
-            self._tracker.rebuild(self._segments, end_offset, 0, self.high_watermark)
+            self._tracker.rebuild(self.segments, end_offset, 0, self.high_watermark)
             self._tracker.states.replicated_to(self.high_watermark)
 
     def _before_cut(self, offset: int) -> None:
         """Nothing that is copied now may bring back what is cut."""
         self._settle_swap()
-        if offset < self._bases[-1]:
+        if offset < self.active_segment.base_offset:
             self.cleaning.interrupt()
         if self.cleaned_to is not None:
             self.cleaned_to = min(self.cleaned_to, offset)
@@ -717,13 +567,12 @@ class PartitionLog:
         """Take segments out, the last first, durably: a crash must not bring back what lies behind a
         cut.
         """
-        for segment in reversed(self._segments[place:]):
+        for segment in reversed(self.segments[place:]):
             segment.mark_deleted()
-            self._condemned.append((0, segment))
+            self._removals.condemn([segment], 0)
         # The one before is the active one again.
-        self._flusher.forget(self._segments[max(place - 1, 0) :])
-        del self._segments[place:]
-        del self._bases[place:]
+        self._flusher.forget(self.segments[max(place - 1, 0) :])
+        self._segments.take_from(place)
         self._folder.disk.sync_directory(self._folder.path)
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None, now_ms: int = 0) -> None:
@@ -731,8 +580,8 @@ class PartitionLog:
         try:
             self._before_cut(-1)
             self.cleaned_to = None
-            self._lower_recovery_point(min(offset, self._bases[0]))
-            self._finish_retention()
+            self._lower_recovery_point(min(offset, self._segments.first_offset))
+            self._removals.finish()
             self._drop_segments(0)
             self._add_segment(offset, now_ms)
             self._folder.disk.sync_directory(self._folder.path)
@@ -764,7 +613,7 @@ class PartitionLog:
 
         Their files are renamed at once and removed by `deletion_work` after `file.delete.delay.ms`.
         """
-        retention = Retention(self._segments, self.high_watermark, self.log_end_offset)
+        retention = Retention(self.segments, self.high_watermark, self.log_end_offset)
         try:
             count = retention.apply(self.config, self.log_start_offset, now_ms)
             if count:
@@ -774,32 +623,23 @@ class PartitionLog:
         return count
 
     def _delete_first(self, count: int, now_ms: int) -> None:
-        if count == len(self._segments):
+        if count == len(self.segments):
             self._roll(now_ms)
         self._settle_swap()
         # What it knows of producers cannot be read from their batches any more.
-        self._snapshots.sync(self._segments[count].base_offset)
+        new_start_offset = self.segments[count].base_offset
+        self._snapshots.sync(new_start_offset)
         # Else a power cut could leave none of the segments, and offsets would be given out again.
         self._flusher.sync_names()
-        deleted = self._segments[:count]
         # Before the files go, so that no reader is sent to them.
-        self.advance_log_start_offset(self._segments[count].base_offset)
-        del self._segments[:count]
-        del self._bases[:count]
+        self.advance_log_start_offset(new_start_offset)
+        deleted = self._segments.take_first(count)
         for segment in deleted:
             segment.mark_deleted(EXPIRED_SUFFIX)
-            self._condemned.append((now_ms + self.config.file_delete_delay_ms, segment))
+        self._removals.condemn(deleted, now_ms + self.config.file_delete_delay_ms)
         self._flusher.forget(deleted)
         if self._tracker is not None:
             self._tracker.segments_deleted(deleted)
-
-    def _finish_retention(self) -> None:
-        """Remove what was taken from the front. The log is to go on before it, perhaps: a start that found those files
-        would take that for older still, and finish deleting it. Durable with the next sync of the directory.
-        """
-        for removal in [*self._removals, SegmentRemoval(self._folder, [segment for _, segment in self._condemned])]:
-            removal()
-        self._removals, self._condemned = [], []
 
     # -- compaction (`storage.cleaner`)
 
@@ -814,13 +654,11 @@ class PartitionLog:
         """Read from `copy` from now on, which is durable and holds what is left of `replaced`; None if those are not
         all here any more. What it gives is to be run, anywhere; then call `swapped`.
         """
-        place = bisect_right(self._bases, replaced[0].base_offset) - 1
-        end = place + len(replaced)
-        if place < 0 or end >= len(self._segments) or self._segments[place:end] != list(replaced):
+        place = self._segments.find(replaced)
+        if place is None:
             return None
         self._settle_swap()
-        self._segments[place:end] = [copy]
-        self._bases[place:end] = [copy.base_offset]
+        self._segments.replace(place, len(replaced), copy)
         self._flusher.forget(replaced)
         self._swap = SegmentSwap(self._folder, copy, replaced, now_ms + self.config.file_delete_delay_ms)
         return self._swap
@@ -831,7 +669,7 @@ class PartitionLog:
             return
         self._swap = None
         swap.copy.move_to(self._folder)
-        self._condemned += [(swap.due_ms, segment) for segment in swap.replaced]
+        self._removals.condemn(swap.replaced, swap.due_ms)
         if self._tracker is not None:
             self._tracker.segments_deleted(swap.replaced[1:])
 
@@ -843,13 +681,7 @@ class PartitionLog:
 
     def deletion_work(self, now_ms: int) -> Callable[[], None] | None:
         """What removes the files that are due, to be run away from the event loop; None if none are."""
-        due = [segment for due_ms, segment in self._condemned if due_ms <= now_ms]
-        if not due:
-            return None
-        self._condemned = [entry for entry in self._condemned if entry[0] > now_ms]
-        removal = SegmentRemoval(self._folder, due)
-        self._removals = [each for each in self._removals if each.segments] + [removal]
-        return removal
+        return self._removals.due(now_ms)
 
     # -- making durable
 
@@ -869,7 +701,7 @@ class PartitionLog:
             raise self._storage_failed(error) from error
 
     def _flush_work(self, rolled_only: bool) -> FlushWork | None:
-        active = self._segments[-1]
+        active = self.active_segment
         if rolled_only:
             return self._flusher.work(None, active.base_offset)
         return self._flusher.work(active, self.log_end_offset)
@@ -898,8 +730,8 @@ class PartitionLog:
         """A clean stop: everything durable, so that the next start need not look at it. Raises OSError."""
         self.cleaning.interrupt()
         self._settle_swap()
-        self._flusher.settle(self._segments[-1], self.log_end_offset)
-        self._segments[-1].write_out()
+        self._flusher.settle(self.active_segment, self.log_end_offset)
+        self.active_segment.write_out()
         if self._tracker is not None:
             self._tracker.take_snapshot(self.log_end_offset)
         work = self._flush_work(False)
@@ -911,7 +743,7 @@ class PartitionLog:
     def close_files(self) -> None:
         """Without writing anything: the disk is gone, or the directory is about to be removed."""
         replaced = self._swap.replaced if self._swap is not None else ()
-        for segment in [*self._segments, *replaced, *(each for _, each in self._condemned)]:
+        for segment in [*self.segments, *replaced, *self._removals.condemned]:
             segment.close_files()
 
     def rename_directory(self, path: str) -> None:
@@ -920,7 +752,7 @@ class PartitionLog:
         self._settle_swap()
         self._folder.disk.rename(self._folder.path, path)
         self._folder.path = path
-        for segment in self._segments:
+        for segment in self.segments:
             segment.directory_renamed()
 
     def remove_expired_producers(self, now_ms: int) -> int:

@@ -48,8 +48,9 @@ from protocol.records.batch import BatchHeader, CorruptBatch
 from protocol.records.validation import ProduceLimits
 from runtime.world import Clock, no_fault
 from storage.aborted import AbortedTransaction
-from storage.log import AppendResult, LogSlice, OffsetOutOfRange, PartitionLog
+from storage.log import AppendResult, OffsetOutOfRange, PartitionLog
 from storage.producers import NO_WARRANT, Verification, Warrant
+from storage.segment_list import LogSlice
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from protocol.records.batch import CorruptBatch, read_header
 from protocol.records.record import decode_records
 from runtime.real import real_world
 from settings.topic import TopicConfig
-from storage.log import OffsetOutOfRange, PartitionLog, UnexpectedAppendOffset
+from storage.fetched_batches import UnexpectedAppendOffset
+from storage.log import OffsetOutOfRange, PartitionLog
 from tests.storage.rig import (
     DIRECTORY,
     NOW_MS,

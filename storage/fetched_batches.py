@@ -1,0 +1,65 @@
+"""What a follower looks at before it appends what its leader sent. A core: a leader may be wrong, or hostile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid
+from protocol.records.control import read_end_txn
+from storage.segment import AppendedBatch
+
+MAX_OFFSET_DELTA = 0x7FFF_FFFF
+"""Within one append: indexes say how far an offset is from another in so many bits."""
+
+Buffer = bytes | bytearray | memoryview
+
+
+class UnexpectedAppendOffset(KafkaError):
+    """A fetched batch does not continue this replica's log."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+
+
+def verify_fetched(
+    buffer: Buffer, batches: Sequence[tuple[int, BatchHeader]], next_offset: int, epoch: int, log: object
+) -> list[AppendedBatch]:
+    """All of them, as a segment takes them, if they continue a log that ends at `next_offset` in `epoch`.
+
+    Raises `CorruptBatch` if one is not what its leader wrote or the epochs go backwards, `UnexpectedAppendOffset` if
+    the offsets do; `log` is named then.
+    """
+    appended = []
+    for position, header in batches:
+        last_offset = header.last_offset
+        if header.base_offset < next_offset or header.last_offset_delta < 0:
+            raise UnexpectedAppendOffset(
+                f"{log}: fetched offsets {header.base_offset} to {last_offset}, expected {next_offset}"
+            )
+        if not crc_is_valid(buffer, position, header):
+            raise CorruptBatch(f"{log}: wrong CRC in the fetched batch at offset {header.base_offset}")
+        if 0 <= header.partition_leader_epoch < epoch:
+            raise CorruptBatch(
+                f"{log}: epoch {header.partition_leader_epoch} of the fetched batch at offset "
+                f"{header.base_offset} is older than {epoch}"
+            )
+        if header.is_control:
+            # Raises if it says nothing that can be followed; later would be too late.
+            read_end_txn(buffer, position)
+        epoch = max(epoch, header.partition_leader_epoch)
+        next_offset = last_offset + 1
+        appended.append(AppendedBatch(position, header.size_bytes, last_offset, header.max_timestamp))
+    return appended
+
+
+def portions(appended: list[AppendedBatch], first_offset: int, limit_bytes: int) -> Iterator[tuple[int, int]]:
+    """Which of them go into a segment together, as (first, end): all, unless they do not fit one."""
+    first, size = 0, 0
+    for place, batch in enumerate(appended):
+        too_far = batch.last_offset - first_offset > MAX_OFFSET_DELTA
+        if place > first and (size + batch.size_bytes > limit_bytes or too_far):
+            yield first, place
+            first, size, first_offset = place, 0, appended[place - 1].last_offset + 1
+        size += batch.size_bytes
+    yield first, len(appended)
