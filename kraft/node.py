@@ -19,7 +19,7 @@ from kraft.metadata_replica import MetadataReplica
 from kraft.metrics import controller_metrics
 from kraft.replica_config import replica_config
 from kraft.snapshots import read_bootstrap_records
-from kraft.state_page import controller_state_page
+from kraft.state_page import ControllerState
 from protocol.messages.metadata_log import FeatureLevelRecord
 from runtime.decision_pages import decision_pages
 from runtime.decisions import Decisions
@@ -67,9 +67,8 @@ async def run_controller(
             server = Server(world, dispatcher, ServerLimits.of(settings))
             observatory = Observatory(partial(_what_is_missing, replica))
             observatory.pages["/metrics"] = metrics_page(controller_metrics(world, service, dispatcher, server))
-            observatory.pages["/state"] = controller_state_page(
-                settings.node_id, service, partial(_what_is_missing, replica)
-            )
+            state = ControllerState(settings.node_id, service, decisions, partial(_what_is_missing, replica))
+            observatory.pages["/state"] = state.page
             observatory.pages |= decision_pages(decisions)
             await nursery.start(observatory.serve, world, settings.http_listener)
             await nursery.start(_run_replica, replica)

@@ -1,0 +1,89 @@
+"""The page `/state` of a controller: how it is, in one short JSON object, for whoever asks twice a second.
+
+Gathered when somebody asks. Knows no page that draws it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from kraft.controller_service import ControllerService
+from kraft.metadata.image import TopicsImage
+from kraft.metadata_replica import MetadataReplica
+from runtime.decisions import Decisions
+from runtime.http import JSON, HttpRequest, HttpResponse
+
+STARTING = "starting"
+
+
+class ControllerState:
+    """What the page tells. The state is that of its replica of the metadata log: leader, follower, candidate, …"""
+
+    def __init__(
+        self, node_id: int, service: ControllerService, decisions: Decisions, what_is_missing: Callable[[], str]
+    ) -> None:
+        """`what_is_missing` until the controller is of use to the quorum: one line, or nothing."""
+        self._node_id = node_id
+        self._decisions = decisions
+        self._service = service
+        self._what_is_missing = what_is_missing
+        self._counted: TopicsImage | None = None
+        """The topics that `_behind` was counted for: images never change, so it is counted once for each."""
+        self._behind: Counter[int] = Counter()
+
+    async def page(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse(json.dumps(self.told(), separators=(",", ":")).encode(), JSON)
+
+    def told(self) -> dict[str, Any]:
+        replica, image = self._service.replica, self._service.committed
+        behind = self._out_of_sync(image.topics)
+        return {
+            "node": f"controller-{self._node_id}",
+            "id": self._node_id,
+            "role": "controller",
+            "state": type(replica.core.role).__name__.lower() if replica.is_open else STARTING,
+            "missing": self._what_is_missing(),
+            "next_decision": self._decisions.next_number,
+            "metadata": metadata_state(replica, image.offset),
+            "brokers": [
+                {
+                    "id": broker.id,
+                    "fenced": broker.fenced,
+                    "epoch": broker.epoch,
+                    "in_controlled_shutdown": broker.in_controlled_shutdown,
+                    "out_of_sync": behind[broker.id],
+                }
+                for broker in image.cluster.brokers.values()
+            ],
+        }
+
+    def _out_of_sync(self, topics: TopicsImage) -> Counter[int]:
+        """By broker, how many partitions have a replica there that is not in sync."""
+        if topics is not self._counted:
+            self._counted = topics
+            self._behind = Counter(
+                broker
+                for topic in topics.by_id.values()
+                for partition in topic.partitions.values()
+                if len(partition.isr) < len(partition.replicas)
+                for broker in partition.replicas
+                if broker not in partition.isr
+            )
+        return self._behind
+
+
+def metadata_state(replica: MetadataReplica, applied_offset: int) -> dict[str, int | None]:
+    """The metadata log as a node has it; nothing known before the log was read."""
+    if not replica.is_open:
+        return dict.fromkeys(("leader", "epoch", "high_watermark", "log_end_offset", "applied_offset"))
+    known = replica.leader_and_epoch
+    return {
+        "leader": known.leader_id,
+        "epoch": known.epoch,
+        "high_watermark": replica.high_watermark,
+        "log_end_offset": replica.log_end_offset,
+        "applied_offset": applied_offset,
+    }
