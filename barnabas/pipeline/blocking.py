@@ -1,0 +1,543 @@
+"""A cluster as blocking code sees it: who leads what, calls to brokers, offsets, fetches. Knows nothing of Spark.
+
+For one thread: executors and Spark's Python workers have no event loop. What is known of leaders is the client's own
+core (`barnabas.client.metadata`). Whatever may pass is tried again, with waits that grow, for `retry_timeout_ms`; then
+it ends in one line.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from barnabas.client.metadata import STALE_METADATA, Leadership, Metadata, Node, TopicPartition, TopicView
+from barnabas.client.patience import Backoff
+from barnabas.pipeline.addresses import Address, parse_bootstrap
+from barnabas.pipeline.connection import BlockingConnection
+from barnabas.pipeline.errors import BlockingError, ConnectionFailed, NotSent, PipelineError, TimedOut
+from protocol.errors import ErrorCode, KafkaError, error_code
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.primitives import ZERO_UUID
+from protocol.schema import Message
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "BlockingCluster",
+    "BlockingError",
+    "ClusterView",
+    "ConnectionFailed",
+    "CoordinatorKind",
+    "FetchedPartition",
+    "FoundOffset",
+    "Isolation",
+    "Leadership",
+    "NotSent",
+    "PipelineError",
+    "TimedOut",
+    "is_passing",
+]
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+"""What `list_offsets` may be asked for instead of a time."""
+
+MISSING_TOPIC_MS = 5_000
+"""A broker may not have heard yet of a topic that was just made; after so long it is not there."""
+
+ASK_ANYONE_MS = 10_000
+"""One broker that hangs must not use up the patience for a question that any broker answers."""
+
+FIRST_BACKOFF_MS = 50
+MAX_BACKOFF_MS = 1_000
+
+_NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+RequestFor = Message | Callable[[Leadership], Message]
+
+
+class Isolation(IntEnum):
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class CoordinatorKind(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What one broker told."""
+
+    cluster_id: str | None
+    brokers: Mapping[int, Node]
+    topics: Mapping[str, TopicView]
+    """With their ids, partitions, leaders and epochs. One that is not there has its error, and no partitions."""
+
+
+class FoundOffset(NamedTuple):
+    """-1 wherever there is none."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class FetchedPartition(NamedTuple):
+    """What one fetch brought."""
+
+    records: memoryview
+    """Batches, from the one that has the asked offset on; the last may be cut short. Nobody else's memory."""
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[tuple[int, int]]
+    """(producer id, first offset) of aborted transactions that reach into `records`; only for READ_COMMITTED."""
+
+
+class _Patience:
+    """Of one operation: waits between attempts, and the end of them."""
+
+    def __init__(self, cluster: BlockingCluster, what: str) -> None:
+        self._what = what
+        self._cluster = cluster
+        self._backoff = Backoff(FIRST_BACKOFF_MS, MAX_BACKOFF_MS, cluster.chance)
+        self._began = time.monotonic()
+        self._missing_since: float | None = None
+
+    def wait(self, reason: object) -> None:
+        """Before the next attempt. TimedOut, with the reason, when there is to be none."""
+        wait_seconds = self._backoff.next_ms() / 1000
+        limit_ms = self._cluster.retry_timeout_ms
+        if time.monotonic() + wait_seconds - self._began > limit_ms / 1000:
+            raise TimedOut(
+                f"{self._what}: given up after {limit_ms / 1000:g} s: {reason}; check that the cluster at"
+                f" {self._cluster.bootstrap} is up, and run this again: it goes on where it was"
+            )
+        time.sleep(wait_seconds)
+
+    def missing(self, topic: str, partition: int | None = None) -> None:
+        """A broker does not know the topic. KafkaError once that has lasted."""
+        now = time.monotonic()
+        if self._missing_since is None:
+            self._missing_since = now
+        if now - self._missing_since > min(MISSING_TOPIC_MS, self._cluster.retry_timeout_ms) / 1000:
+            name = topic if partition is None else f"{topic}-{partition}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}")
+
+    def found(self) -> None:
+        self._missing_since = None
+
+
+class BlockingCluster:
+    """Connections to the brokers of one cluster, opened when they are needed; close it, or use it as a block."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "barnabas-pipeline",
+        request_timeout_ms: int = 30_000,
+        retry_timeout_ms: int = 60_000,
+    ) -> None:
+        """Dials nobody yet. PipelineError if `bootstrap` is no HOST:PORT,…"""
+        self.bootstrap = bootstrap
+        self.client_id = client_id
+        self.request_timeout_ms = request_timeout_ms
+        self.retry_timeout_ms = retry_timeout_ms
+        self.chance = random.Random()
+        self._addresses = parse_bootstrap(bootstrap)
+        self._metadata = Metadata()
+        self._connections: dict[Address, BlockingConnection] = {}
+        self._failed_at: dict[Address, float] = {}
+        """When an address last gave nothing; asked last then."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            connection.close()
+
+    # Calls
+
+    def call(self, node_id: int | None, request: Message, *, version: int | None = None) -> Any:
+        """Ask one broker, or any (None), once. Raises NotSent, ConnectionFailed or TimedOut; errors of the broker are
+        in the answer."""
+        if node_id is not None:
+            return self._call_address(self._address_of(node_id), request, self.request_timeout_ms, version)
+        reasons = []
+        for address in self._candidates():
+            try:
+                return self._call_address(address, request, self.request_timeout_ms, version)
+            except NotSent as error:
+                reasons.append(str(error))
+        raise NotSent("; ".join(reasons))
+
+    def leader_call(self, topic: str, partition: int, request: RequestFor) -> Any:
+        """Ask whoever leads a partition, and whoever leads it next, until the answer's error for it is none that
+        passes. `request` may be made anew for each leader.
+
+        The leader may have handled the request more than once: it has to be one that does not mind. The error that
+        does not pass is in the answer. KafkaError if the partition does not exist; TimedOut.
+        """
+        patience = _Patience(self, f"{topic}-{partition}")
+        while True:
+            leadership = self._leader(topic, partition, patience)
+            message = request if isinstance(request, Message) else request(leadership)
+            try:
+                response = self.call(leadership.node_id, message)
+            except BlockingError as error:
+                reason: object = error
+            else:
+                code = partition_error(response, partition)
+                if not is_passing(code):
+                    return response
+                reason = f"{topic}-{partition}: {code.name}"
+                if code in _NO_SUCH_TOPIC:
+                    patience.missing(topic, partition)
+            patience.wait(reason)
+            self._refresh([topic])
+
+    def coordinator(self, key: str, kind: CoordinatorKind | int) -> int:
+        """The node id of the coordinator of a group or a transactional id. KafkaError if there never will be one;
+        TimedOut."""
+        kind = CoordinatorKind(kind)
+        patience = _Patience(self, f"the coordinator of {kind.name.lower()} {key!r}")
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+        while True:
+            try:
+                response = self._ask_anyone(request)
+            except BlockingError as error:
+                patience.wait(error)
+                continue
+            for found in response.coordinators:
+                code = error_code(found.error_code)
+                if code is ErrorCode.NONE:
+                    node = Node(found.node_id, found.host, found.port)
+                    self._metadata.learn_nodes([node])
+                    return node.node_id
+                if not is_passing(code):
+                    raise KafkaError(code, found.error_message or f"no coordinator of {key!r}")
+                patience.wait(code.name)
+
+    def coordinator_call(
+        self, key: str, kind: CoordinatorKind | int, request: Message, code_of: Callable[[Any], ErrorCode]
+    ) -> Any:
+        """Ask the coordinator of `key`, and whoever is it next, until `code_of` the answer is none that passes. As
+        `leader_call`: the request has to be one that may be handled more than once.
+        """
+        patience = _Patience(self, f"{type(request).__name__.removesuffix('Request')} of {key!r}")
+        while True:
+            try:
+                response = self.call(self.coordinator(key, kind), request)
+            except BlockingError as error:
+                patience.wait(error)
+                continue
+            code = code_of(response)
+            if not is_passing(code):
+                return response
+            patience.wait(code.name)
+
+    # What is known
+
+    def metadata(self, topics: Sequence[str] | None = None) -> ClusterView:
+        """Ask for some topics, or for all (None); none is made by it. TimedOut if nobody answers."""
+        patience = _Patience(self, "metadata")
+        while True:
+            try:
+                return self._refresh(topics)
+            except BlockingError as error:
+                patience.wait(error)
+
+    def list_offsets(
+        self, specs: Mapping[tuple[str, int], int], isolation: Isolation | int = Isolation.READ_UNCOMMITTED
+    ) -> dict[tuple[str, int], FoundOffset]:
+        """The first offset at or after each timestamp (ms), or EARLIEST, LATEST, MAX_TIMESTAMP; LATEST of committed
+        ones is the last stable offset. KafkaError if a partition does not exist, or a leader refuses; TimedOut.
+        """
+        patience = _Patience(self, "offsets")
+        found: dict[tuple[str, int], FoundOffset] = {}
+        wanted = dict(specs)
+        while True:
+            reason: object = ""
+            for node_id, partitions in self._by_leader(wanted, patience).items():
+                request = self._list_offsets_request(partitions, specs, Isolation(isolation))
+                try:
+                    response = self.call(node_id, request)
+                except BlockingError as error:
+                    reason = error
+                    continue
+                for partition, code, answer in _list_offsets_answers(response):
+                    if code is ErrorCode.NONE:
+                        found[partition] = answer
+                        wanted.pop(partition, None)
+                    elif not is_passing(code):
+                        raise KafkaError(code, str(TopicPartition(*partition)))
+                    else:
+                        reason = f"{TopicPartition(*partition)}: {code.name}"
+            if not wanted:
+                return {partition: found[partition] for partition in specs}
+            patience.wait(reason or "no answer for some partitions")
+            self._refresh_if_possible(list(dict.fromkeys(topic for topic, _ in wanted)))
+
+    def fetch(  # noqa: PLR0913 - what a fetch is made of
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = 8 * 1024 * 1024,
+        isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
+        max_wait_ms: int = 500,
+        topic_id: bytes = ZERO_UUID,
+    ) -> FetchedPartition:
+        """Batches from `offset` on, at least one if there is any, waiting up to `max_wait_ms` for some.
+
+        With `topic_id`, only of that very topic. KafkaError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION,
+        INCONSISTENT_TOPIC_ID (the name belongs to another topic now), or what else the leader refuses; TimedOut.
+        """
+
+        def ask(leadership: Leadership) -> Message:
+            return self._fetch_request(
+                TopicPartition(topic, partition), offset, leadership.epoch, max_bytes, Isolation(isolation), max_wait_ms
+            )
+
+        self.require_topic_id(topic, topic_id)
+        response = self.leader_call(topic, partition, ask)
+        self.require_topic_id(topic, topic_id)
+        return fetched_partition(response, TopicPartition(topic, partition))
+
+    def require_topic_id(self, topic: str, topic_id: bytes) -> None:
+        """KafkaError(INCONSISTENT_TOPIC_ID) if the topic is known by another id."""
+        known = self._metadata.topic_id(topic)
+        if ZERO_UUID not in (topic_id, known) and known != topic_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic} was made anew")
+
+    # Inside: whom to ask
+
+    def _address_of(self, node_id: int) -> Address:
+        node = self._metadata.nodes.get(node_id)
+        if node is None:
+            raise NotSent(f"broker {node_id} is unknown")
+        return Address(node.host, node.port)
+
+    def _candidates(self) -> list[Address]:
+        """Known brokers and bootstrap servers: connected ones first, those that failed lately last."""
+        known = [Address(node.host, node.port) for node in self._metadata.nodes.values()]
+        self.chance.shuffle(known)
+        addresses = list(dict.fromkeys([*known, *self._addresses]))
+        failed_at = self._failed_at
+        return sorted(addresses, key=lambda each: (failed_at.get(each, 0.0), each not in self._connections))
+
+    def connection(self, node_id: int) -> BlockingConnection:
+        """An open one to a broker. Raises NotSent."""
+        return self._connection(self._address_of(node_id), self.request_timeout_ms)
+
+    def _connection(self, address: Address, timeout_ms: int) -> BlockingConnection:
+        connection = self._connections.get(address)
+        if connection is not None and not connection.is_lost:
+            return connection
+        if connection is not None:
+            connection.close()
+            del self._connections[address]
+        opened = self._connections[address] = BlockingConnection(address, self.client_id, timeout_ms)
+        return opened
+
+    def _call_address(self, address: Address, request: Message, timeout_ms: int, version: int | None = None) -> Any:
+        try:
+            answer = self._connection(address, timeout_ms).call(request, timeout_ms, version=version)
+        except BlockingError:
+            self._failed_at[address] = time.monotonic()
+            raise
+        self._failed_at.pop(address, None)
+        return answer
+
+    def _ask_anyone(self, request: Message) -> Any:
+        """A question that may be asked twice. The last error if nobody answers."""
+        reasons: list[BlockingError] = []
+        for address in self._candidates():
+            try:
+                return self._call_address(address, request, min(ASK_ANYONE_MS, self.request_timeout_ms))
+            except BlockingError as error:
+                reasons.append(error)
+        raise NotSent("; ".join(str(reason) for reason in reasons))
+
+    # Inside: metadata
+
+    def _refresh(self, topics: Sequence[str] | None) -> ClusterView:
+        names = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        response = self._ask_anyone(MetadataRequest(topics=names, allow_auto_topic_creation=False))
+        code = error_code(response.error_code)
+        if code is not ErrorCode.NONE:
+            raise ConnectionFailed(f"metadata: {code.name}")
+        if not response.brokers:
+            raise ConnectionFailed("metadata that names no broker")
+        self._metadata.absorb(response)
+        view = Metadata()
+        view.absorb(response)
+        return ClusterView(view.cluster_id, view.nodes, view.topics)
+
+    def _refresh_if_possible(self, topics: Sequence[str]) -> None:
+        try:
+            self._refresh(topics)
+        except BlockingError:
+            # What was known is tried; that says best what is wrong.
+            return
+
+    def _leader(self, topic: str, partition: int, patience: _Patience) -> Leadership:
+        """Who leads it, once somebody does."""
+        while True:
+            leadership = self._metadata.leadership(TopicPartition(topic, partition))
+            if leadership is not None:
+                return leadership
+            reason: object = f"nobody leads {topic}-{partition}"
+            try:
+                view = self._refresh([topic]).topics.get(topic)
+            except BlockingError as error:
+                reason = error
+            else:
+                if view is None or view.error in _NO_SUCH_TOPIC or (view.partitions and partition not in view.leaders):
+                    patience.missing(topic, partition)
+                    reason = f"there is no {topic}-{partition}"
+                elif view.error is not ErrorCode.NONE and not is_passing(view.error):
+                    raise KafkaError(view.error, topic)
+                else:
+                    patience.found()
+                if self._metadata.leadership(TopicPartition(topic, partition)) is not None:
+                    continue
+            patience.wait(reason)
+
+    def _by_leader(
+        self, wanted: Mapping[tuple[str, int], int], patience: _Patience
+    ) -> dict[int, dict[TopicPartition, Leadership]]:
+        unknown = dict.fromkeys(topic for topic, partition in wanted if self._unled(topic, partition))
+        if unknown:
+            self._refresh_if_possible(list(unknown))
+        leaders: dict[int, dict[TopicPartition, Leadership]] = {}
+        for topic, partition in wanted:
+            leadership = self._leader(topic, partition, patience)
+            leaders.setdefault(leadership.node_id, {})[TopicPartition(topic, partition)] = leadership
+        return leaders
+
+    def _unled(self, topic: str, partition: int) -> bool:
+        return self._metadata.leadership(TopicPartition(topic, partition)) is None
+
+    # Inside: requests
+
+    def _list_offsets_request(
+        self,
+        partitions: Mapping[TopicPartition, Leadership],
+        specs: Mapping[tuple[str, int], int],
+        isolation: Isolation,
+    ) -> ListOffsetsRequest:
+        topics: dict[str, ListOffsetsTopic] = {}
+        for partition, leadership in partitions.items():
+            topics.setdefault(partition.topic, ListOffsetsTopic(name=partition.topic)).partitions.append(
+                ListOffsetsPartition(
+                    partition_index=partition.partition,
+                    current_leader_epoch=leadership.epoch,
+                    timestamp=specs[partition],
+                )
+            )
+        return ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation,
+            topics=list(topics.values()),
+            timeout_ms=self.request_timeout_ms,
+        )
+
+    def _fetch_request(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        leader_epoch: int,
+        max_bytes: int,
+        isolation: Isolation,
+        max_wait_ms: int,
+    ) -> FetchRequest:
+        wanted = FetchPartition(
+            partition=partition.partition,
+            current_leader_epoch=leader_epoch,
+            fetch_offset=offset,
+            partition_max_bytes=max_bytes,
+        )
+        topic_id = self._metadata.topic_id(partition.topic)
+        return FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            isolation_level=isolation,
+            topics=[FetchTopic(topic=partition.topic, topic_id=topic_id, partitions=[wanted])],
+        )
+
+
+def is_passing(code: ErrorCode) -> bool:
+    """Whether to ask again, perhaps somebody else."""
+    return code.retriable or code in STALE_METADATA
+
+
+def partition_error(response: Any, partition: int) -> ErrorCode:
+    """What an answer about one partition says: the error of the whole, or that of the partition, whatever its API
+    calls the parts."""
+    code = error_code(getattr(response, "error_code", ErrorCode.NONE))
+    if code is not ErrorCode.NONE:
+        return code
+    topics = getattr(response, "responses", None) or getattr(response, "topics", None) or []
+    for topic in topics:
+        partitions = getattr(topic, "partition_responses", None) or getattr(topic, "partitions", None) or []
+        for each in partitions:
+            index = getattr(each, "partition_index", None)
+            if index is None:
+                index = getattr(each, "index", None)
+            if index == partition:
+                return error_code(each.error_code)
+    return ErrorCode.NONE
+
+
+def fetched_partition(response: FetchResponse, partition: TopicPartition) -> FetchedPartition:
+    """The part of an answer. KafkaError if it has an error, or is not there."""
+    code = error_code(response.error_code)
+    for topic in response.responses:
+        for each in topic.partitions:
+            if each.partition_index != partition.partition:
+                continue
+            code = code or error_code(each.error_code)
+            if code is not ErrorCode.NONE:
+                raise KafkaError(code, str(partition))
+            return FetchedPartition(
+                memoryview(each.records or b""),
+                each.high_watermark,
+                each.last_stable_offset,
+                each.log_start_offset,
+                [(aborted.producer_id, aborted.first_offset) for aborted in each.aborted_transactions or ()],
+            )
+    raise KafkaError(code or ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}: an answer that does not name it")
+
+
+def _list_offsets_answers(response: Any) -> Iterator[tuple[tuple[str, int], ErrorCode, FoundOffset]]:
+    for topic in response.topics:
+        for answer in topic.partitions:
+            code = error_code(answer.error_code)
+            found = FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)
+            if code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                # Records of the oldest format have no timestamps: there is nothing at or after any.
+                code, found = ErrorCode.NONE, FoundOffset(-1, -1, -1)
+            yield (topic.name, answer.partition_index), code, found

@@ -1,0 +1,31 @@
+"""What goes wrong between Spark and a cluster, each told in one line that says what to do."""
+
+from __future__ import annotations
+
+
+class PipelineError(Exception):
+    """One line for whoever runs the job: what is wrong, and what to do about it."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__(line)
+        self.line = line
+
+
+class BlockingError(PipelineError):
+    """A call got no answer."""
+
+
+class NotSent(BlockingError):
+    """The request certainly did not reach the peer."""
+
+
+class UnsupportedVersion(NotSent):
+    """The peer does not serve the API in a version that we speak."""
+
+
+class ConnectionFailed(BlockingError):
+    """The connection ended, or told nonsense, before the answer came: the request may have been processed."""
+
+
+class TimedOut(BlockingError):
+    """No answer in time: the request may have been processed, or may yet be."""
