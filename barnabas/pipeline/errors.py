@@ -29,3 +29,7 @@ class ConnectionFailed(BlockingError):
 
 class TimedOut(BlockingError):
     """No answer in time: the request may have been processed, or may yet be."""
+
+
+class WrongUse(PipelineError):
+    """What was asked makes no sense: nothing was done."""
