@@ -382,7 +382,7 @@ def _reader(cls: type[Message], version: int) -> Reader:
     """Compile on first use."""
     if version not in cls.VERSIONS:
         raise MalformedMessage(f"{cls.__name__} has versions {cls.VERSIONS}, not {version}")
-    from protocol.codec import compile_reader
+    from protocol.codec.reading import compile_reader
 
     reader = cls.READERS[version] = compile_reader(cls, version)
     return reader
@@ -392,7 +392,7 @@ def _writer(cls: type[Message], version: int) -> SizedWriter:
     """Compile on first use."""
     if version not in cls.VERSIONS:
         raise EncodeError(f"{cls.__name__} has versions {cls.VERSIONS}, not {version}")
-    from protocol.codec import compile_writer
+    from protocol.codec.writing import compile_writer
 
     writer = cls.WRITERS[version] = SizedWriter(compile_writer(cls, version))
     return writer

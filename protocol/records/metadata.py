@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.codec import put_varint, read_varint
+from protocol.codec.helpers import put_varint, read_varint
 from protocol.errors import MalformedMessage
 from protocol.messages import metadata_log
 from protocol.schema import Message, decode, encode

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.check import differences, message_types, read_vectors
-from protocol.codec import MOST_ELEMENTS
+from protocol.codec.helpers import MOST_ELEMENTS
 from protocol.errors import MalformedMessage
 from protocol.messages.describe_producers import DescribeProducersRequest
 from protocol.messages.fetch import FetchRequest, FetchResponse

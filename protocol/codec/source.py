@@ -1,0 +1,117 @@
+"""A function in the making: its lines, and what readers and writers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from protocol.schema import (
+    FieldSpec,
+    Struct,
+    WireType,
+    parse_versions,
+)
+
+# code and size of each type of fixed size
+FIXED = {
+    "bool": ("?", 1),
+    "int8": ("b", 1),
+    "int16": ("h", 2),
+    "int32": ("i", 4),
+    "int64": ("q", 8),
+    "uint16": ("H", 2),
+    "uint32": ("I", 4),
+    "float64": ("d", 8),
+    "uuid": ("16s", 16),
+}
+
+
+class Source:
+    """Lines of a function in the making, the names it uses, and the run of fixed-size fields still to go."""
+
+    def __init__(self, version: int, flexible_from: int | None) -> None:
+        self.version = version
+        self.flexible = flexible_from is not None and version >= flexible_from
+        self.lines: list[str] = []
+        self.indent = "    "
+        self.scope: dict[str, Any] = {}
+        self.run: list[tuple[str, int, str]] = []
+        self.names = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append(self.indent + text)
+
+    def deeper(self) -> None:
+        self.indent += "    "
+
+    def shallower(self) -> None:
+        self.indent = self.indent[:-4]
+
+    def name(self, prefix: str) -> str:
+        """A local name that nothing else uses."""
+        self.names += 1
+        return f"{prefix}{self.names}"
+
+    def constant(self, prefix: str, value: Any) -> str:
+        """A name for `value` in the scope of the function."""
+        for name, known in self.scope.items():
+            if known is value and name.startswith(prefix):
+                return name
+        name = self.name(prefix + "_")
+        self.scope[name] = value
+        return name
+
+    def helper(self, function: Callable[..., Any]) -> str:
+        self.scope[function.__name__] = function
+        return function.__name__
+
+    def codec(self, prefix: str, function: Callable[..., Any]) -> str:
+        """A name for a bound method of a `struct.Struct`."""
+        name = self.name(prefix)
+        self.scope[name] = function
+        return name
+
+    def carries(self, spec: FieldSpec) -> bool:
+        return self.version in parse_versions(spec.versions)
+
+    def may_be_null(self, spec: FieldSpec) -> bool:
+        return self.version in parse_versions(spec.nullable)
+
+    def is_tagged(self, spec: FieldSpec) -> bool:
+        return spec.tag >= 0 and self.flexible
+
+    def compile(self, signature: str, file_name: str) -> Callable[..., Any]:
+        text = f"def {signature}:\n" + "\n".join(self.lines) + "\n"
+        exec(compile(text, file_name, "exec"), self.scope)
+        function: Callable[..., Any] = self.scope[signature.partition("(")[0]]
+        return function
+
+    def smallest_size(self, wire_type: WireType[Any], compact: bool) -> int:
+        """The fewest bytes that a value can take."""
+        if wire_type.name in FIXED:
+            return FIXED[wire_type.name][1]
+        if wire_type.name == "struct":
+            assert wire_type.struct is not None
+            return sum(
+                1 if spec.type.name == "struct" and self.may_be_null(spec) else self.smallest_size(spec.type, compact)
+                for spec in wire_type.struct.FIELDS
+                if self.carries(spec) and not self.is_tagged(spec)
+            ) + (1 if self.flexible else 0)
+        if compact:
+            return 1
+        return 2 if wire_type.name == "string" else 4
+
+
+def holds_records(cls: type[Struct], version: int) -> bool:
+    """Whether this version of the message has a field of record batches."""
+    for spec in cls.FIELDS:
+        if version not in parse_versions(spec.versions):
+            continue
+        inner = spec.type.element or spec.type
+        if inner.name == "records" or (inner.struct is not None and holds_records(inner.struct, version)):
+            return True
+    return False
+
+
+def field_name(target: str) -> str:
+    return target.rpartition(".")[2]
