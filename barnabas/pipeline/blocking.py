@@ -191,7 +191,7 @@ class BlockingCluster:
                 reasons.append(str(error))
         raise NotSent("; ".join(reasons))
 
-    def leader_call(self, topic: str, partition: int, request: RequestFor) -> Any:
+    def leader_call(self, topic: str, partition: int, request: RequestFor, *, version: int | None = None) -> Any:
         """Ask whoever leads a partition, and whoever leads it next, until the answer's error for it is none that
         passes. `request` may be made anew for each leader.
 
@@ -203,7 +203,7 @@ class BlockingCluster:
             leadership = self._leader(topic, partition, patience)
             message = request if isinstance(request, Message) else request(leadership)
             try:
-                response = self.call(leadership.node_id, message)
+                response = self.call(leadership.node_id, message, version=version)
             except BlockingError as error:
                 reason: object = error
             else:
@@ -239,7 +239,13 @@ class BlockingCluster:
                 patience.wait(code.name)
 
     def coordinator_call(
-        self, key: str, kind: CoordinatorKind | int, request: Message, code_of: Callable[[Any], ErrorCode]
+        self,
+        key: str,
+        kind: CoordinatorKind | int,
+        request: Message,
+        code_of: Callable[[Any], ErrorCode],
+        *,
+        version: int | None = None,
     ) -> Any:
         """Ask the coordinator of `key`, and whoever is it next, until `code_of` the answer is none that passes. As
         `leader_call`: the request has to be one that may be handled more than once.
@@ -247,7 +253,7 @@ class BlockingCluster:
         patience = _Patience(self, f"{type(request).__name__.removesuffix('Request')} of {key!r}")
         while True:
             try:
-                response = self.call(self.coordinator(key, kind), request)
+                response = self.call(self.coordinator(key, kind), request, version=version)
             except BlockingError as error:
                 patience.wait(error)
                 continue
