@@ -42,17 +42,17 @@ class BrokerWatch:
     def connection_closed(self, connection_id: int) -> None:
         broker = self._broker_on.pop(connection_id, None)
         if broker is not None:
-            self.look_at(broker)
+            self.look_at(broker, "its heartbeat connection ended")
 
     def forget(self) -> None:
         """Fencing is another controller's business from now on."""
         self._broker_on.clear()
 
-    def look_at(self, broker: BrokerImage) -> None:
+    def look_at(self, broker: BrokerImage, why: str) -> None:
         """Dial this incarnation's listeners, and tell if its process is gone."""
-        self._nursery.start_soon(self._dial, broker)
+        self._nursery.start_soon(self._dial, broker, why)
 
-    async def _dial(self, broker: BrokerImage) -> None:
+    async def _dial(self, broker: BrokerImage, why: str) -> None:
         dialled = []
         for endpoint in _worth_a_dial(broker):
             if not await process_is_gone(self._world, endpoint.host, endpoint.port, DIAL_PATIENCE_MS):
@@ -60,7 +60,8 @@ class BrokerWatch:
                 return
             dialled.append(f"{endpoint.host}:{endpoint.port}")
         if dialled:
-            self._process_gone(broker.id, broker.epoch, f"nobody listens on {' and '.join(dialled)} any more")
+            refused = f"nobody listens on {' and '.join(dialled)} any more"
+            self._process_gone(broker.id, broker.epoch, f"{why} and {refused}")
 
 
 def _worth_a_dial(broker: BrokerImage) -> list[Endpoint]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import trio
 
@@ -20,6 +21,7 @@ from kraft.metadata.snapshot import image_to_records
 from kraft.metadata_replica import MetadataReplica, NotLeader
 from protocol.errors import ErrorCode, KafkaError
 from protocol.schema import Message
+from runtime.decisions import Decisions, Notes
 from runtime.world import Clock, World
 
 log = logging.getLogger("kraft.controller")
@@ -33,10 +35,11 @@ Answer = Callable[[Message | None], None]
 class ControllerService:
     """One per controller node. `run` drives it; the other methods never wait."""
 
-    def __init__(self, core: QuorumController, world: World, nursery: trio.Nursery) -> None:
+    def __init__(self, core: QuorumController, world: World, nursery: trio.Nursery, decisions: Decisions) -> None:
         self.core = core
         self.changed = trio.Event()
         """Set, and made anew, whenever the leader or the committed image changed."""
+        self._decisions = decisions
         self._world = world
         self._nursery = nursery
         self._replica: MetadataReplica | None = None
@@ -74,7 +77,7 @@ class ControllerService:
             return
         result = self.core.decide(request, version, self.replica.log_end_offset, self._now_ms())
         try:
-            self._append(result.records)
+            self._append(result.records, result.notes)
         except NotLeader:
             answer(None)
             return
@@ -94,7 +97,7 @@ class ControllerService:
             self.core.is_active and leading.leader_id == self.core.defaults.node_id and leading.epoch == self.core.epoch
         )
 
-    def _append(self, records: Sequence[Message]) -> None:
+    def _append(self, records: Sequence[Message], notes: Notes) -> None:
         """Append records that were decided on the pending image as it is. Raises NotLeader, or KafkaError for
         a batch that is too large.
 
@@ -109,14 +112,21 @@ class ControllerService:
             assert last_offset == expected, f"appended up to {last_offset}, not {expected}"
             self.core.appended(preview, self._now_ms())
             self._last_appended = last_offset
+        if notes:
+            self.replica.on_committed(self._last_appended, partial(self._decided, notes, self._last_appended))
         if records:
             self._timetable_changed.set()
 
+    def _decided(self, notes: Notes, last_offset: int, error: KafkaError | None) -> None:
+        """Decisions count once they are committed; what became of others is told by whoever leads now."""
+        if error is None:
+            self._decisions.take(notes, metadata_offset=last_offset)
+
     def _broker_process_gone(self, broker_id: int, broker_epoch: int, cause: str) -> None:
         end_offset = self.replica.log_end_offset
-        records = self.core.fence_broker(broker_id, broker_epoch, cause, end_offset, self._now_ms())
+        result = self.core.fence_broker(broker_id, broker_epoch, cause, end_offset, self._now_ms())
         try:
-            self._append(records)
+            self._append(result.records, result.notes)
         except NotLeader:
             log.info("broker %d is not fenced by this controller: it does not lead any more", broker_id)
 
@@ -144,14 +154,14 @@ class ControllerService:
         self._last_appended = end_offset - 1
         records = self.core.activate(epoch, end_offset, self._now_ms())
         try:
-            self._append(records)
+            self._append(records, Notes())
         except NotLeader:
             # Lost again already; the log tells soon who leads.
             self.core.resign()
             return
         for broker in self.core.pending.cluster.brokers.values():
             if not broker.fenced:
-                self.watch.look_at(broker)
+                self.watch.look_at(broker, f"controller {self.core.defaults.node_id} became active")
 
     def _image_changed(self) -> None:
         loader = self.core.loader
@@ -190,7 +200,7 @@ class ControllerService:
             else:
                 result = self.core.run_periodic(self.replica.log_end_offset, now_ms)
                 try:
-                    self._append(result.records)
+                    self._append(result.records, result.notes)
                 except NotLeader:
                     # The log tells soon who leads instead.
                     with trio.move_on_after(DEPOSED_PAUSE_MS / 1000):

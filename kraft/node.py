@@ -59,7 +59,7 @@ async def run_controller(
             core = QuorumController(
                 controller_defaults(settings, cluster_id), world.chance, _bootstrap(world, directory)
             )
-            service = ControllerService(core, world, nursery)
+            service = ControllerService(core, world, nursery, decisions)
             config = replica_config(settings, cluster_id, directory_id, directory)
             replica = MetadataReplica(config, world, service)
             service.attach(replica)

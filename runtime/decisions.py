@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
+from typing import Protocol
 
 log = logging.getLogger("decisions")
 
@@ -50,6 +51,54 @@ class DecisionKind(StrEnum):
     """Nodes, topics and groups come and go."""
     LOG = "log"
     """What happened to a log or its directory on a disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a core decided, on its way to the ring: without time and number."""
+
+    kind: DecisionKind
+    subject: str
+    told: str
+    also: Sequence[str] = ()
+    cause: str = ""
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+
+class Notepad(Protocol):
+    """Where decisions are noted: a node's `Decisions`, or a core's `Notes`."""
+
+    def note(
+        self,
+        kind: DecisionKind,
+        subject: str,
+        told: str,
+        *,
+        also: Sequence[str] = (),
+        cause: str = "",
+        **facts: Fact,
+    ) -> None:
+        """A decision was made, or is carried out.
+
+        `cause` is put behind `told` with a colon. Without it the cause is what follows the first colon of `told`.
+        """
+
+
+class Notes(list[Note]):
+    """What was decided in one step, until it is certain: a controller's decisions count when they are committed."""
+
+    def note(
+        self,
+        kind: DecisionKind,
+        subject: str,
+        told: str,
+        *,
+        also: Sequence[str] = (),
+        cause: str = "",
+        **facts: Fact,
+    ) -> None:
+        """As `Notepad.note`."""
+        self.append(Note(kind, subject, told, also, cause, facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +185,7 @@ class Decisions:
         cause: str = "",
         **facts: Fact,
     ) -> None:
-        """A decision was made here, or is carried out.
-
-        `cause` is put behind `told` with a colon. Without it the cause is what follows the first colon of `told`.
-        """
+        """As `Notepad.note`."""
         told = cut(told, 4 * MAX_TEXT)
         if cause:
             cause = cut(cause, 4 * MAX_TEXT)
@@ -161,6 +207,11 @@ class Decisions:
         self._ring.append(decision)
         if log.isEnabledFor(logging.INFO):
             log.info("%s", decision.as_log_line())
+
+    def take(self, notes: Iterable[Note], **facts: Fact) -> None:
+        """What a core decided came true; `facts` are known only now."""
+        for it in notes:
+            self.note(it.kind, it.subject, it.told, also=it.also, cause=it.cause, **{**it.facts, **facts})
 
     def since(self, number: int, subject: str | None = None, limit: int = RING_SIZE) -> list[Decision]:
         """Those from `number` on, oldest first, at most `limit`; of one subject, or of all."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 
+from kraft.controller.partition_notes import Located
 from kraft.controller.partitions import (
     BrokerMoves,
-    Located,
     check_broker_epoch,
     leaderless_partitions,
     leads_any,
@@ -48,6 +48,7 @@ from protocol.messages.metadata_log import (
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from protocol.primitives import uuid_to_string
 from protocol.schema import Message
+from runtime.decisions import DecisionKind
 
 log = logging.getLogger("kraft.controller")
 
@@ -99,14 +100,16 @@ def register_broker(
     was_clean = version >= 3 and request.previous_broker_epoch == stored_epoch
     records = _leave_behind(state, request.broker_id, was_clean)
     record.broker_epoch = state.next_offset + len(records)
-    log.info(
-        "broker %d registers: incarnation %s, epoch %d, %s",
-        request.broker_id,
-        uuid_to_string(request.incarnation_id),
-        record.broker_epoch,
-        "first registration"
+    state.notes.note(
+        DecisionKind.LIFECYCLE,
+        f"broker {request.broker_id}",
+        f"broker {request.broker_id} is registered in epoch {record.broker_epoch}, fenced until it has caught up",
+        cause="it was not known before"
         if existing is None
-        else f"previous epoch {existing.epoch} ended {'cleanly' if was_clean else 'uncleanly'}",
+        else f"it started anew; its life in epoch {existing.epoch} ended {'cleanly' if was_clean else 'uncleanly'}",
+        broker_epoch=record.broker_epoch,
+        previous_broker_epoch=None if existing is None else existing.epoch,
+        incarnation=uuid_to_string(request.incarnation_id),
     )
     state.sessions.start(request.broker_id, record.broker_epoch, state.now_ms)
     response = BrokerRegistrationResponse(broker_epoch=record.broker_epoch)
@@ -118,10 +121,10 @@ def _leave_behind(state: ControllerState, broker_id: int, was_clean: bool) -> li
     image = state.image
     if image.features.elr_enabled and not was_clean:
         partitions = partitions_in_isr_or_elr(image, broker_id)
-        cause = f"broker {broker_id} restarted uncleanly"
+        cause = f"broker {broker_id} started anew after it had not stopped cleanly: its log may lack records"
         return partition_changes(state, cause, partitions, BrokerMoves(restarted_uncleanly=broker_id))
     partitions = partitions_in_isr(image, broker_id)
-    return partition_changes(state, f"broker {broker_id} restarted", partitions, BrokerMoves(leaving=broker_id))
+    return partition_changes(state, f"broker {broker_id} started anew", partitions, BrokerMoves(leaving=broker_id))
 
 
 def _check_registration(
@@ -208,7 +211,7 @@ def broker_heartbeat(
     elif request.want_fence and not broker.fenced:
         records = fence_records(state, broker, "it asked to be fenced")
     elif not request.want_fence and broker.fenced and caught_up:
-        records = _unfence_records(state, broker)
+        records = _unfence_records(state, broker, request.current_metadata_offset)
         response.is_fenced = False
     if response.should_shut_down or (request.want_fence and not broker.fenced):
         response.is_fenced = True
@@ -232,7 +235,13 @@ def _may_stop(state: ControllerState, broker: BrokerImage, shutdown_offset: int)
 
 
 def _start_controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[Message]:
-    log.info("broker %d (epoch %d) starts its controlled shutdown", broker.id, broker.epoch)
+    state.notes.note(
+        DecisionKind.LIFECYCLE,
+        f"broker {broker.id}",
+        f"broker {broker.id} begins its controlled shutdown",
+        cause="it asked to stop, and what it leads moves away first",
+        broker_epoch=broker.epoch,
+    )
     records: list[Message] = []
     if not broker.in_controlled_shutdown:
         records.append(
@@ -241,7 +250,7 @@ def _start_controlled_shutdown(state: ControllerState, broker: BrokerImage) -> l
             )
         )
     partitions = partitions_in_isr(state.image, broker.id)
-    cause = f"broker {broker.id} shuts down"
+    cause = f"controlled shutdown of broker {broker.id}"
     return records + partition_changes(state, cause, partitions, BrokerMoves(leaving=broker.id))
 
 
@@ -253,22 +262,38 @@ def fence_records(
     """
     log.warning("fencing broker %d (epoch %d): %s", broker.id, broker.epoch, cause)
     partitions = partitions_in_isr(state.image, broker.id)
+    state.notes.note(
+        DecisionKind.FENCING,
+        f"broker {broker.id}",
+        f"broker {broker.id} is fenced",
+        cause=cause,
+        broker_epoch=broker.epoch,
+        partitions=len(partitions),
+    )
+    why = f"broker {broker.id} is fenced, {cause}"
     return [
-        *partition_changes(state, f"broker {broker.id} is fenced", partitions, BrokerMoves(leaving=broker.id)),
+        *partition_changes(state, why, partitions, BrokerMoves(leaving=broker.id)),
         FenceBrokerRecord(id=broker.id, epoch=broker.epoch)
         if on_evidence
         else BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE),
     ]
 
 
-def _unfence_records(state: ControllerState, broker: BrokerImage) -> list[Message]:
+def _unfence_records(state: ControllerState, broker: BrokerImage, applied_offset: int) -> list[Message]:
     """Unfence the broker, then let it lead what has no leader."""
-    log.info("unfencing broker %d (epoch %d): it has caught up", broker.id, broker.epoch)
+    state.notes.note(
+        DecisionKind.FENCING,
+        f"broker {broker.id}",
+        f"broker {broker.id} is let in",
+        cause="it asked for it, and has the metadata log past its own registration",
+        broker_epoch=broker.epoch,
+        metadata_applied=applied_offset,
+    )
     return [
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=UNFENCE),
         *partition_changes(
             state,
-            f"broker {broker.id} is unfenced",
+            f"broker {broker.id} is let in again",
             leaderless_partitions(state.image),
             BrokerMoves(returning=broker.id),
         ),
@@ -289,6 +314,14 @@ def _directory_records(state: ControllerState, request: BrokerHeartbeatRequest) 
         records = partition_changes(state, cause, hit, BrokerMoves(leaving=broker.id))
         online = [it for it in broker.log_directories if it not in failed]
         log.warning("broker %d lost %d log directories, %d remain", broker.id, len(failed), len(online))
+        state.notes.note(
+            DecisionKind.LOG,
+            f"broker {broker.id}",
+            f"{len(failed)} log directories of broker {broker.id} are offline, {len(online)} remain",
+            cause="it says so in its heartbeat",
+            broker_epoch=broker.epoch,
+            partitions=len(hit),
+        )
         if online:  # a broker without any directory left stops by itself
             records.append(
                 BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=online)
@@ -338,7 +371,8 @@ def fence_one_stale_broker(state: ControllerState) -> ControllerResult[int | Non
         return ControllerResult(None)
     broker = stale[1]
     state.sessions.end(broker.id)
-    cause = f"nothing was heard from it for {state.sessions.session_timeout_ms} ms"
+    silent = "" if stale[0] < 0 else f" for {state.now_ms - stale[0]} ms"
+    cause = f"its session of {state.sessions.session_timeout_ms} ms ran out, nothing was heard from it{silent}"
     return ControllerResult(broker.id, fence_records(state, broker, cause))
 
 
@@ -363,6 +397,13 @@ def unregister_broker(
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
     log.warning("unregistering broker %d (epoch %d)", broker.id, broker.epoch)
+    state.notes.note(
+        DecisionKind.LIFECYCLE,
+        f"broker {broker.id}",
+        f"broker {broker.id} is forgotten",
+        cause="UnregisterBroker asked for it",
+        broker_epoch=broker.epoch,
+    )
     cause = f"broker {broker.id} is unregistered"
     records = partition_changes(state, cause, partitions_in_isr(state.image, broker.id), BrokerMoves(leaving=broker.id))
     state.sessions.end(broker.id)
@@ -392,5 +433,11 @@ def register_controller(
             for it in request.features
         ],
     )
-    log.info("controller %d registers", request.controller_id)
+    state.notes.note(
+        DecisionKind.LIFECYCLE,
+        f"controller {request.controller_id}",
+        f"controller {request.controller_id} is registered",
+        cause="it told its listeners and features",
+        incarnation=uuid_to_string(request.incarnation_id),
+    )
     return ControllerResult(ControllerRegistrationResponse(error_message=None), [record])

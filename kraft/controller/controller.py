@@ -18,7 +18,7 @@ from kraft.controller import brokers, configs, features, partitions, producer_id
 from kraft.controller.periodic import PeriodicWork
 from kraft.controller.refusals import refusal_of
 from kraft.controller.sessions import BrokerSessions
-from kraft.controller.state import Command, ControllerDefaults, ControllerResult, ControllerState
+from kraft.controller.state import Command, ControllerDefaults, ControllerResult, ControllerState, R
 from kraft.metadata.delta import MetadataDelta
 from kraft.metadata.features import ELR_VERSION, METADATA_VERSION
 from kraft.metadata.image import MetadataImage
@@ -159,7 +159,7 @@ class QuorumController:
             return self.refuse(request, version, ErrorCode.NOT_CONTROLLER)
         state = self._state(next_offset, now_ms)
         try:
-            return COMMANDS[type(request)](state, request, version)
+            return _with_notes(state, COMMANDS[type(request)](state, request, version))
         except KafkaError as error:
             log.info("%s refused with %s: %s", type(request).__name__, error.code.name, error.message)
             return self.refuse(request, version, error.code, error.message)
@@ -174,12 +174,13 @@ class QuorumController:
 
     def fence_broker(
         self, broker_id: int, broker_epoch: int, cause: str, next_offset: int, now_ms: int
-    ) -> list[Message]:
-        """Fence one incarnation of a broker on evidence that its process is gone."""
+    ) -> ControllerResult[bool]:
+        """Fence one incarnation of a broker on evidence that its process is gone. The answer: whether that changes
+        anything."""
         if not self.is_active:
-            return []
+            return ControllerResult(False)
         state = self._state(next_offset, now_ms)
-        return brokers.fence_broker(state, broker_id, broker_epoch, cause).records
+        return _with_notes(state, brokers.fence_broker(state, broker_id, broker_epoch, cause))
 
     def next_periodic_ms(self, now_ms: int) -> int | None:
         """When `run_periodic` is due; None while this controller is not active."""
@@ -191,7 +192,8 @@ class QuorumController:
         """What is due by the clock; the answer says whether to call again at once."""
         if self._periodic is None:
             return ControllerResult(False)
-        return self._periodic.run(self._state(next_offset, now_ms))
+        state = self._state(next_offset, now_ms)
+        return _with_notes(state, self._periodic.run(state))
 
     def preview(self, records: Sequence[Message], last_offset: int, now_ms: int) -> MetadataImage:
         """The pending image as it will be once `records` are appended and end at `last_offset`.
@@ -215,3 +217,10 @@ class QuorumController:
 
     def _state(self, next_offset: int, now_ms: int) -> ControllerState:
         return ControllerState(self.defaults, self._chance, self.sessions, self.pending, next_offset, now_ms)
+
+
+def _with_notes(state: ControllerState, result: ControllerResult[R]) -> ControllerResult[R]:
+    """What was decided on `state` goes with its records; what changes nothing is not told."""
+    if result.records:
+        result.notes = state.notes
+    return result

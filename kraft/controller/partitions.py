@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from kraft.controller.effective_configs import min_insync_replicas, unclean_leader_election
 from kraft.controller.partition_change import Election, PartitionChange, PartitionRules
+from kraft.controller.partition_notes import Located, note_change
 from kraft.controller.state import ControllerResult, ControllerState
 from kraft.metadata.features import DIRECTORIES_SINCE
 from kraft.metadata.image import (
@@ -46,17 +47,15 @@ from protocol.messages.list_partition_reassignments import (
 )
 from protocol.messages.metadata_log import PartitionChangeRecord
 from protocol.schema import Message
+from runtime.decisions import DecisionKind
 
 log = logging.getLogger("kraft.controller")
 
-MAX_CHANGES_TOLD = 200
-"""So many partitions that change by one cause get a line each in the log; more only at level DEBUG."""
+MAX_CHANGES_TOLD = 1000
+"""So many partitions that change by one cause are told one by one; the others as a number."""
 
 PREFERRED_ELECTION = 0
 UNCLEAN_ELECTION = 1
-
-Located = tuple[TopicImage, int, PartitionImage]
-"""A partition and where it is: its topic and its index."""
 
 
 def all_partitions(image: MetadataImage) -> Iterator[Located]:
@@ -140,9 +139,10 @@ def partition_changes(
     """Take leaving brokers out of ISRs and elect leaders where that is needed or newly possible."""
     records: list[Message] = []
     gone = (moves.leaving, moves.restarted_uncleanly)
+    brokers = tuple(f"broker {it}" for it in (*gone, moves.returning) if it != NO_LEADER)
     told = 0
     for located in partitions:
-        topic, partition_id, partition = located
+        topic, _, partition = located
         change = change_of(state, located, moves)
         if unclean_leader_election(state, topic.name):
             change.election = Election.UNCLEAN
@@ -152,37 +152,14 @@ def partition_changes(
         record = change.build()
         if record is not None:
             records.append(record)
-            if told < MAX_CHANGES_TOLD or log.isEnabledFor(logging.DEBUG):
-                log_change(cause, topic, partition_id, partition, record)
+            if told < MAX_CHANGES_TOLD:
+                note_change(state, located, record, cause, also=brokers)
                 told += 1
     if told < len(records):
-        log.info("%s: %d more partitions change", cause, len(records) - told)
+        for broker in brokers:
+            text = f"{len(records) - told} more partitions change"
+            state.notes.note(DecisionKind.ELECTION, broker, text, cause=cause, partitions=len(records))
     return records
-
-
-def log_change(
-    cause: str, topic: TopicImage, partition_id: int, before: PartitionImage, record: PartitionChangeRecord
-) -> None:
-    """One line for each decision: what it was, what it will be, and why."""
-    after = merge_change(before, record)
-    unclean = after.leader not in (NO_LEADER, *before.isr, *before.elr)
-    level = logging.WARNING if unclean or after.leader == NO_LEADER else logging.INFO
-    log.log(
-        level,
-        "%s-%d: %s: leader %d -> %d%s, isr %s -> %s, elr %s -> %s, leader epoch %d, partition epoch %d",
-        topic.name,
-        partition_id,
-        cause,
-        before.leader,
-        after.leader,
-        " (unclean election)" if unclean else "",
-        list(before.isr),
-        list(after.isr),
-        list(before.elr),
-        list(after.elr),
-        after.leader_epoch,
-        after.partition_epoch,
-    )
 
 
 def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> None:
@@ -256,7 +233,8 @@ def _alter(
     record = change.build()
     if record is not None:
         records.append(record)
-        log_change(f"ISR proposed by broker {broker_id}", topic, partition_id, partition, record)
+        cause = f"its leader, broker {broker_id}, asked for it"
+        note_change(state, (topic, partition_id, partition), record, cause, also=(f"broker {broker_id}",))
         partition = merge_change(partition, record)
         if record.leader not in (broker_id, NO_LEADER_CHANGE):
             # The proposal completed a reassignment that takes the leader away: done, but not as it thinks.
@@ -347,7 +325,12 @@ def elect_leaders(
 
 
 def elect_leader(
-    state: ControllerState, topic_name: str, partition_id: int, election_type: int, records: list[Message]
+    state: ControllerState,
+    topic_name: str,
+    partition_id: int,
+    election_type: int,
+    records: list[Message],
+    wanted_by: str = "a client asked for it",
 ) -> tuple[ErrorCode, str | None]:
     """One election; a change goes to `records`."""
     topic = state.image.topics.by_name.get(topic_name)
@@ -370,7 +353,8 @@ def elect_leader(
             )
         return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica is active"
     records.append(record)
-    log_change(f"{change.election.value} election", topic, partition_id, partition, record)
+    cause = f"{'a preferred' if preferred else 'an unclean'} election, {wanted_by}"
+    note_change(state, (topic, partition_id, partition), record, cause)
     return ErrorCode.NONE, None
 
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from kraft.controller.brokers import fence_one_stale_broker, next_session_check_ms
 from kraft.controller.effective_configs import unclean_leader_election
 from kraft.controller.partition_change import Election
+from kraft.controller.partition_notes import note_change
 from kraft.controller.partitions import (
     UNCLEAN_ELECTION,
     all_partitions,
     change_of,
     elect_leader,
     leaderless_partitions,
-    log_change,
 )
 from kraft.controller.state import ControllerResult, ControllerState
 from protocol.errors import ErrorCode
@@ -29,6 +29,7 @@ from protocol.schema import Message
 log = logging.getLogger("kraft.controller")
 
 MAX_ELECTIONS_AT_ONCE = 1000
+ALLOWED = "unclean.leader.election.enable is true"
 
 
 @dataclass(slots=True)
@@ -99,7 +100,8 @@ def preferred_elections(state: ControllerState, limit: int) -> list[Message]:
         record = change.build()
         if record is not None:
             records.append(record)
-            log_change("leaders are balanced", topic, partition_id, partition, record)
+            cause = f"leaders are balanced, and broker {partition.preferred_leader}, which is preferred, is in sync"
+            note_change(state, (topic, partition_id, partition), record, cause)
             if len(records) >= limit:
                 break
     return records
@@ -111,7 +113,7 @@ def unclean_elections(state: ControllerState, limit: int) -> list[Message]:
     for topic, partition_id, _ in leaderless_partitions(state.image):
         if not unclean_leader_election(state, topic.name):
             continue
-        code, reason = elect_leader(state, topic.name, partition_id, UNCLEAN_ELECTION, records)
+        code, reason = elect_leader(state, topic.name, partition_id, UNCLEAN_ELECTION, records, ALLOWED)
         if code is not ErrorCode.NONE:
             log.warning("%s-%d stays offline: %s", topic.name, partition_id, reason)
         if len(records) >= limit:

@@ -11,7 +11,8 @@ import logging
 
 from kraft.controller.effective_configs import unclean_leader_election
 from kraft.controller.partition_change import Election, PartitionChange
-from kraft.controller.partitions import Located, change_of, log_change
+from kraft.controller.partition_notes import Located, note_change
+from kraft.controller.partitions import change_of
 from kraft.controller.state import ControllerResult, ControllerState, refuse_if_excessive
 from kraft.controller.topics import check_assignment
 from kraft.metadata.image import PartitionImage
@@ -43,18 +44,18 @@ def alter_partition_reassignments(
             try:
                 located = _find(state, topic.name, wanted.partition_index)
                 if wanted.replicas is None:
-                    change, cause = _cancelled(state, located), "reassignment cancelled"
+                    change, cause = _cancelled(state, located), "a client cancelled it"
                 else:
                     if not request.allow_replication_factor_change:
                         _check_same_factor(located[2], wanted.replicas)
-                    change, cause = _begun(state, located, wanted.replicas), "reassignment"
+                    change, cause = _begun(state, located, wanted.replicas), "a client asked for it"
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.message
                 continue
             record = change.build()
             if record is not None:
                 records.append(record)
-                log_change(cause, *located, record)
+                note_change(state, located, record, cause)
     refuse_if_excessive(len(records))
     return ControllerResult(response, records)
 

@@ -14,6 +14,7 @@ from kraft.controller.sessions import BrokerSessions
 from kraft.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.schema import Message
+from runtime.decisions import Notes
 from runtime.world import Chance
 
 R = TypeVar("R")
@@ -56,6 +57,8 @@ class ControllerState:
     next_offset: int
     """The offset that the next appended record will get."""
     now_ms: int
+    notes: Notes = field(default_factory=Notes)
+    """What is decided and why, for people; it counts when the records are committed."""
 
     def after(self, records: Sequence[Message]) -> ControllerState:
         """This state as if `records` were appended: for commands that decide in steps."""
@@ -72,6 +75,8 @@ class ControllerResult(Generic[R]):
 
     response: R
     records: list[Message] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
+    """What the records decide, and why."""
 
 
 Command = Callable[[ControllerState, Any, int], ControllerResult[Any]]

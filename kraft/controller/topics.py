@@ -48,8 +48,9 @@ from protocol.messages.delete_topics import (
     DeleteTopicsResponse,
 )
 from protocol.messages.metadata_log import RemoveTopicRecord, TopicRecord
-from protocol.primitives import ZERO_UUID
+from protocol.primitives import ZERO_UUID, uuid_to_string
 from protocol.schema import Message
+from runtime.decisions import DecisionKind
 from runtime.uuids import random_uuid
 from settings.describe import describe_topic_configs
 
@@ -145,11 +146,17 @@ def _create_topic(state: ControllerState, topic: CreatableTopic) -> tuple[Creata
     records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     records += config_records((TOPIC_RESOURCE, topic.name), overrides)
     records += [partition_record(topic_id, index, it) for index, it in enumerate(partitions)]
-    log.info(
-        "CreateTopics: %s: %d partition(s), replication factor %d",
-        topic.name,
-        len(partitions),
-        len(partitions[0].replicas),
+    factor = len(partitions[0].replicas)
+    told = f"topic {topic.name} is made with {len(partitions)} partitions of {factor} replicas"
+    state.notes.note(
+        DecisionKind.LIFECYCLE,
+        f"topic {topic.name}",
+        told,
+        cause="CreateTopics asked for it",
+        partitions=len(partitions),
+        replication_factor=factor,
+        leaders=[it.leader for it in partitions],
+        topic_id=uuid_to_string(topic_id),
     )
     return result, records
 
@@ -316,7 +323,14 @@ def _grow(state: ControllerState, wanted: CreatePartitionsTopic) -> list[Message
         )
     refuse_if_excessive(additional)
     partitions = _additional_partitions(state, topic, wanted, additional)
-    log.info("CreatePartitions: %s grows from %d to %d", topic.name, existing, wanted.count)
+    state.notes.note(
+        DecisionKind.LIFECYCLE,
+        f"topic {topic.name}",
+        f"topic {topic.name} grows from {existing} to {wanted.count} partitions",
+        cause="CreatePartitions asked for it",
+        partitions=wanted.count,
+        leaders=[it.leader for it in partitions],
+    )
     return [partition_record(topic.id, existing + index, it) for index, it in enumerate(partitions)]
 
 
@@ -394,7 +408,13 @@ def delete_topics(
             doomed[topic.id] = name
     records: list[Message] = []
     for topic_id, doomed_name in doomed.items():
-        log.info("DeleteTopics: %s is deleted", doomed_name)
+        state.notes.note(
+            DecisionKind.LIFECYCLE,
+            f"topic {doomed_name}",
+            f"topic {doomed_name} is deleted",
+            cause="DeleteTopics asked for it",
+            topic_id=uuid_to_string(topic_id),
+        )
         records.append(RemoveTopicRecord(topic_id=topic_id))
         response.responses.append(DeletableTopicResult(name=doomed_name, topic_id=topic_id))
     refuse_if_excessive(len(records))

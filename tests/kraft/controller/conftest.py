@@ -30,6 +30,7 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from protocol.schema import Message
+from runtime.decisions import Decisions, Note
 
 CLUSTER_ID = "kraft-cluster-id-00001"
 
@@ -48,6 +49,7 @@ class Cluster:
         self.hold = False
         self.epochs: dict[int, int] = {}
         self.incarnations: dict[int, bytes] = {}
+        self.decisions = Decisions("controller-100", lambda: self.now_ms)
         self.activate(1)
 
     @property
@@ -58,7 +60,8 @@ class Cluster:
         """This controller becomes active in `epoch`."""
         self.append(self.controller.activate(epoch, len(self.log), self.now_ms))
 
-    def append(self, records: Sequence[Message]) -> None:
+    def append(self, records: Sequence[Message], notes: Sequence[Note] = ()) -> None:
+        self.decisions.take(notes, metadata_offset=len(self.log) + len(records) - 1)
         if records:
             preview = self.controller.preview(records, len(self.log) + len(records) - 1, self.now_ms)
             self.log += records
@@ -86,16 +89,20 @@ class Cluster:
         """The answer to a request."""
         version = request.VERSIONS.highest if version is None else version
         result = self.controller.decide(request, version, len(self.log), self.now_ms)
-        self.append(result.records)
+        self.append(result.records, result.notes)
         return result.response
 
     def work(self) -> None:
         """Do what is due by the clock."""
         while True:
             result = self.controller.run_periodic(len(self.log), self.now_ms)
-            self.append(result.records)
+            self.append(result.records, result.notes)
             if not result.response:
                 return
+
+    def story(self, subject: str) -> list[str]:
+        """What was decided about it."""
+        return [it.told for it in self.decisions.since(0, subject)]
 
     # Brokers
 
@@ -147,11 +154,9 @@ class Cluster:
 
     def die(self, broker_id: int) -> None:
         """The process is known to be gone."""
-        self.append(
-            self.controller.fence_broker(
-                broker_id, self.epochs[broker_id], "its port refuses", len(self.log), self.now_ms
-            )
-        )
+        epoch = self.epochs[broker_id]
+        result = self.controller.fence_broker(broker_id, epoch, "its port refuses", len(self.log), self.now_ms)
+        self.append(result.records, result.notes)
 
     # Topics
 

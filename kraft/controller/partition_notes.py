@@ -1,0 +1,103 @@
+"""What one change of a partition is told as: an election, another ISR, a reassignment that begins or ends, and why.
+
+Reads a partition before a record and after it; decides nothing. The causes come from whoever wanted the change.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kraft.controller.state import ControllerState
+from kraft.metadata.image import NO_LEADER, PartitionImage, TopicImage
+from kraft.metadata.replay import merge_change
+from protocol.messages.metadata_log import PartitionChangeRecord
+from runtime.decisions import DecisionKind, Fact
+
+log = logging.getLogger("kraft.controller")
+
+Located = tuple[TopicImage, int, PartitionImage]
+"""A partition and where it is: its topic and its index."""
+
+
+def note_change(
+    state: ControllerState, located: Located, record: PartitionChangeRecord, cause: str, *, also: tuple[str, ...] = ()
+) -> None:
+    """Note what `record` decides about a partition, because of `cause`. `also`: the brokers that brought it about."""
+    topic, partition_id, before = located
+    after = merge_change(before, record)
+    name = f"{topic.name}-{partition_id}"
+    facts: dict[str, Fact] = {
+        "leader": after.leader,
+        "leader_before": before.leader,
+        "leader_epoch": after.leader_epoch,
+        "partition_epoch": after.partition_epoch,
+        "isr": after.isr,
+        "isr_before": before.isr,
+        "replicas": after.replicas,
+    }
+    if before.elr or after.elr:
+        facts |= {"elr": after.elr, "elr_before": before.elr}
+    note = state.notes.note
+    if after.leader != before.leader:
+        if after.leader == NO_LEADER:
+            told = f"{name} has no leader since epoch {after.leader_epoch}"
+        elif before.leader == NO_LEADER:
+            told = f"leader of {name} is {after.leader} in epoch {after.leader_epoch}, after there was none"
+        else:
+            told = f"leader of {name} moved {before.leader} -> {after.leader} in epoch {after.leader_epoch}"
+        chosen = f"{cause}; {_why_this_one(before, after)}"
+        note(DecisionKind.ELECTION, name, told, also=also, cause=chosen, **facts)
+        _warn(told, chosen, before, after)
+    elif after.isr != before.isr:
+        told = f"ISR of {name} changed {list(before.isr)} -> {list(after.isr)} in leader epoch {after.leader_epoch}"
+        note(DecisionKind.ISR, name, told, also=also, cause=cause, **facts)
+    elif after.elr != before.elr:
+        told = f"eligible leader replicas of {name} changed {list(before.elr)} -> {list(after.elr)}"
+        note(DecisionKind.ISR, name, told, also=also, cause=cause, **facts)
+    _note_reassignment(state, name, before, after, cause, facts)
+
+
+def _note_reassignment(
+    state: ControllerState, name: str, before: PartitionImage, after: PartitionImage, cause: str, facts: dict[str, Fact]
+) -> None:
+    was_moving = bool(before.adding_replicas or before.removing_replicas)
+    is_moving = bool(after.adding_replicas or after.removing_replicas)
+    wanted = [it for it in after.replicas if it not in after.removing_replicas]
+    if is_moving and (before.adding_replicas, before.removing_replicas) != (
+        after.adding_replicas,
+        after.removing_replicas,
+    ):
+        held = [it for it in before.replicas if it not in before.adding_replicas]
+        told = f"{name} begins to move from brokers {held} to {wanted}"
+        facts = {**facts, "adding": after.adding_replicas, "removing": after.removing_replicas}
+    elif was_moving and not is_moving:
+        cancelled = any(it in after.replicas for it in before.removing_replicas)
+        told = f"the move of {name} {'was given up, it stays' if cancelled else 'is complete, it is'} on {wanted}"
+        cause = cause if cancelled else f"all of them are in sync; {cause}"
+    elif after.replicas != before.replicas:
+        told = f"replicas of {name} changed {list(before.replicas)} -> {wanted}"
+    else:
+        return
+    state.notes.note(DecisionKind.REASSIGNMENT, name, told, also=(), cause=cause, **facts)
+
+
+def _why_this_one(before: PartitionImage, after: PartitionImage) -> str:
+    """Why the new leader is the one it is, or why there is none."""
+    leader, replicas = after.leader, list(after.replicas)
+    if leader == NO_LEADER:
+        return f"no replica of {replicas} that has all that was committed may lead, ISR {list(after.isr)}" + (
+            f" and ELR {list(after.elr)}" if after.elr else ""
+        )
+    if leader in before.isr or (leader in after.isr and len(after.isr) > 1):
+        return f"{leader} was first in sync among replicas {replicas}"
+    if leader in before.elr:
+        return f"nobody in sync was left; {leader} was in the ELR {list(before.elr)}, it has all that was committed"
+    if leader in before.last_known_elr:
+        return f"nobody else was left, {leader} had led last; whether it lacks records cannot be known"
+    return f"an unclean election: {leader} was out of sync, so records may be lost"
+
+
+def _warn(told: str, cause: str, before: PartitionImage, after: PartitionImage) -> None:
+    """What costs somebody something stands out in the log, too."""
+    if after.leader == NO_LEADER or after.leader not in (*before.isr, *before.elr):
+        log.warning("%s: %s", told, cause)
