@@ -129,6 +129,7 @@ class _BrokerNode:
             ),
             world,
             self,
+            self._decisions,
         )
         self._channels_to_controller = [
             ControllerChannel(world, nursery, self._voters(), f"broker-{settings.node_id}-{purpose}")

@@ -52,6 +52,7 @@ from protocol.records.metadata import encode_metadata_record
 from protocol.records.record import Record
 from protocol.schema import Message
 from runtime.channel import ChannelError
+from runtime.decisions import Decisions
 from runtime.dispatch import Handler
 from runtime.world import File, World
 
@@ -80,8 +81,11 @@ class MetadataReplica:
     """Start it with `run`. Methods are called from the event loop's thread; all but the awaitable ones return
     at once."""
 
-    def __init__(self, config: ReplicaConfig, world: World, listener: MetadataListener) -> None:
+    def __init__(
+        self, config: ReplicaConfig, world: World, listener: MetadataListener, decisions: Decisions | None = None
+    ) -> None:
         self.config = config
+        self._decisions = decisions or Decisions(f"node-{config.node_id}", world.wall_clock.now_ms)
         self._world = world
         self._listener = listener
         self._messages = QuorumMessages(config.cluster_id, config.listener_name, config.address)
@@ -299,8 +303,8 @@ class MetadataReplica:
                 return
 
     def _carry_out(self, ready: Ready, data: memoryview, reply: Reply | None) -> None:
+        self._decisions.take(ready.notes)
         if ready.truncate_to is not None:
-            log.info("node %d cuts the metadata log at %d", self.config.node_id, ready.truncate_to)
             self.log.truncate_to(ready.truncate_to)
         if ready.append_leader_change is not None:
             self._append_leader_change(ready.append_leader_change)
@@ -329,7 +333,6 @@ class MetadataReplica:
         self._set_deadline(ready.next_deadline_ms)
 
     def _leader_changed(self, leader: LeaderAndEpoch) -> None:
-        log.info("node %d: leader %s in epoch %d", self.config.node_id, leader.leader_id, leader.epoch)
         role = self.core.role
         self._feed_of().leader_changed(leader, role.epoch_start_offset if isinstance(role, Leader) else None)
         if not isinstance(role, Leader):

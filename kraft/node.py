@@ -61,7 +61,7 @@ async def run_controller(
             )
             service = ControllerService(core, world, nursery, decisions)
             config = replica_config(settings, cluster_id, directory_id, directory)
-            replica = MetadataReplica(config, world, service)
+            replica = MetadataReplica(config, world, service, decisions)
             service.attach(replica)
             dispatcher = make_dispatcher(service)
             server = Server(world, dispatcher, ServerLimits.of(settings))

@@ -53,6 +53,7 @@ from kraft.raft.roles import (
     SnapshotDownload,
     Unattached,
 )
+from kraft.raft.story import Story
 from kraft.raft.voters import ReplicaKey, VoterSet
 from protocol.errors import ErrorCode
 from runtime.world import Chance
@@ -128,6 +129,7 @@ class Raft:
         self._announce_at_ms = 0
         self._saved = election
         self._told = LeaderAndEpoch(None, -1)
+        self._story = Story(self._id, is_voter=self.is_voter)
         self._clear_wishes()
         self.role: Role = self._first_role(election)
         self._poll()
@@ -221,7 +223,7 @@ class Raft:
         if error is ErrorCode.NONE and isinstance(role, Follower) and role.leader_id == request.leader_id:
             keys = request.preferred_candidates
             place = next((i for i, key in enumerate(keys) if key.matches(self._config.local)), len(keys))
-            self._doubt_leader(place)
+            self._doubt_leader(place, f"controller {role.leader_id} said that it has resigned")
         self._poll()
         return QuorumEpochAnswer(error=error, leader_id=self.leader_id, epoch=self.epoch)
 
@@ -345,7 +347,8 @@ class Raft:
         self._now_ms = now_ms
         role = self.role
         if self.is_voter and isinstance(role, Follower) and (role.leader_id, role.epoch) == (leader_id, epoch):
-            self._doubt_leader(self.voters.place(self._id, without=leader_id))
+            place = self.voters.place(self._id, without=leader_id)
+            self._doubt_leader(place, f"the connection to controller {leader_id} ended and dialling it was refused")
         self._poll()
 
     # ---- the log and its snapshots
@@ -397,7 +400,7 @@ class Raft:
         """Stop leading, if we do, and ask the most complete voters to stand."""
         self._now_ms = now_ms
         if self.is_leader:
-            self._become_resigned()
+            self._become_resigned("it stops, or its disk failed")
         self._poll()
 
     # ---- the outcome of a step
@@ -417,6 +420,7 @@ class Raft:
             high_watermark=self._new_high_watermark,
             leader=leader if leader != self._told else None,
             next_deadline_ms=self.next_deadline_ms(),
+            notes=self._story.take(),
         )
         self._saved = election
         self._told = leader
@@ -448,6 +452,7 @@ class Raft:
             election = replace(election, leader_id=None, voted=self._config.local)
         if election.leader_id is not None and election.leader_id in (self.voters.ids or self._config.bootstrap_ids):
             return self._follower(election.epoch, election.leader_id, election.voted)
+        self._story.leader_doubted("it has just started and knows no leader")
         deadline = self._now_ms + self._stagger_ms(self.voters.place(self._id, without=None))
         return Unattached(
             epoch=election.epoch,
@@ -482,9 +487,11 @@ class Raft:
         voted = self.role.voted if epoch == self.epoch else None
         self._failed_elections = 0
         self._enter(self._follower(epoch, leader_id, voted))
+        self._story.follows(leader_id, epoch, self.log.end)
 
-    def _become_prospective(self) -> None:
+    def _become_prospective(self, cause: str) -> None:
         role = self.role
+        self._story.stands(role.epoch, role.leader_id, self.log.end, cause)
         self._enter(
             Prospective(
                 epoch=role.epoch,
@@ -497,7 +504,8 @@ class Raft:
         )
         self._settle_votes()
 
-    def _become_candidate(self) -> None:
+    def _become_candidate(self, pre_votes: tuple[int, ...]) -> None:
+        self._story.is_candidate(self.epoch + 1, pre_votes, self.log.end)
         self._enter(
             Candidate(
                 epoch=self.epoch + 1,
@@ -531,10 +539,12 @@ class Raft:
         )
         self.log = self.log.appended(candidate.epoch, start + 1)
         self._announce_at_ms = self._now_ms
+        self._story.leads(candidate.epoch, candidate.votes.granted, start)
 
-    def _become_resigned(self) -> None:
+    def _become_resigned(self, cause: str) -> None:
         role = self.role
         assert isinstance(role, Leader) and self.progress is not None
+        self._story.resigns(role.epoch, cause)
         successors = self.progress.successors()
         self._enter(
             Resigned(
@@ -546,12 +556,13 @@ class Raft:
             )
         )
 
-    def _doubt_leader(self, place: int) -> None:
+    def _doubt_leader(self, place: int, cause: str) -> None:
         """There is evidence that our leader leads no more: stand when our turn comes, and let others
         stand."""
         role = self.role
         assert isinstance(role, Follower)
         if self.is_voter and not role.leader_gone:
+            self._story.leader_doubted(cause)
             deadline = min(role.fetch_deadline_ms, self._now_ms + self._stagger_ms(place))
             self.role = replace(role, leader_gone=True, fetch_deadline_ms=deadline)
 
@@ -593,6 +604,7 @@ class Raft:
     def _vote_for(self, candidate: ReplicaKey) -> None:
         """The candidate has as good a chance as we: give it an election timeout before we stand again."""
         if self.role.voted is None:
+            self._story.votes(candidate.id, self.epoch, self.log.end)
             deadline = self._now_ms + self._election_timeout_ms() if self.is_voter else None
             self._enter(Unattached(epoch=self.epoch, voted=candidate, election_deadline_ms=deadline))
 
@@ -608,7 +620,7 @@ class Raft:
         role = self.role
         match role:
             case Prospective() if role.votes.won:
-                self._become_candidate()
+                self._become_candidate(role.votes.granted)
             case Candidate() if role.votes.won:
                 self._become_leader(role)
             case Prospective() | Candidate() if role.votes.lost:
@@ -681,7 +693,8 @@ class Raft:
             self._requests.rest(peer_id, self._now_ms)
             if answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 # Who led an epoch and stopped never leads it again.
-                self._doubt_leader(self.voters.place(self._id, without=peer_id))
+                place = self.voters.place(self._id, without=peer_id)
+                self._doubt_leader(place, f"controller {peer_id} answered that it does not lead epoch {role.epoch} now")
             return
         download: SnapshotDownload | None = None
         if answer.diverging is not None:
@@ -691,6 +704,7 @@ class Raft:
                 self._requests.rest(peer_id, self._now_ms)
                 return
             download = SnapshotDownload(snapshot=answer.snapshot)
+            self._story.takes_snapshot(answer.snapshot, self.log.end_offset, peer_id)
             self._snapshot_steps.append(StartSnapshot(answer.snapshot))
         elif not self._append_spans(answer.spans):
             self._requests.rest(peer_id, self._now_ms)
@@ -702,6 +716,7 @@ class Raft:
     def _leader_answered(self, role: Follower, download: SnapshotDownload | None) -> None:
         deadline = self._now_ms + self._config.fetch_timeout_ms
         self._failed_elections = 0
+        self._story.leader_is_well()
         self.role = replace(role, fetch_deadline_ms=deadline, has_fetched=True, leader_gone=False, download=download)
 
     def _append_spans(self, spans: tuple[FetchedSpan, ...]) -> bool:
@@ -723,6 +738,7 @@ class Raft:
                 f"below the high watermark {self.high_watermark}"
             )
         if offset < self.log.end_offset:
+            self._story.cuts(self.log.end_offset, offset, self.leader_id, self.epoch)
             self.log = self.log.truncated_to(offset)
             self.log_generation += 1
             self.synced_end_offset = min(self.synced_end_offset, offset)
@@ -811,18 +827,20 @@ class Raft:
         role = self.role
         match role:
             case Follower() if self.is_voter and role.fetch_deadline_ms <= self._now_ms:
-                self._become_prospective()
+                waited_ms = self._config.fetch_timeout_ms
+                self._become_prospective(f"controller {role.leader_id} did not answer a fetch for {waited_ms} ms")
             case Prospective() | Candidate() if role.election_deadline_ms <= self._now_ms:
                 self._lose_election()
             case Resigned() if role.election_deadline_ms <= self._now_ms:
                 self._enter(Unattached(epoch=role.epoch, voted=role.voted, election_deadline_ms=self._now_ms))
-                self._become_prospective()
+                self._become_prospective("it resigned, and nobody else was elected since")
             case Unattached() if role.election_deadline_ms is not None and role.election_deadline_ms <= self._now_ms:
-                self._become_prospective()
+                self._become_prospective(f"no leader of epoch {role.epoch} made itself known in time")
             case Leader() if self.progress is not None:
                 deadline = self.progress.check_quorum_deadline_ms()
                 if deadline is not None and deadline <= self._now_ms:
-                    self._become_resigned()
+                    silent_ms = self._config.fetch_timeout_ms * 3 // 2
+                    self._become_resigned(f"no majority of the voters has fetched from it for {silent_ms} ms")
             case _:
                 pass
 

@@ -11,11 +11,13 @@ What was appended is synced when the shell likes; it says so with `Raft.log_sync
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kraft.raft.history import OffsetAndEpoch
 from kraft.raft.messages import Request
 from kraft.raft.roles import ElectionState
+from runtime.decisions import Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class Ready:
     leader: LeaderAndEpoch | None = None
     next_deadline_ms: int | None = None
     """When `Raft.tick` is due; None: no sooner than the next input."""
+    notes: Sequence[Note] = ()
+    """What happened and why, for people."""
 
     def __str__(self) -> str:
         parts = []
