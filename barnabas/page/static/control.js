@@ -1,0 +1,86 @@
+// Control: what the page may do to the cluster, with the token that the command printed.
+// The token comes in the fragment of the address, which no server sees, and stays with this tab.
+
+const KEY = "barnabas-token";
+
+function readToken(kept) {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  try {
+    if (given) {
+      sessionStorage.setItem(KEY, given);
+      history.replaceState(null, "", location.pathname + location.search);
+    }
+    return given || kept || sessionStorage.getItem(KEY) || "";
+  } catch {
+    return given || kept; // a browser that keeps nothing
+  }
+}
+
+export class Control {
+  /** `failed(line)` is told what was refused. */
+  constructor(failed) {
+    this.failed = failed;
+    this.token = "";
+    this.faultsAllowed = false;
+    this.takeToken();
+  }
+
+  /** From the address, where it is now. */
+  takeToken() {
+    this.token = readToken(this.token);
+    this.refused = false;
+  }
+
+  get mayAct() {
+    return this.faultsAllowed && this.token !== "" && !this.refused;
+  }
+
+  /** Why there are no buttons, or nothing. */
+  get hint() {
+    if (!this.faultsAllowed) return "Read-only: the page was started without --allow-faults.";
+    if (this.refused) return "Read-only: this page's token is not the server's (was it started anew?). Open the address that barnabas page printed.";
+    if (!this.token) return "Read-only: to kill, pause and cut, open the address with #token=… that barnabas page printed.";
+    return "";
+  }
+
+  /** True if it was done. Who asks sees to it that it is not asked twice. */
+  async post(path, body) {
+    let response;
+    try {
+      response = await fetch(`/control/${path}`, {
+        method: "POST",
+        headers: { "X-Barnabas-Token": this.token, "Content-Type": "application/json" },
+        body: JSON.stringify(body ?? {}),
+      });
+    } catch {
+      this.failed("The page's server does not answer.");
+      return false;
+    }
+    if (response.ok) return true;
+    if (response.status === 403) this.refused = true;
+    const line = (await response.text().catch(() => "")).trim().split("\n")[0].slice(0, 300);
+    this.failed(line || `The server refused (${response.status}).`);
+    return false;
+  }
+
+  node(action, name) {
+    return this.post(`${action}/${encodeURIComponent(name)}`);
+  }
+
+  link(action, between) {
+    return this.post(action, { between });
+  }
+}
+
+/** A button that is busy while what it does is under way. */
+export function whileBusy(button, action) {
+  button.addEventListener("click", async () => {
+    if (button.getAttribute("aria-busy") === "true") return;
+    button.setAttribute("aria-busy", "true");
+    try {
+      await action();
+    } finally {
+      button.removeAttribute("aria-busy");
+    }
+  });
+}

@@ -1,0 +1,89 @@
+// The headline: the load in numbers that can be read across a room.
+
+import { element, setAttribute, setText, flash } from "./element.js";
+import { askFrame } from "./frame.js";
+import { count, duration, isNumber } from "./numbers.js";
+import { icon, setIcon } from "./shapes.js";
+
+const FINE = { path: "M6.3 13L1.5 8.200l2-2 2.8 2.800L12.5 2.800l2 2z", tone: "good" };
+const WRONG = { path: "M3.9 2L8 6.1 12.1 2 14 3.9 9.9 8 14 12.1 12.1 14 8 9.9 3.9 14 2 12.1 6.1 8 2 3.900z", tone: "bad" };
+
+/** What must be 0: its number, and words for what it means. */
+const MUST_BE_ZERO = [
+  ["lost", "Lost", "acked, then gone"],
+  ["duplicated", "Duplicated", "read twice"],
+  ["out_of_order", "Out of order", "read too early"],
+];
+const FLOWS = [
+  ["longest_gap_ms", "Longest gap", "between two acks", duration],
+  ["acked_per_second", "Acked per second", "", count],
+  ["p99_ms", "Latency, p99", "", duration],
+];
+
+export class Headline {
+  constructor(root) {
+    this.load = null;
+    this.root = root;
+    this.tiles = new Map();
+    this.#tile("acked", "Acked", true);
+    for (const [key, title] of MUST_BE_ZERO) this.#tile(key, title, key === "lost").root.classList.add("verdict");
+    for (const [key, title] of FLOWS) this.#tile(key, title, false);
+  }
+
+  take(load) {
+    this.load = load;
+    askFrame(this);
+  }
+
+  draw() {
+    const load = this.load ?? {};
+    this.#write("acked", count(load.acked), this.#ackedNote(load));
+    for (const [key, , meaning] of MUST_BE_ZERO) {
+      const value = load[key];
+      const tile = this.#write(key, count(value), meaning);
+      const verdict = !isNumber(value) ? null : value === 0 ? FINE : WRONG;
+      setAttribute(tile.root, "data-tone", verdict?.tone ?? "calm");
+      setAttribute(tile.icon, "hidden", verdict === null);
+      if (verdict) setIcon(tile.icon, verdict);
+    }
+    for (const [key, , meaning, format] of FLOWS) this.#write(key, format(load[key]), this.#flowNote(key, load, meaning));
+  }
+
+  #ackedNote(load) {
+    if (this.load === null) return "no load yet";
+    if (load.running === false) return "the load stands still";
+    return isNumber(load.undecided) && load.undecided > 0 ? `${count(load.undecided)} under way` : "the load runs";
+  }
+
+  #flowNote(key, load, meaning) {
+    if (key === "acked_per_second" && isNumber(load.read_per_second)) return `${count(load.read_per_second)} read`;
+    if (key === "p99_ms" && isNumber(load.p50_ms)) return `p50 ${duration(load.p50_ms)}`;
+    return meaning;
+  }
+
+  #tile(key, title, hero) {
+    const value = element("strong", {}, "–");
+    const note = element("small");
+    const shape = icon();
+    setAttribute(shape, "hidden", true);
+    const root = element(
+      "div",
+      { class: hero ? "tile hero" : "tile", "data-number": key },
+      element("span", {}, title),
+      element("p", {}, shape, value),
+      note,
+    );
+    this.root.append(root);
+    const tile = { root, value, note, icon: shape };
+    this.tiles.set(key, tile);
+    return tile;
+  }
+
+  #write(key, value, note) {
+    const tile = this.tiles.get(key);
+    const isNew = setText(tile.value, value);
+    if (isNew && tile.root.classList.contains("verdict")) flash(tile.root);
+    setText(tile.note, note);
+    return tile;
+  }
+}

@@ -1,0 +1,108 @@
+// History: a quarter of an hour of the load, the faults that were on, and the longest gap.
+
+import { isNumber } from "./numbers.js";
+import { Ring } from "./ring.js";
+import { named } from "./nodes.js";
+
+export const KEPT_MS = 15 * 60 * 1000;
+const SAMPLES = 2000;
+const BANDS = 200;
+const SHOWN_GAP_MS = 150;
+const MARK_BEFORE_MS = 3000;
+const FAULT_STATES = new Set(["dead", "paused", "unreachable"]);
+
+export class History {
+  constructor(marks) {
+    this.marks = marks;
+    this.samples = new Ring(SAMPLES);
+    this.bands = new Ring(BANDS);
+    this.open = new Map();
+    this.gap = null;
+    this.longest = null;
+    this.nowMs = null;
+  }
+
+  /** The newest time that was told; the axis ends there. */
+  hear(atMs) {
+    if (isNumber(atMs) && (this.nowMs === null || atMs > this.nowMs)) this.nowMs = atMs;
+  }
+
+  takeLoad(load) {
+    const atMs = isNumber(load.at_ms) ? load.at_ms : (this.nowMs ?? Date.now());
+    this.hear(atMs);
+    if ((this.samples.at(-1)?.atMs ?? 0) > atMs) return; // told before
+    this.samples.push({ atMs, acked: load.acked_per_second, read: load.read_per_second, p50: load.p50_ms, p99: load.p99_ms });
+    this.#measureGap(load.longest_gap_ms, atMs);
+  }
+
+  /** The load tells only how long its longest gap was: it ended just now if it is longer than a moment ago. */
+  #measureGap(longestMs, atMs) {
+    if (!isNumber(longestMs)) return;
+    if (this.longest !== null && longestMs < this.longest) this.gap = null; // another load
+    if (this.longest !== null && longestMs > this.longest && longestMs >= SHOWN_GAP_MS) {
+      this.gap = { fromMs: atMs - longestMs, toMs: atMs, ms: longestMs };
+    }
+    this.longest = longestMs;
+  }
+
+  /** What is wrong now, by key: [words, name]. */
+  #faults(cluster) {
+    const faults = new Map();
+    for (const node of named(cluster.nodes)) {
+      if (FAULT_STATES.has(node.state)) faults.set(`${node.name} ${node.state}`, [`${node.name} ${node.state}`, node.name]);
+    }
+    for (const pair of Array.isArray(cluster.cut) ? cluster.cut : []) {
+      if (Array.isArray(pair)) faults.set(`cut ${pair.join(" ")}`, [`cut ${pair.join(", ")}`, String(pair[0])]);
+    }
+    return faults;
+  }
+
+  takeCluster(cluster) {
+    this.hear(cluster.at_ms);
+    const atMs = isNumber(cluster.at_ms) ? cluster.at_ms : this.nowMs;
+    if (atMs === null) return;
+    const faults = this.#faults(cluster);
+    for (const [key, [words, name]] of faults) {
+      if (this.open.has(key)) continue;
+      const began = this.marks.faultOf(name, atMs - MARK_BEFORE_MS, atMs)?.atMs ?? atMs;
+      const rows = new Set([...this.open.values()].map((band) => band.row));
+      let row = 0;
+      while (rows.has(row)) row++;
+      const band = { key: `${key} ${atMs}`, words, fromMs: began, toMs: null, row };
+      this.open.set(key, band);
+      this.bands.push(band);
+    }
+    for (const [key, band] of this.open) {
+      if (faults.has(key)) continue;
+      band.toMs = atMs;
+      this.open.delete(key);
+    }
+  }
+
+  samplesBetween(fromMs, toMs) {
+    const found = [];
+    let before = null;
+    for (const sample of this.samples) {
+      if (sample.atMs < fromMs) before = sample;
+      else if (sample.atMs <= toMs) found.push(sample);
+      else {
+        found.push(sample); // one on each side, so that lines reach the edges
+        break;
+      }
+    }
+    return before ? [before, ...found] : found;
+  }
+
+  bandsBetween(fromMs, toMs) {
+    return [...this.bands].filter((band) => band.fromMs <= toMs && (band.toMs ?? this.nowMs) >= fromMs);
+  }
+
+  /** The sample nearest to a time, if there is one within a few seconds. */
+  nearest(atMs) {
+    let best = null;
+    for (const sample of this.samples) {
+      if (best === null || Math.abs(sample.atMs - atMs) < Math.abs(best.atMs - atMs)) best = sample;
+    }
+    return best && Math.abs(best.atMs - atMs) < 3000 ? best : null;
+  }
+}

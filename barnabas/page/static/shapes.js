@@ -1,0 +1,86 @@
+// Shapes that say what colour says, too: states of nodes, kinds of events.
+
+import { drawing } from "./element.js";
+
+const DISC = "M8 3a5 5 0 1 1 0 10a5 5 0 1 1 0-10z";
+const RING = "M8 2.5a5.5 5.5 0 1 1 0 11a5.5 5.5 0 1 1 0-11zM8 5a3 3 0 1 0 0 6a3 3 0 1 0 0-6z";
+const STAR = "M8 1l2.1 4.6 5 .6-3.7 3.4 1 5L8 12.1 3.6 14.600l1-5L.9 6.200l5-.6z";
+const CROSS = "M3.9 2L8 6.1 12.1 2 14 3.9 9.9 8 14 12.1 12.1 14 8 9.9 3.9 14 2 12.1 6.1 8 2 3.900z";
+const BARS = "M3.5 2.500h3.200v11H3.500zM9.3 2.500h3.200v11H9.300z";
+const DIAMOND = "M8 1.200L14.8 8 8 14.8 1.2 8zM8 4.700L4.7 8 8 11.3 11.3 8z";
+const SOLID_DIAMOND = "M8 1.500L14.5 8 8 14.5 1.5 8z";
+const LOCK = "M4.5 7V5.200a3.5 3.5 0 0 1 7 0V7H13v7H3V7zm20h3V5.200a1.5 1.5 0 0 0-3 0z";
+const UP = "M8 1.500l5 5.500h-3v2H6V7H3zM6 10.500h4v1.500H6zM6 13.200h4v1.300H6z";
+const DOTS = "M8 1.500a1.6 1.6 0 1 1 0 3.200a1.6 1.6 0 1 1 0-3.200zM8 11.300a1.6 1.6 0 1 1 0 3.200a1.6 1.6 0 1 1 0-3.200zM3.1 6.400a1.6 1.6 0 1 1 0 3.200a1.6 1.6 0 1 1 0-3.200zM12.9 6.400a1.6 1.6 0 1 1 0 3.200a1.6 1.6 0 1 1 0-3.200z";
+const DOWN = "M8 14.500l5-5.500h-3V2H6v7H3z";
+const SLASHED = "M8 2.500a5.5 5.5 0 1 1 0 11a5.5 5.5 0 1 1 0-11zM8 4.500A3.5 3.5 0 0 0 5.2 10L10 5.200A3.5 3.5 0 0 0 8 4.500zM10.8 6L6 10.800A3.5 3.5 0 0 0 10.8 6z";
+const TRIANGLE = "M8 1.800L15 14H1z";
+const PAIR = "M5.5 3.500a4.5 4.5 0 1 1 0 9a4.5 4.5 0 1 1 0-9zM12.3 4.200a4.5 4.5 0 0 1 0 7.600a6.6 6.6 0 0 0 0-7.600z";
+const SQUARE = "M2.5 2.500h11v11h-11zM5 5v6h6V5z";
+const CUT = "M2 3h5v10H2zM9.5 3H11v10H9.500zM12.5 3H14v10h-1.500z";
+const ARROWS = "M10 2l4.5 3.500L10 9V6.700H2V4.300h8zM6 7.500v2.200h8v2.300H6v2.200L1.5 10.900z";
+const HEXAGON = "M4.5 2h7L15 8l-3.5 6h-7L1 8z";
+const PLUS = "M6.3 2h3.400v4.300H14v3.400H9.700V14H6.300V9.700H2V6.300h4.300z";
+const BOLT = "M9.5 1L3 9.200h4L6 15l7-8.700H8.800z";
+const DOT = "M8 5.500a2.5 2.5 0 1 1 0 5a2.5 2.5 0 1 1 0-5z";
+
+/** State of a node: [shape, tone]. Tones are colours of the style sheet. */
+const STATES = {
+  leader: [STAR, "lead"],
+  follower: [DISC, "good"],
+  running: [DISC, "good"],
+  candidate: [DIAMOND, "warn"],
+  prospective: [DIAMOND, "warn"],
+  "catching up": [UP, "warn"],
+  starting: [DOTS, "warn"],
+  "shutting down": [DOWN, "warn"],
+  fenced: [LOCK, "warn"],
+  paused: [BARS, "pause"],
+  dead: [CROSS, "bad"],
+  unreachable: [SLASHED, "bad"],
+};
+
+/** Kind of an event: [shape, tone, lane of the time axis]. */
+const KINDS = {
+  fault: [BOLT, "bad", "faults"],
+  election: [STAR, "lead", "elections"],
+  quorum: [TRIANGLE, "lead", "elections"],
+  isr: [PAIR, "warn", "ISR"],
+  fencing: [LOCK, "warn", "ISR"],
+  truncation: [CUT, "pause", "other"],
+  reassignment: [ARROWS, "good", "other"],
+  rebalance: [HEXAGON, "good", "other"],
+  transaction: [PLUS, "good", "other"],
+  lifecycle: [SQUARE, "good", "other"],
+  log: [DOT, "calm", "other"],
+};
+
+export const LANES = ["faults", "elections", "ISR", "other"];
+export const KIND_NAMES = Object.keys(KINDS);
+
+const has = (table, key) => Object.prototype.hasOwnProperty.call(table, key);
+
+export function stateLook(state) {
+  const [path, tone] = has(STATES, state) ? STATES[state] : [RING, "calm"];
+  return { path, tone };
+}
+
+export function kindLook(kind) {
+  const [path, tone, lane] = has(KINDS, kind) ? KINDS[kind] : [SOLID_DIAMOND, "calm", "other"];
+  return { path, tone, lane };
+}
+
+/** An icon of 16 by 16; `setIcon` changes it. */
+export function icon(look) {
+  const path = drawing("path", { "fill-rule": "evenodd" });
+  const root = drawing("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, path);
+  if (look) setIcon(root, look);
+  return root;
+}
+
+export function setIcon(root, look) {
+  if (root.dataset.path === look.path && root.dataset.tone === look.tone) return;
+  root.dataset.path = look.path;
+  root.dataset.tone = look.tone;
+  root.firstChild.setAttribute("d", look.path);
+}
