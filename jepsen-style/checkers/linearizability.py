@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from checkers.gathering import Gathered
 from checkers.verdict import Finding, Valid, Verdict
@@ -18,6 +18,8 @@ from operations import Operation
 
 STEPS = 500_000
 """Tried moments, for each object; some seconds."""
+MOST_STATES = 8
+"""Of an object, that are told."""
 NEVER = 1 << 62
 """When a call completes of which nobody knows."""
 
@@ -73,83 +75,139 @@ def search(calls: Sequence[Call], model: Model[State], initial: State, limit: in
     return _Search(sorted(calls, key=lambda call: call.invoked), model, limit).run(initial)
 
 
+class _Place(NamedTuple):
+    """How far an order has come: which calls are in it. Says the same for all orders of the same calls."""
+
+    first: int
+    """The first of the known calls that is not; all before it are."""
+    known: int
+    """Bits of those that are, from `first` on: few, since calls that are long over cannot be left."""
+    unknown: int
+    """Bits of the unknown ones that are."""
+
+
+class _Order(NamedTuple):
+    """Calls one after the other, from the last to the first: many of them share their beginning."""
+
+    call: int
+    before: _Order | None
+    length: int
+
+
+class _Step(NamedTuple, Generic[State]):
+    place: _Place
+    state: State
+    order: _Order | None
+    after: Iterator[tuple[_Place, State, int]]
+    """What may come next and was not tried."""
+
+
+class _Best(Generic[State]):
+    """The longest order so far, and the states in which orders of its length leave the object."""
+
+    def __init__(self, step: _Step[State]) -> None:
+        self.order = step.order
+        self.place = step.place
+        self.states = [step.state]
+
+    def look_at(self, step: _Step[State]) -> None:
+        length, longest = _length(step.order), _length(self.order)
+        if length > longest:
+            self.order, self.place, self.states = step.order, step.place, [step.state]
+        elif length == longest and step.state not in self.states and len(self.states) < MOST_STATES:
+            self.states.append(step.state)
+
+
+def _length(order: _Order | None) -> int:
+    return 0 if order is None else order.length
+
+
 class _Search(Generic[State]):
-    """Calls by their number in the order of invocations; what was taken is a set of bits."""
+    """Calls by their number in the order of invocations; those known and the others have places of their own."""
 
     def __init__(self, calls: Sequence[Call], model: Model[State], limit: int) -> None:
         self._calls, self._model, self._limit = calls, model, limit
         self._knowns = [number for number, call in enumerate(calls) if call.known]
         self._unknowns = [number for number, call in enumerate(calls) if not call.known]
-        self._known = sum(1 << number for number in self._knowns)
+        self._tried: dict[tuple[int, int, State], list[int]] = {}
+        """By the known calls that are taken, and the state: the sets of unknown ones that were taken as well."""
 
     def run(self, initial: State) -> Searched[State]:
         calls = self._calls
-        tried: set[tuple[int, State]] = {(0, initial)}
-        order: list[int] = []
-        path: list[tuple[int, State, Iterator[tuple[int, State]]]] = [(0, initial, self._after(0, initial, 0))]
-        firsts = [0]
-        """For each step of the path, the place among those known of the first that is not taken."""
-        best: list[int] = []
-        best_states: list[State] = [initial]
+        start = _Place(0, 0, 0)
+        path = [_Step(start, initial, None, self._after(start, initial))]
+        best = _Best(path[0])
         steps = 0
         while path:
-            taken, state, after = path[-1]
-            if taken & self._known == self._known:
-                return Searched("true", steps, [calls[number] for number in order], [state], ())
-            if len(order) > len(best):
-                best, best_states = order[:], [state]
-            elif len(order) == len(best) and state not in best_states and len(best_states) < 8:
-                best_states.append(state)
-            following = next(after, None)
+            step = path[-1]
+            if step.place.first == len(self._knowns):
+                return Searched("true", steps, self._calls_of(step.order), [step.state], ())
+            following = next(step.after, None)
             if following is None:
+                best.look_at(step)
                 path.pop()
-                firsts.pop()
-                if order:
-                    order.pop()
                 continue
             steps += 1
             if steps > self._limit:
-                return Searched("unknown", steps, [calls[number] for number in best], best_states, ())
-            number, next_state = following
-            now_taken = taken | 1 << number
-            if (now_taken, next_state) in tried:
-                continue
-            tried.add((now_taken, next_state))
-            first = firsts[-1]
-            while first < len(self._knowns) and now_taken >> self._knowns[first] & 1:
-                first += 1
-            order.append(number)
-            firsts.append(first)
-            path.append((now_taken, next_state, self._after(now_taken, next_state, first)))
-        done = sum(1 << number for number in best)
-        stuck = [calls[number] for number in self._next(done, 0) if calls[number].known]
-        return Searched("false", steps, [calls[number] for number in best], best_states, stuck)
+                best.look_at(step)
+                return Searched("unknown", steps, self._calls_of(best.order), best.states, ())
+            place, state, number = following
+            if self._is_new(place, state):
+                order = _Order(number, step.order, _length(step.order) + 1)
+                path.append(_Step(place, state, order, self._after(place, state)))
+        stuck = [calls[number] for _, number in self._next(best.place) if calls[number].known]
+        return Searched("false", steps, self._calls_of(best.order), best.states, stuck)
 
-    def _after(self, taken: int, state: State, first: int) -> Iterator[tuple[int, State]]:
-        for number in self._next(taken, first):
+    def _calls_of(self, order: _Order | None) -> list[Call]:
+        found = []
+        while order is not None:
+            found.append(self._calls[order.call])
+            order = order.before
+        return found[::-1]
+
+    def _is_new(self, place: _Place, state: State) -> bool:
+        """Whether this was not tried with the same unknown calls, or with fewer: whatever comes after more of them can
+        come after fewer as well.
+        """
+        tried = self._tried.setdefault((place.first, place.known, state), [])
+        if any(unknown & place.unknown == unknown for unknown in tried):
+            return False
+        tried.append(place.unknown)
+        return True
+
+    def _after(self, place: _Place, state: State) -> Iterator[tuple[_Place, State, int]]:
+        for then, number in self._next(place):
             for next_state in self._model.step(state, self._calls[number]):
-                yield number, next_state
+                yield then, next_state, number
 
-    def _next(self, taken: int, first: int) -> Iterator[int]:
+    def _next(self, place: _Place) -> Iterator[tuple[_Place, int]]:
         """Calls that may come next: those invoked before any other that is left was over. Those that are known come
         first: most histories are explained without most of the others."""
         calls = self._calls
         ends = NEVER
         candidates = []
-        for place in range(first, len(self._knowns)):
-            number = self._knowns[place]
-            call = calls[number]
+        for at in range(place.first, len(self._knowns)):
+            call = calls[self._knowns[at]]
             if call.invoked > ends:
                 break
-            if not taken >> number & 1:
-                candidates.append(number)
+            if not place.known >> (at - place.first) & 1:
+                candidates.append(at)
                 ends = min(ends, call.completed)
-        yield from candidates
-        for number in self._unknowns:
+        for at in candidates:
+            yield _taken(place, at - place.first), self._knowns[at]
+        for bit, number in enumerate(self._unknowns):
             if calls[number].invoked > ends:
                 break
-            if not taken >> number & 1:
-                yield number
+            if not place.unknown >> bit & 1:
+                yield place._replace(unknown=place.unknown | 1 << bit), number
+
+
+def _taken(place: _Place, bit: int) -> _Place:
+    """With this known call in it."""
+    first, known = place.first, place.known | 1 << bit
+    while known & 1:
+        first, known = first + 1, known >> 1
+    return _Place(first, known, place.unknown)
 
 
 @dataclass(frozen=True)

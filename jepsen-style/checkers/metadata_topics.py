@@ -40,6 +40,8 @@ _REFUSALS = (_EXISTS, _UNKNOWN, _TOO_FEW)
 _SAID_OF_A_SUCCESS = {"create": _EXISTS, "delete": _UNKNOWN, "partitions": _TOO_FEW}
 """When it is asked for again."""
 _DONE = "done"
+UNSEEN = "unseen"
+"""In place of configs that nobody ever saw."""
 STALE_NS = 15_000_000_000
 """So long a controller may be deposed without knowing, paused meanwhile, say."""
 _SHOWN = 12
@@ -57,10 +59,14 @@ State = Topic | None
 
 
 class TopicModel:
-    """One topic's name. With `strict` refusals say what they say; else they may hide a success."""
+    """One topic's name. With `strict` refusals say what they say; else they may hide a success.
 
-    def __init__(self, *, strict: bool) -> None:
+    A config that no look ever saw is as good as any other such: states that differ only in it are one.
+    """
+
+    def __init__(self, calls: Iterable[Call], *, strict: bool) -> None:
         self._strict = strict
+        self._seen = {call.given["config"] for call in calls if call.f == "look"}
 
     def initial(self, name: str) -> State:
         return None
@@ -71,12 +77,26 @@ class TopicModel:
             return (state,) if seen == (state or (None, None)) else ()
         refusal = _refusal(state, call)
         if not call.known:
-            return (state,) if refusal is not None else (_changed(state, call), state)
+            return (state,) if refusal is not None else (self._changed(state, call), state)
         if call.given == _DONE:
-            return () if refusal is not None else (_changed(state, call),)
+            return () if refusal is not None else (self._changed(state, call),)
         if refusal is None and not self._strict and call.given == _SAID_OF_A_SUCCESS.get(call.f):
-            return (_changed(state, call),)
+            return (self._changed(state, call),)
         return (state,) if refusal == call.given else ()
+
+    def _changed(self, state: State, call: Call) -> State:
+        """Where nothing speaks against it."""
+        if call.f == "create":
+            return Topic(call.asked["partitions"], self._config(call))
+        if call.f == "delete" or state is None:
+            return None
+        if call.f == "partitions":
+            return state._replace(partitions=call.asked["total"])
+        return state._replace(config=self._config(call))
+
+    def _config(self, call: Call) -> str:
+        config: str = call.asked["config"]
+        return config if config in self._seen else UNSEEN
 
 
 def _refusal(state: State, call: Call) -> str | None:
@@ -88,17 +108,6 @@ def _refusal(state: State, call: Call) -> str | None:
     if call.f == "partitions" and call.asked["total"] <= state.partitions:
         return _TOO_FEW
     return None
-
-
-def _changed(state: State, call: Call) -> State:
-    """Where nothing speaks against it."""
-    if call.f == "create":
-        return Topic(call.asked["partitions"], call.asked["config"])
-    if call.f == "delete" or state is None:
-        return None
-    if call.f == "partitions":
-        return state._replace(partitions=call.asked["total"])
-    return state._replace(config=call.asked["config"])
 
 
 class MetadataChecker:
@@ -119,7 +128,7 @@ class MetadataChecker:
             moment for each in whole for moment in ((each.began_ns, each.began), (each.ended_ns, each.ended))
         )
         for topic, calls in by_topic.items():
-            searched = search(calls, TopicModel(strict=True), None, self._steps)
+            searched = search(calls, TopicModel(calls, strict=True), None, self._steps)
             taken += searched.steps
             if searched.valid == "true":
                 continue
@@ -148,10 +157,11 @@ class MetadataChecker:
     def _search_wider(self, calls: Sequence[Call], times: Sequence[tuple[int, int]]) -> Searched[State]:
         """For an order in which refusals mean less; soon found out where even the changes by themselves have none."""
         free = [replace(call, known=False, completed=NEVER) if call.given in _REFUSALS else call for call in calls]
-        searched = search(free, TopicModel(strict=False), None, self._steps)
+        searched = search(free, TopicModel(free, strict=False), None, self._steps)
         if searched.valid == "false":
             return searched
-        return search(_earlier(calls, times), TopicModel(strict=False), None, self._steps)
+        earlier = _earlier(calls, times)
+        return search(earlier, TopicModel(earlier, strict=False), None, self._steps)
 
 
 def _calls(whole: Sequence[Attempt]) -> Mapping[str, list[Call]]:
