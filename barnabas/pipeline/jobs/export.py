@@ -1,0 +1,198 @@
+"""Topic to Parquet, for whoever reads the lake without us.
+
+A batch writes what is committed now: each file has the records of one day in one range of offsets, and the range in its
+name, so that the same offsets are there once, however often the job was tried again; the next batch into the same
+folder goes on behind them. A stream (`follow`) is Spark's own file sink: exactly once by its checkpoint and by the list
+of files that it keeps in the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.files import Files, files_for
+from barnabas.pipeline.jobs import rows
+from barnabas.pipeline.jobs.plan import Plan, Range, Round, cut, spans
+from barnabas.pipeline.jobs.rounds import Rounds, Written, claimed, new_claim
+from barnabas.pipeline.jobs.streams import Streamed, finish
+from barnabas.pipeline.jobs.topics import Bounds, Place, bounds, find, offsets_at, require_same
+
+STATE = "_barnabas"
+"""The folder of the lake where progress is kept unless --checkpoint says otherwise. Readers skip such names."""
+
+SINK_LOG = "_spark_metadata"
+FILES_FOR_A_TASK = 4
+"""In a round: so many files for each task that runs at a time."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """One batch."""
+
+    bootstrap: str
+    topic: str
+    to: str
+    checkpoint: str | None = None
+    value_schema: str | None = None
+    since_ms: int | None = None
+    """The first run begins at this timestamp; later ones where it ended."""
+    until_ms: int | None = None
+    records_per_file: int = 1_000_000
+
+
+@dataclass(frozen=True)
+class Follow:
+    """A stream."""
+
+    bootstrap: str
+    topic: str
+    to: str
+    checkpoint: str | None = None
+    value_schema: str | None = None
+    group: str | None = None
+    """Offsets are committed to it after each batch, so that lag can be seen from outside."""
+    trigger: str | None = None
+    """How often a batch begins, as in `10 seconds`; None: when the one before is done."""
+    max_offsets: int | None = None
+    """In a batch."""
+    to_the_end: bool = False
+    """Ends when all is read that is there now."""
+
+
+def export(session: Any, job: Export) -> Mapping[str, Any]:
+    """Does a batch; says what it came to. PipelineError."""
+    rows.check_schema(session, job.value_schema)
+    files, to = files_for(session, job.to)
+    if files.exists(f"{to}/{SINK_LOG}"):
+        raise PipelineError(f"{job.to} is written by a stream (--follow); a batch goes to a folder of its own")
+    folder = state_folder(session, job.checkpoint, to)
+    with BlockingCluster(job.bootstrap) as cluster, files.only_one(folder):
+        place = find(cluster, job.topic)
+        rounds = Rounds(files, folder, to)
+        plan = rounds.open(new_claim("export", place, to, {"--value-schema": job.value_schema}))
+        before = plan
+        if plan.is_done:
+            plan = _with_new_offsets(cluster, session, job, place, plan)
+            rounds.save(plan)
+
+        def work(_number: int, pieces: Round) -> Written:
+            return write_round(session, job, place, pieces, (files, rounds.aside))
+
+        for after in rounds.run(plan, work):
+            require_same(cluster, place)
+            plan = after
+    return {
+        "topic": job.topic,
+        "to": job.to,
+        "records": plan.records - before.records,
+        "files": plan.files - before.files,
+        "rounds": plan.done - before.done,
+        "went on": not before.is_done,
+        "offsets": {str(partition): end for partition, end in sorted(plan.next_offsets.items())},
+    }
+
+
+def follow(session: Any, job: Follow) -> Mapping[str, Any]:
+    """Streams until it is interrupted, or `to_the_end`. PipelineError."""
+    rows.check_schema(session, job.value_schema)
+    files, to = files_for(session, job.to)
+    state = f"{to}/{STATE}"
+    if files.exists(f"{state}/plan.json"):
+        raise PipelineError(f"{job.to} is written by batches; a stream (--follow) goes to a folder of its own")
+    folder = state_folder(session, job.checkpoint, to, "/stream")
+    with BlockingCluster(job.bootstrap) as cluster:
+        place = find(cluster, job.topic)
+    options = {"groupId": job.group} if job.group else {}
+    if job.max_offsets is not None:
+        options["maxOffsetsPerTrigger"] = str(job.max_offsets)
+    wanted = new_claim("export --follow", place, to, {"--value-schema": job.value_schema})
+    with claimed(files_for(session, folder)[0], folder, wanted):
+        frame = rows.read_stream(session, job.bootstrap, job.topic, options)
+        writer = (
+            rows.for_lake(frame, job.value_schema)
+            .writeStream.format("parquet")
+            .queryName(f"export {job.topic}")
+            .partitionBy(*rows.FOLDERS)
+            .option("path", to)
+            .option("checkpointLocation", folder)
+        )
+        if job.to_the_end:
+            writer = writer.trigger(availableNow=True)
+        elif job.trigger:
+            writer = writer.trigger(processingTime=job.trigger)
+        streamed: Streamed = finish(writer.start)
+    return {"topic": job.topic, "to": job.to, "records": streamed.records, "batches": streamed.batches}
+
+
+def state_folder(session: Any, checkpoint: str | None, to: str, under: str = "") -> str:
+    """Where a job into the folder `to` keeps how far it is."""
+    return f"{to}/{STATE}{under}" if checkpoint is None else files_for(session, checkpoint)[1]
+
+
+def _with_new_offsets(cluster: BlockingCluster, session: Any, job: Export, place: Place, plan: Plan) -> Plan:
+    """Rounds for what came since, or for all there is."""
+    known = bounds(cluster, place)
+    starts = offsets_at(cluster, place, job.since_ms, known) if job.since_ms is not None else {}
+    ends = offsets_at(cluster, place, job.until_ms, known) if job.until_ms is not None else {}
+    ranges = []
+    for partition, each in known.items():
+        start = _begin(place, partition, plan, each, starts.get(partition, each.start))
+        ranges.append(Range(partition, start, max(start, min(each.end, ends.get(partition, each.end)))))
+    pieces = FILES_FOR_A_TASK * session.sparkContext.defaultParallelism
+    rounds = cut(ranges, job.records_per_file, pieces)
+    return plan.with_more(rounds, {each.partition: each.end for each in ranges})
+
+
+def _begin(place: Place, partition: int, plan: Plan, now: Bounds, first: int) -> int:
+    start = plan.next_offsets.get(partition)
+    if start is None:
+        return first
+    if start < now.start:
+        raise PipelineError(
+            f"offsets {start} to {now.start} of {place.topic}-{partition} were deleted before they were exported: they"
+            " are lost; another --to (or another --checkpoint) begins with what there is"
+        )
+    if start > now.end:
+        raise PipelineError(
+            f"{place.topic}-{partition} ends at {now.end}, and {start} was exported: records were lost or the cluster"
+            " was restored; another --to begins anew"
+        )
+    return start
+
+
+def write_round(session: Any, job: Any, place: Place, pieces: Round, aside: tuple[Files, str]) -> Written:
+    """The files of a round, aside."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    files, folder = aside
+    whole = spans(pieces)
+    size = job.records_per_file
+    seen = Observation()
+    starts = F.create_map(*(F.lit(each) for partition, (start, _) in whole.items() for each in (partition, start)))
+    first = starts[F.col("partition")].cast("long")
+    frame = rows.for_lake(rows.read_ranges(session, job.bootstrap, place, whole, size), job.value_schema)
+    frame = frame.withColumn("_start", first + F.floor((F.col("offset") - first) / size) * size)
+    frame = frame.observe(seen, F.count(F.lit(1)).alias("records"))
+    order = (*rows.FOLDERS, "_start", "offset")
+    frame.sortWithinPartitions(*order).write.partitionBy(*order[:-1]).parquet(folder)
+    ends = {(piece.partition, piece.start): piece.end for piece in pieces}
+    return Written(records=seen.get["records"], moves=list(_named(files.below(folder), ends)))
+
+
+def _named(written: list[str], ends: Mapping[tuple[int, int], int]) -> Iterator[tuple[str, str]]:
+    """`topic=t/partition=0/date=d/_start=0/part-….parquet` becomes `topic=t/partition=0/date=d/t-0-….parquet`."""
+    taken: dict[str, int] = {}
+    for name in written:
+        *folders, last, file = name.split("/")
+        if not file.endswith(".parquet") or file.startswith((".", "_")):
+            continue
+        of = dict(folder.split("=", 1) for folder in (*folders, last))
+        partition, start = int(of["partition"]), int(of["_start"])
+        base = f"{'/'.join(folders)}/{of['topic']}-{partition}-{start:020d}-{ends[partition, start]:020d}"
+        again = taken[base] = taken.get(base, -1) + 1
+        yield name, f"{base}{f'-{again}' if again else ''}.parquet"

@@ -1,0 +1,156 @@
+"""How far jobs and groups are behind the ends of the topics that they read. It reads only, and needs no Spark.
+
+A job is known by its checkpoint: one of Spark's own (the offsets of the last batch that was committed), or a plan of a
+batch job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas.pipeline.blocking import LATEST, BlockingCluster, CoordinatorKind, Isolation
+from barnabas.pipeline.errors import PipelineError, WrongUse
+from barnabas.pipeline.files import Files
+from barnabas.pipeline.jobs.plan import Claim, Plan, read_document
+from barnabas.pipeline.jobs.rounds import CLAIM, PLAN
+from barnabas.pipeline.jobs.topics import find
+from protocol.errors import ErrorCode, KafkaError, error_code
+from protocol.messages.offset_fetch import OffsetFetchRequest
+
+Positions = dict[tuple[str, int], int]
+"""(topic, partition) to the next offset to read."""
+
+OFFSET_FETCH_VERSION = 7
+"""Names one group and, with nothing named, gives all that it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """Of one reader in one partition."""
+
+    reader: str
+    topic: str
+    partition: int
+    position: int | None
+    """None: it has read nothing there."""
+    start: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        """Offsets that are still to come, of those that are still there."""
+        return max(0, self.end - max(self.start, self.position or 0))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "reader": self.reader,
+            "topic": self.topic,
+            "partition": self.partition,
+            "position": self.position,
+            "start": self.start,
+            "end": self.end,
+            "lag": self.lag,
+        }
+
+
+def lags(
+    cluster: BlockingCluster,
+    groups: Sequence[str],
+    checkpoints: Sequence[tuple[Files, str]],
+    topics: Sequence[str] = (),
+) -> list[Lag]:
+    """Of all readers in the partitions they have positions in, and in all of `topics`. PipelineError."""
+    if not groups and not checkpoints:
+        raise WrongUse("say whose lag: --group GROUP, or --checkpoint DIR")
+    for topic in topics:
+        find(cluster, topic)
+    positions = {f"group {group}": positions_of_group(cluster, group) for group in groups}
+    for files, folder in checkpoints:
+        positions[folder] = positions_of_checkpoint(files, folder)
+    return [each for reader, found in positions.items() for each in _of(cluster, reader, found, topics)]
+
+
+def positions_of_group(cluster: BlockingCluster, group: str) -> Positions:
+    """What it has committed. KafkaError."""
+
+    def code_of(response: Any) -> ErrorCode:
+        return error_code(response.error_code)
+
+    request = OffsetFetchRequest(group_id=group, topics=None)
+    kind = CoordinatorKind.GROUP
+    response = cluster.coordinator_call(group, kind, request, code_of, version=OFFSET_FETCH_VERSION)
+    if code_of(response) is not ErrorCode.NONE:
+        raise KafkaError(code_of(response), f"group {group}")
+    return {
+        (topic.name, each.partition_index): each.committed_offset
+        for topic in response.topics
+        for each in topic.partitions
+        if each.committed_offset >= 0
+    }
+
+
+def positions_of_checkpoint(files: Files, folder: str) -> Positions:
+    """Where the job goes on. PipelineError if there is no checkpoint, or none that reads topics."""
+    for place in (folder, f"{folder}/_barnabas", f"{folder}/_barnabas/stream"):
+        plan = files.read(f"{place}/{PLAN}")
+        if plan is not None:
+            return _of_plan(read_document(Plan, plan, f"{place}/{PLAN}"))
+        commits = files.names(f"{place}/commits")
+        numbers = sorted(int(name) for name in commits if name.isdigit())
+        if numbers:
+            return positions_in_offset_log(files.read(f"{place}/offsets/{numbers[-1]}") or "", place)
+        claim = files.read(f"{place}/{CLAIM}")
+        if claim is not None:
+            read_document(Claim, claim, f"{place}/{CLAIM}")
+            return {}
+    raise PipelineError(f"{folder} is no checkpoint: there are no commits and no plan in it")
+
+
+def positions_in_offset_log(text: str, folder: str) -> Positions:
+    """One file of Spark's offset log: a version, the batch's settings, and a line for each source."""
+    result: Positions = {}
+    for line in text.splitlines()[2:]:
+        try:
+            offsets = json.loads(line)
+            of_source = {
+                (topic, int(partition)): int(offset)
+                for topic, found in offsets.items()
+                if isinstance(found, dict)
+                for partition, offset in found.items()
+            }
+        except (ValueError, TypeError, AttributeError):
+            of_source = {}
+        result.update(of_source)
+    if not result:
+        raise PipelineError(f"{folder} is the checkpoint of a job that reads no topic")
+    return result
+
+
+def _of_plan(plan: Plan) -> Positions:
+    """The end of what is done: where the first round begins that is not."""
+    result = {(plan.claim.topic, partition): end for partition, end in plan.next_offsets.items()}
+    for pieces in reversed(plan.rounds[plan.done :]):
+        for piece in reversed(pieces):
+            result[plan.claim.topic, piece.partition] = piece.start
+    return result
+
+
+def _of(cluster: BlockingCluster, reader: str, positions: Positions, topics: Sequence[str]) -> list[Lag]:
+    wanted = {*positions}
+    for topic in {*topics, *(topic for topic, _ in positions)}:
+        wanted |= {(topic, partition) for partition in find(cluster, topic).partitions}
+    keys = sorted(wanted)
+    starts = cluster.list_offsets(dict.fromkeys(keys, -2))
+    ends = cluster.list_offsets(dict.fromkeys(keys, LATEST), Isolation.READ_COMMITTED)
+    return [Lag(reader, *key, positions.get(key), starts[key].offset, ends[key].offset) for key in keys]
+
+
+def total(found: Sequence[Lag]) -> Mapping[str, int]:
+    """By reader."""
+    sums: dict[str, int] = {}
+    for each in found:
+        sums[each.reader] = sums.get(each.reader, 0) + each.lag
+    return sums

@@ -1,0 +1,205 @@
+"""Parquet to a topic, exactly once: each transaction has whole files, and says in itself which ones are done.
+
+With a checkpoint it is a stream of files: who starts it again goes on behind the last file that was committed, and with
+`follow` it waits for more. Without one, all of it is one transaction: everything is there at its end, or nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.errors import PipelineError, WrongUse
+from barnabas.pipeline.files import files_for
+from barnabas.pipeline.jobs.rounds import claimed, new_claim
+from barnabas.pipeline.jobs.rows import JSON_OPTIONS
+from barnabas.pipeline.jobs.streams import Streamed, finish
+from barnabas.pipeline.jobs.topics import find_or_make
+from barnabas.pipeline.refusals import refusal
+
+Sink = Callable[[Any, int], None]
+
+WHOLE_ROW = "json"
+AS_THEY_ARE = ("binary", "string")
+FOR_EVER = "36500d"
+"""Spark forgets files that are a week older than the newest one, unless it is told not to."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns become what of a record."""
+
+    key: str | None = None
+    value: str = WHOLE_ROW
+    """A column, or `json`: the whole row."""
+    partition: str | None = None
+    timestamp: str | None = None
+
+
+@dataclass(frozen=True)
+class Load:
+    bootstrap: str
+    source: str
+    """A file, a folder, or a pattern."""
+    topic: str
+    columns: Columns = Columns()
+    partitions: int | None = None
+    """Of a topic that has to be made."""
+    checkpoint: str | None = None
+    files_per_transaction: int = 16
+    follow: bool = False
+    trigger: str | None = None
+
+
+def load(session: Any, job: Load) -> Mapping[str, Any]:
+    """Loads all there is, or follows until it is interrupted. PipelineError; WrongUse before anything is done."""
+    if job.follow and job.checkpoint is None:
+        raise WrongUse("--follow needs a --checkpoint: there is kept which files are done")
+    try:
+        frame = session.read.parquet(job.source)
+        records = as_records(frame, job.columns)
+    except WrongUse:
+        raise
+    except Exception as error:
+        raise _of_source(error, job.source) from None
+    with BlockingCluster(job.bootstrap) as cluster:
+        place, made = find_or_make(cluster, job.topic, job.partitions)
+    account = {"topic": job.topic, "topic made": made, "partitions": len(place.partitions), "from": job.source}
+    if job.checkpoint is None:
+        count = _in_one_transaction(job, records)
+        return {**account, "records": count, "transactions": 1}
+    files, folder = files_for(session, job.checkpoint)
+    wanted = new_claim("load", place, job.source, _settings(job.columns))
+    with claimed(files, folder, wanted) as claim:
+        sink = sink_for(job.bootstrap, job.topic, claim.query_id)
+        reader = session.readStream.schema(frame.schema).option("maxFilesPerTrigger", str(job.files_per_transaction))
+        stream = as_records(reader.option("maxFileAge", FOR_EVER).parquet(job.source), job.columns)
+        writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", folder)
+        writer = writer.queryName(f"load {job.topic}")
+        if not job.follow:
+            writer = writer.trigger(availableNow=True)
+        elif job.trigger:
+            writer = writer.trigger(processingTime=job.trigger)
+        try:
+            streamed: Streamed = finish(writer.start)
+        except Exception as error:
+            raise sink.refusal(error) from None
+    return {**account, "records": streamed.records, "transactions": streamed.batches}
+
+
+def _in_one_transaction(job: Load, records: Any) -> int:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    seen = Observation()
+    sink = sink_for(job.bootstrap, job.topic, uuid.uuid4().hex)
+    try:
+        sink(records.observe(seen, F.count(F.lit(1)).alias("records")), 0)
+    except Exception as error:
+        raise sink.refusal(error) from None
+    return int(seen.get["records"])
+
+
+def as_records(frame: Any, columns: Columns) -> Any:
+    """Rows as records of a topic. WrongUse for columns that are not there or do not fit."""
+    from pyspark.sql import functions as F
+
+    types = dict(frame.dtypes)
+    chosen = []
+    if columns.key is not None:
+        chosen.append(_bytes(_found(types, "--key", columns.key), columns.key).alias("key"))
+    if columns.value == WHOLE_ROW:
+        whole = F.struct(*(_quoted(name) for name in frame.columns))
+        chosen.append(F.to_json(whole, JSON_OPTIONS).cast("binary").alias("value"))
+    else:
+        chosen.append(_bytes(_found(types, "--value", columns.value), columns.value).alias("value"))
+    if columns.partition is not None:
+        kind = _found(types, "--partition", columns.partition)
+        if kind not in ("int", "bigint", "smallint", "tinyint"):
+            raise WrongUse(f"--partition {columns.partition}: is {kind}, and has to be a whole number")
+        chosen.append(_quoted(columns.partition).cast("int").alias("partition"))
+    if columns.timestamp is not None:
+        kind = _found(types, "--timestamp", columns.timestamp)
+        chosen.append(_timestamp(kind, columns.timestamp).alias("timestamp"))
+    return frame.select(*chosen)
+
+
+class Remembering:
+    """A sink that remembers why it failed, which Spark tells in a roundabout way."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.failure: Exception | None = None
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        try:
+            self._sink(frame, batch_id)
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def refusal(self, error: Exception) -> PipelineError:
+        return refusal(self.failure or error)
+
+
+def sink_for(bootstrap: str, topic: str, query_id: str) -> Remembering:
+    """One transaction for each batch, which is written once, however often it is asked for."""
+    from barnabas.pipeline.sink import exactly_once_sink
+
+    return Remembering(exactly_once_sink(bootstrap, topic, query_id))
+
+
+def _settings(columns: Columns) -> dict[str, str | None]:
+    return {
+        "--key": columns.key,
+        "--value": columns.value,
+        "--partition": columns.partition,
+        "--timestamp": columns.timestamp,
+    }
+
+
+def _found(types: Mapping[str, str], option: str, name: str) -> str:
+    """The type of a column."""
+    if name not in types:
+        raise WrongUse(f"{option} {name}: there is no such column; there are {', '.join(types)}")
+    return types[name]
+
+
+def _quoted(name: str) -> Any:
+    from pyspark.sql import functions as F
+
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _bytes(kind: str, name: str) -> Any:
+    """Bytes and text as they are, structures as JSON, all else as its text."""
+    from pyspark.sql import functions as F
+
+    column = _quoted(name)
+    if kind.startswith(("struct", "array", "map", "variant")):
+        column = F.to_json(column, JSON_OPTIONS)
+    return column.cast("binary") if kind in AS_THEY_ARE else column.cast("string").cast("binary")
+
+
+def _timestamp(kind: str, name: str) -> Any:
+    from pyspark.sql import functions as F
+
+    column = _quoted(name)
+    if kind == "bigint":
+        return F.timestamp_millis(column)
+    if kind in ("timestamp", "date"):
+        return column.cast("timestamp")
+    if kind == "timestamp_ntz":
+        # It says no zone: it is taken as UTC, whatever the session's is.
+        return F.convert_timezone(F.lit("UTC"), F.current_timezone(), column).cast("timestamp")
+    raise WrongUse(f"--timestamp {name}: is {kind}, and has to be a timestamp, a date, or milliseconds since 1970")
+
+
+def _of_source(error: Exception, source: str) -> PipelineError:
+    if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+        raise error
+    line = refusal(error).line
+    return PipelineError(line if source in line else f"{source}: {line}")

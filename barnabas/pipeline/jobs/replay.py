@@ -1,0 +1,176 @@
+"""Records of the past once more: ranges of offsets or of time, into another topic, or as Parquet.
+
+What is to be replayed is decided once, and kept as offsets in the checkpoint: a restart reads exactly the same records,
+and does only what is left. Into a topic each round is a transaction that says in itself which round it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.errors import PipelineError, WrongUse
+from barnabas.pipeline.files import files_for
+from barnabas.pipeline.jobs import rows
+from barnabas.pipeline.jobs.export import FILES_FOR_A_TASK, SINK_LOG, state_folder, write_round
+from barnabas.pipeline.jobs.load import sink_for
+from barnabas.pipeline.jobs.plan import Plan, Range, Round, cut, spans
+from barnabas.pipeline.jobs.rounds import Rounds, Written, new_claim
+from barnabas.pipeline.jobs.topics import Place, bounds, find, find_or_make, offsets_at, require_same
+
+
+class Wanted(BaseModel):
+    """One range as people write it: by offsets or by time, of one partition or of all."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    partition: int | None = None
+    start: int | None = None
+    end: int | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+
+class Manifest(BaseModel):
+    """What is to be replayed, as a document."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    topic: str
+    ranges: list[Wanted]
+
+
+@dataclass(frozen=True)
+class Replay:
+    bootstrap: str
+    topic: str
+    ranges: tuple[Wanted, ...] = (Wanted(),)
+    into: str | None = None
+    """A topic, or"""
+    to: str | None = None
+    """a folder for Parquet."""
+    checkpoint: str | None = None
+    value_schema: str | None = None
+    by_key: bool = False
+    """The key chooses the partition; otherwise each record keeps its own."""
+    records_per_file: int = 1_000_000
+
+
+def replay(session: Any, job: Replay) -> Mapping[str, Any]:
+    """Does what is left of it. PipelineError; WrongUse before anything is done."""
+    _check(job)
+    rows.check_schema(session, job.value_schema)
+    if job.to is not None:
+        files, data = files_for(session, job.to)
+        folder = state_folder(session, job.checkpoint, data)
+    else:
+        assert job.checkpoint is not None
+        files, folder = files_for(session, job.checkpoint)
+        data = folder
+    with BlockingCluster(job.bootstrap) as cluster, files.only_one(folder):
+        place = find(cluster, job.topic)
+        rounds = Rounds(files, folder, data)
+        settings = {"--value-schema": job.value_schema, "--by-key": "yes" if job.by_key else None, "ranges": _told(job)}
+        plan = rounds.open(new_claim("replay", place, job.into or data, settings))
+        before = plan
+        if not plan.rounds:
+            if job.to is not None and files.exists(f"{data}/{SINK_LOG}"):
+                raise PipelineError(f"{job.to} is written by a stream; a replay goes to a folder of its own")
+            plan = _planned(cluster, session, job, place, plan)
+            rounds.save(plan)
+        if job.into is not None:
+            into, _ = find_or_make(cluster, job.into, None, len(place.partitions))
+            if not job.by_key and len(into.partitions) < len(place.partitions):
+                raise PipelineError(
+                    f"{job.into} has {len(into.partitions)} partitions, {job.topic} has {len(place.partitions)}; give"
+                    " it more, or let --by-key choose them"
+                )
+            sink = sink_for(job.bootstrap, job.into, plan.claim.query_id)
+
+            def work(number: int, pieces: Round) -> Written:
+                frame = rows.read_ranges(session, job.bootstrap, place, spans(pieces), job.records_per_file)
+                columns = ["key", "value", "headers", "timestamp", *([] if job.by_key else ["partition"])]
+                try:
+                    sink(frame.select(*columns), number)
+                except Exception as error:
+                    raise sink.refusal(error) from None
+                return Written(records=sum(piece.end - piece.start for piece in pieces))
+        else:
+
+            def work(number: int, pieces: Round) -> Written:
+                return write_round(session, job, place, pieces, (files, rounds.aside))
+
+        for after in rounds.run(plan, work):
+            require_same(cluster, place)
+            plan = after
+    return {
+        "topic": job.topic,
+        "into": job.into or job.to,
+        ("offsets" if job.into else "records"): plan.records - before.records,
+        "rounds": plan.done - before.done,
+        "done before": before.done,
+    }
+
+
+def parse_ranges(text: str) -> tuple[Wanted, ...]:
+    """`0:100-200,1:50-` as ranges; a border that is left out is where the log begins or ends. WrongUse."""
+    return tuple(_parse(part.strip(), text) for part in text.split(",") if part.strip())
+
+
+def _parse(part: str, text: str) -> Wanted:
+    partition, colon, borders = part.partition(":")
+    start, dash, end = borders.partition("-")
+    numbers = [partition, *(each for each in (start, end) if each)]
+    if not colon or not dash or not all(each.isascii() and each.isdigit() for each in numbers):
+        raise WrongUse(f"--ranges {text}: {part} is not PARTITION:START-END, as in 0:100-200")
+    return Wanted(partition=int(partition), start=int(start) if start else None, end=int(end) if end else None)
+
+
+def resolve(wanted: Iterable[Wanted], cluster: BlockingCluster, place: Place) -> list[Range]:
+    """The offsets that are meant, as they are now. PipelineError for partitions or offsets that are not there."""
+    known = bounds(cluster, place)
+    times = {each for one in wanted for each in (one.since_ms, one.until_ms) if each is not None}
+    found = {time: offsets_at(cluster, place, time, known) for time in sorted(times)}
+    result = []
+    for one in wanted:
+        if one.partition is not None and one.partition not in known:
+            raise PipelineError(f"{place.topic} has no partition {one.partition}; it has 0 to {max(known)}")
+        for partition in known if one.partition is None else [one.partition]:
+            log = known[partition]
+            start = log.start if one.since_ms is None else found[one.since_ms][partition]
+            end = log.end if one.until_ms is None else found[one.until_ms][partition]
+            asked = Range(partition, start if one.start is None else one.start, end if one.end is None else one.end)
+            if asked.start < log.start or asked.end > log.end:
+                raise PipelineError(
+                    f"{place.topic}-{partition} has the offsets {log.start} to {log.end}, and"
+                    f" {asked.start} to {asked.end} are asked for"
+                )
+            result.append(asked)
+    return result
+
+
+def _check(job: Replay) -> None:
+    if (job.into is None) == (job.to is None):
+        raise WrongUse("say where to: --into TOPIC, or --to DIR")
+    if job.into is not None and job.checkpoint is None:
+        raise WrongUse("--into needs a --checkpoint: there is kept what is done, so that nothing is replayed twice")
+    if job.into == job.topic:
+        raise WrongUse(f"--into {job.into}: a topic is not replayed into itself")
+    if job.to is not None and job.by_key:
+        raise WrongUse("--by-key is for --into")
+
+
+def _planned(cluster: BlockingCluster, session: Any, job: Replay, place: Place, plan: Plan) -> Plan:
+    ranges = resolve(job.ranges, cluster, place)
+    pieces = FILES_FOR_A_TASK * session.sparkContext.defaultParallelism
+    rounds = cut(ranges, job.records_per_file, pieces)
+    return plan.with_more(rounds, {})
+
+
+def _told(job: Replay) -> str:
+    """The ranges as they were asked for: another question needs another checkpoint."""
+    return " ".join(each.model_dump_json(exclude_none=True) for each in job.ranges)

@@ -1,0 +1,89 @@
+"""The latest value of each key, as Parquet: the table that a topic of changes describes; removed keys are not in it.
+
+Within a partition offsets say what is latest. A key that is in several partitions (the topic was given more of them)
+has its latest by timestamp among these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.files import Files, files_for
+from barnabas.pipeline.jobs import rows
+from barnabas.pipeline.jobs.topics import bounds, find, require_same
+
+ASIDE = "{to}.barnabas-new"
+BEFORE = "{to}.barnabas-old"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    bootstrap: str
+    topic: str
+    to: str
+    value_schema: str | None = None
+    overwrite: bool = False
+
+
+def snapshot(session: Any, job: Snapshot) -> Mapping[str, Any]:
+    """Writes the table, which is visible when it is whole. PipelineError."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    rows.check_schema(session, job.value_schema)
+    files, to = files_for(session, job.to)
+    if files.names(to) and not job.overwrite:
+        raise PipelineError(f"{job.to} is there already; --overwrite replaces it")
+    with BlockingCluster(job.bootstrap) as cluster:
+        place = find(cluster, job.topic)
+        known = bounds(cluster, place)
+        seen, kept = Observation(), Observation()
+        frame = rows.for_lake(rows.read_ranges(session, job.bootstrap, place, known), job.value_schema)
+        frame = frame.observe(
+            seen,
+            F.count(F.lit(1)).alias("records"),
+            F.coalesce(F.sum(F.col("key").isNull().cast("long")), F.lit(0)).alias("without"),
+        )
+        table = latest(frame.where(F.col("key").isNotNull())).observe(kept, F.count(F.lit(1)).alias("keys"))
+        aside = ASIDE.format(to=to)
+        files.remove(aside)
+        try:
+            table.write.parquet(aside)
+            require_same(cluster, place)
+        except BaseException:
+            files.remove(aside)
+            raise
+    _swap(files, aside, to)
+    return {
+        "topic": job.topic,
+        "to": job.to,
+        "records": seen.get["records"],
+        "keys": kept.get["keys"],
+        "records without a key": seen.get["without"],
+        "offsets": {str(partition): each.end for partition, each in sorted(known.items())},
+    }
+
+
+def latest(frame: Any) -> Any:
+    """Rows as of `for_lake`, one for each key that has a value at the end."""
+    from pyspark.sql import functions as F
+
+    carried = F.struct("value", "partition", "offset", "timestamp", "headers")
+    in_partition = frame.groupBy("key", "partition").agg(F.max_by(carried, "offset").alias("last"))
+    order = F.struct(F.col("last.timestamp"), F.col("last.offset"), F.col("last.partition"))
+    by_key = in_partition.groupBy("key").agg(F.max_by("last", order).alias("last"))
+    return by_key.where(F.col("last.value").isNotNull()).select("key", "last.*")
+
+
+def _swap(files: Files, aside: str, to: str) -> None:
+    """Two renames: for a moment nothing is there, and never a part."""
+    before = BEFORE.format(to=to)
+    files.remove(before)
+    if files.exists(to):
+        files.move(to, before)
+    files.move(aside, to)
+    files.remove(before)

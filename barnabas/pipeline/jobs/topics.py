@@ -1,0 +1,121 @@
+"""What jobs ask of a cluster before Spark moves anything: is the topic there, where it begins and ends, make it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from barnabas.client.metadata import TopicView
+from barnabas.pipeline.blocking import EARLIEST, LATEST, BlockingCluster, Isolation, is_passing
+from barnabas.pipeline.errors import PipelineError
+from protocol.errors import ErrorCode, KafkaError, error_code
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.primitives import uuid_to_string
+
+CREATE_TIMEOUT_MS = 30_000
+
+
+class Bounds(NamedTuple):
+    """Of one partition: offsets from `start` up to `end`, which is not in it."""
+
+    start: int
+    end: int
+
+
+class Place(NamedTuple):
+    """A topic that is there: a name alone may mean another one tomorrow."""
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    partitions: tuple[int, ...]
+
+
+def find(cluster: BlockingCluster, topic: str) -> Place:
+    """PipelineError if there is no such topic."""
+    found = _look(cluster, topic)
+    if found is None:
+        raise PipelineError(f"there is no topic {topic} at {cluster.bootstrap}; `barnabas topics list` shows what is")
+    return found
+
+
+def find_or_make(
+    cluster: BlockingCluster, topic: str, partitions: int | None, otherwise: int = -1
+) -> tuple[Place, bool]:
+    """The topic, and whether it was made now: with `partitions`, or with `otherwise` so many; -1 is as brokers like.
+    PipelineError if it cannot be made, or is there with another count than `partitions`."""
+    found = _look(cluster, topic)
+    if found is not None:
+        if partitions not in (None, len(found.partitions)):
+            raise PipelineError(
+                f"--partitions {partitions}: the topic {topic} is there and has {len(found.partitions)}; leave it out,"
+                " or take another topic"
+            )
+        return found, False
+    _make(cluster, topic, otherwise if partitions is None else partitions)
+    return _led(cluster, topic), True
+
+
+def bounds(cluster: BlockingCluster, place: Place) -> dict[int, Bounds]:
+    """Of all partitions: from the log's start to the end of what is committed."""
+    keys = [(place.topic, partition) for partition in place.partitions]
+    starts = cluster.list_offsets(dict.fromkeys(keys, EARLIEST))
+    ends = cluster.list_offsets(dict.fromkeys(keys, LATEST), Isolation.READ_COMMITTED)
+    return {key[1]: Bounds(starts[key].offset, max(starts[key].offset, ends[key].offset)) for key in keys}
+
+
+def offsets_at(
+    cluster: BlockingCluster, place: Place, timestamp_ms: int, known: Mapping[int, Bounds]
+) -> dict[int, int]:
+    """In each partition the first offset whose record is not older; its end if there is none."""
+    found = cluster.list_offsets({(place.topic, partition): timestamp_ms for partition in place.partitions})
+    return {
+        partition: each.end if (offset := found[place.topic, partition].offset) < 0 else min(offset, each.end)
+        for partition, each in known.items()
+    }
+
+
+def require_same(cluster: BlockingCluster, place: Place) -> None:
+    """PipelineError if the topic is gone, or was made anew, since `place` was looked up."""
+    if find(cluster, place.topic).topic_id != place.topic_id:
+        raise PipelineError(f"the topic {place.topic} was made anew while it was read: what was read is of the old one")
+
+
+def _look(cluster: BlockingCluster, topic: str) -> Place | None:
+    view = cluster.metadata([topic])
+    found: TopicView | None = view.topics.get(topic)
+    if found is None or found.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+        return None
+    if found.error is not ErrorCode.NONE and not is_passing(found.error):
+        raise PipelineError(f"topic {topic}: {found.error.name}")
+    return Place(view.cluster_id or "", topic, uuid_to_string(found.topic_id), tuple(sorted(found.partitions)))
+
+
+def _make(cluster: BlockingCluster, topic: str, partitions: int) -> None:
+    wanted = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1)
+    response = cluster.call(None, CreateTopicsRequest(topics=[wanted], timeout_ms=CREATE_TIMEOUT_MS))
+    for made in response.topics:
+        code = error_code(made.error_code)
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            told = made.error_message or code.name
+            raise PipelineError(f"the topic {topic} cannot be made: {told}")
+
+
+def _led(cluster: BlockingCluster, topic: str) -> Place:
+    """Once every broker that is asked knows it: its ends can be listed when somebody leads."""
+    found = None
+    while found is None or not found.partitions:
+        found = _look(cluster, topic)
+        if found is None:
+            cluster.list_offsets({(topic, 0): LATEST})  # waits with patience, and says when there is none
+    bounds(cluster, found)
+    return found
+
+
+def code_of(error: Exception) -> ErrorCode | None:
+    return error.code if isinstance(error, KafkaError) else None
+
+
+def names(cluster: BlockingCluster) -> Sequence[str]:
+    """Of all topics that are not the brokers' own."""
+    return sorted(name for name, view in cluster.metadata(None).topics.items() if not view.internal)
