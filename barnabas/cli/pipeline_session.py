@@ -77,7 +77,7 @@ def tell(account: Mapping[str, Any], as_json: bool) -> None:
         show_json(dict(account))
         return
     rows = [(name.replace("_", " "), _shown(value)) for name, value in account.items() if value is not None]
-    show_table(("", ""), rows)
+    show_table(("what", "value"), rows)
 
 
 def _shown(value: Any) -> str:
