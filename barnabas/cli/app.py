@@ -16,6 +16,7 @@ from barnabas.cli import (
     log,
     nodes,
     perf,
+    pipeline,
     produce,
     storage,
     topics,
@@ -38,6 +39,7 @@ app.add_typer(transactions.app, name="transactions")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(perf.app, name="perf")
 app.command("demo")(demo.demo)
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(storage.app, name="storage")
 app.add_typer(log.app, name="log")
 app.command("broker", context_settings=nodes.PASS_ON)(nodes.broker)
