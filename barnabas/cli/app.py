@@ -15,6 +15,7 @@ from barnabas.cli import (
     groups,
     log,
     nodes,
+    page,
     perf,
     pipeline,
     produce,
@@ -39,6 +40,7 @@ app.add_typer(transactions.app, name="transactions")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(perf.app, name="perf")
 app.command("demo")(demo.demo)
+app.command("page")(page.page)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(storage.app, name="storage")
 app.add_typer(log.app, name="log")

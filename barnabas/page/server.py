@@ -1,0 +1,287 @@
+"""The page's server: the page itself, the feed as server-sent events, stories, and the buttons.
+
+Whoever asks is hostile. Only requests that name this very machine as their host are answered, so that no page of
+another site can read from here by a name of its own; only those that carry the token, and no foreign origin, may do
+anything.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, cast
+
+import trio
+from hypercorn.config import Config
+from hypercorn.trio import serve
+from hypercorn.typing import Framework
+from quart import Response, request
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException
+
+from barnabas.cluster.errors import ClusterError, WrongArgument
+from barnabas.page.control import Do, Json, NotNow
+from barnabas.page.feed import Feed, TooMany
+from barnabas.page.watch import Watch
+
+STATIC = Path(__file__).resolve().parent / "static"
+MOST_BODY_BYTES = 4096
+BODY_SECONDS = 5
+HEARTBEAT_SECONDS = 10.0
+FIRST_RETRY_MS = 1_000
+MOST_TOPIC_LENGTH = 249
+MOST_SUBJECT_LENGTH = 400
+TOKEN_HEADER = "X-Barnabas-Token"
+_LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the page is served, and what it is called there."""
+
+    host: str = "127.0.0.1"
+    port: int = 9644
+
+    @property
+    def address(self) -> str:
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def is_called(self, host: str) -> bool:
+        """Whether `host`, as a browser names it, is this place and not a name that somebody else made point here."""
+        name, port = _split(host)
+        if name in _LOOPBACK_NAMES or name.strip("[]") == self.host.lower():
+            # Somebody may have published our port as another one, unless it is open to this machine alone.
+            return port == self.port or not self.is_loopback
+        return not self.is_loopback and _is_address(name)
+
+
+@dataclass
+class Page:
+    """All that the server needs."""
+
+    watch: Watch
+    feed: Feed
+    listener: socket.socket
+    place: Place
+    token: str
+    hello: Callable[[str], Json]
+    """The event `hello` for whoever looks at a topic."""
+    default_topic: Callable[[], str]
+    control: Mapping[str, Do] | None = None
+    """What may be done, by the first word of the path: gets the second word and the body. None: nothing."""
+    app: QuartTrio = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.app = _app(self)
+
+    async def serve(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled; started, with its address, when whoever asks is answered."""
+        config = Config()
+        # Hypercorn opens it again, by its descriptor.
+        config.bind = [f"fd://{self.listener.detach()}"]
+        config.errorlog = None
+        config.graceful_timeout = 0.5
+        config.h11_max_incomplete_size = 16 << 10
+        config.include_server_header = False
+        config.alpn_protocols = ["http/1.1"]
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_serve, cast(Framework, self.app), config)
+            task_status.started(self.place.address)
+
+    # The feed
+
+    async def events(self, topic: str, last_id: int) -> AsyncIterator[bytes]:
+        """Server-sent events for one reader."""
+        awake = trio.Event()
+
+        def wake() -> None:
+            awake.set()
+
+        number = last_id
+        try:
+            reader = self.feed.join(topic, wake, self.watch.now_ms())
+        except TooMany as error:
+            yield f": {error}\n\n".encode()
+            return
+        try:
+            number += 1
+            yield f"retry: {FIRST_RETRY_MS}\n".encode() + _event(number, "hello", json.dumps(self.hello(topic)))
+            while not reader.gone:
+                if not reader.has_news:
+                    awake = trio.Event()
+                    with trio.move_on_after(HEARTBEAT_SECONDS) as patience:
+                        await awake.wait()
+                    if patience.cancelled_caught:
+                        yield b": still here\n\n"
+                        continue
+                told = bytearray()
+                for kind, data in reader.take(self.watch.now_ms()):
+                    number += 1
+                    told += _event(number, kind, data)
+                yield bytes(told)
+        finally:
+            self.feed.leave(reader)
+
+
+def open_port(host: str, port: int) -> tuple[socket.socket, Place]:
+    """Listens, so that whoever finds the port taken knows it before anything else is done. Raises `ClusterError`."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=100)
+    except (OSError, OverflowError) as error:
+        told = getattr(error, "strerror", None) or error
+        raise ClusterError(f"the page cannot be served at {host}:{port}: {told}; --port takes another") from None
+    return listener, Place(host, listener.getsockname()[1])
+
+
+async def _serve(
+    app: Framework, config: Config, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED
+) -> None:
+    await serve(app, config, shutdown_trigger=trio.sleep_forever, task_status=task_status)
+
+
+def _app(page: Page) -> QuartTrio:
+    app = QuartTrio("barnabas.page", static_folder=str(STATIC), static_url_path="/static")
+    app.config["MAX_CONTENT_LENGTH"] = MOST_BODY_BYTES
+    app.config["BODY_TIMEOUT"] = BODY_SECONDS
+
+    async def refuse_strangers() -> Response | None:
+        if not page.place.is_called(request.host):
+            return _line("this page is not called that", HTTPStatus.FORBIDDEN)
+        return None
+
+    async def add_headers(response: Response) -> Response:
+        for name, value in _HEADERS.items():
+            response.headers[name] = value
+        return response
+
+    async def tell_in_one_line(error: HTTPException) -> Response:
+        return _line(str(error.description or error.name), HTTPStatus(error.code or 500))
+
+    async def index() -> Response:
+        return await app.send_static_file("index.html")
+
+    async def feed() -> Response:
+        topic = _topic(page)
+        last = request.headers.get("Last-Event-ID", "")
+        last_id = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else 0
+        response = Response(page.events(topic, last_id), content_type="text/event-stream; charset=utf-8")
+        response.timeout = None
+        return response
+
+    async def snapshot() -> Response:
+        topic = _topic(page)
+        told: dict[str, Any] = {"hello": page.hello(topic)}
+        told |= await page.watch.look_once(topic)
+        told |= {name: page.feed.newest.get(name) for name in ("load", "tour")}
+        told |= {"marks": page.feed.marks()}
+        return _json(told)
+
+    async def why() -> Response:
+        subject = request.args.get("subject", "")
+        if not subject or len(subject) > MOST_SUBJECT_LENGTH:
+            return _line("why?subject=flights-3, or group ID, transaction ID, broker N, quorum", HTTPStatus.BAD_REQUEST)
+        return _json({"subject": subject, "decisions": await page.watch.story_of(subject)})
+
+    async def control(what: str, about: str = "") -> Response:
+        return await _control(page, what, about)
+
+    app.before_request(refuse_strangers)
+    app.after_request(add_headers)
+    app.register_error_handler(HTTPException, tell_in_one_line)
+    app.add_url_rule("/", "index", index)
+    app.add_url_rule("/feed", "feed", feed)
+    app.add_url_rule("/snapshot", "snapshot", snapshot)
+    app.add_url_rule("/why", "why", why)
+    app.add_url_rule("/control/<what>", "control", control, methods=["POST"])
+    app.add_url_rule("/control/<what>/<about>", "control-about", control, methods=["POST"])
+    return app
+
+
+async def _control(page: Page, what: str, about: str) -> Response:
+    if page.control is None:
+        return _line("this page only looks on; --allow-faults gives it buttons", HTTPStatus.METHOD_NOT_ALLOWED)
+    origin = request.headers.get("Origin")
+    if origin is not None and origin.lower() != f"http://{request.host}".lower():
+        return _line("this comes from a page of another origin", HTTPStatus.FORBIDDEN)
+    if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), page.token.encode()):
+        return _line("not the token that `barnabas page` has printed", HTTPStatus.FORBIDDEN)
+    do = page.control.get(what)
+    if do is None:
+        return _line(f"there are {', '.join(page.control)}", HTTPStatus.NOT_FOUND)
+    try:
+        await do(about, await _body())
+    except WrongArgument as error:
+        return _line(str(error), HTTPStatus.BAD_REQUEST)
+    except NotNow as error:
+        return _line(str(error), HTTPStatus.CONFLICT)
+    except ClusterError as error:
+        return _line(str(error), HTTPStatus.SERVICE_UNAVAILABLE)
+    return _json({"done": True})
+
+
+async def _body() -> Json:
+    """An object of JSON, or nothing. Raises `WrongArgument`."""
+    data = cast(bytes, await request.get_data())
+    if not data.strip():
+        return {}
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        raise WrongArgument("the body is no JSON") from None
+    if not isinstance(found, dict):
+        raise WrongArgument("the body is no JSON object")
+    return found
+
+
+def _topic(page: Page) -> str:
+    return request.args.get("topic", "")[:MOST_TOPIC_LENGTH] or page.default_topic()
+
+
+def _event(number: int, kind: str, data: str) -> bytes:
+    """`data` is JSON, which has no line ends."""
+    return f"id: {number}\nevent: {kind}\ndata: {data}\n\n".encode()
+
+
+def _json(value: object) -> Response:
+    return Response(json.dumps(value), content_type="application/json")
+
+
+def _line(text: str, status: HTTPStatus) -> Response:
+    return Response(" ".join(text.split()) + "\n", status=status.value, content_type="text/plain; charset=utf-8")
+
+
+def _split(host: str) -> tuple[str, int]:
+    """A host as browsers write it; port 80 is not written."""
+    name, colon, port = host.lower().rpartition(":")
+    if not colon or port.endswith("]"):
+        return host.lower(), 80
+    return name, int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,103 @@
+"""The page put together: one trio program that watches, serves, and does what its buttons are for."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from barnabas.cluster.layout import Layout
+from barnabas.page.control import Faults, buttons
+from barnabas.page.feed import Feed
+from barnabas.page.local_side import LocalSide, until_ready
+from barnabas.page.node_state import NodeName
+from barnabas.page.server import Page, Place
+from barnabas.page.watch import Address, Watch
+from runtime.real import real_world
+
+TOPIC = "demo"
+"""Where the load writes; what is shown until somebody chooses."""
+
+
+@dataclass(slots=True)
+class Show:
+    """One page, before it is open."""
+
+    listener: socket.socket
+    place: Place
+    token: str
+    bootstrap: str = ""
+    open_side: Callable[[], LocalSide] | None = None
+    """Opens the cluster, if it is one of this machine; blocks."""
+    allow_faults: bool = False
+    load: bool = False
+    """A load begins at once."""
+    tour: bool = False
+    """The tour begins at once."""
+
+
+async def show(options: Show, told: Callable[[str], None]) -> None:
+    """Until cancelled. `told` gets the page's address when it can be opened."""
+    if options.open_side is None:
+        await _show(options, None, told)
+        return
+    with trio.CancelScope(shield=True):
+        side = await trio.to_thread.run_sync(options.open_side)
+    try:
+        await _show(options, side, told)
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(side.close)
+
+
+async def _show(options: Show, side: LocalSide | None, told: Callable[[str], None]) -> None:
+    if side is not None and side.links is not None:
+        await until_ready(side)
+    world = real_world()
+    feed = Feed()
+    watch = Watch(
+        world,
+        feed,
+        addresses_of(side.cluster.layout) if side is not None else [],
+        processes=side.processes if side is not None else dict,
+        cut=(lambda: side.cut) if side is not None else list,
+    )
+    control = None
+    if options.allow_faults and side is not None:
+        control = buttons(Faults(side, feed, world.wall_clock), {}, lambda: "")
+
+    def hello(topic: str) -> Mapping[str, Any]:
+        return {
+            "allow_faults": control is not None,
+            "bootstrap": options.bootstrap if side is None else side.cluster.bootstrap_servers,
+            "nodes": [each.node.to_json() for each in watch.addresses],
+            "topic": topic,
+            "tour": control is not None,
+            "links": control is not None and side is not None and side.links is not None,
+            "apache_kafka": apache_kafka(),
+        }
+
+    page = Page(watch, feed, options.listener, options.place, options.token, hello, lambda: TOPIC, control)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.run)
+        told(await nursery.start(page.serve))
+
+
+def addresses_of(layout: Layout) -> list[Address]:
+    """Nodes of this machine that tell of themselves."""
+    return [
+        Address(NodeName(node.name, node.id, node.role), "127.0.0.1", node.http_port)
+        for node in layout.nodes
+        if node.http_port is not None
+    ]
+
+
+def apache_kafka() -> Mapping[str, Any]:
+    """What Apache Kafka needed for the same, measured."""
+    found: Mapping[str, Any] = json.loads((Path(__file__).resolve().parent / "apache_kafka.json").read_text())
+    return found
