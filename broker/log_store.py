@@ -14,6 +14,7 @@ import trio
 from kraft.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID
+from runtime.decisions import DecisionKind, Notepad, Notes
 from runtime.world import World
 from settings.broker import BrokerSettings
 from settings.topic import TopicConfig
@@ -28,8 +29,9 @@ log = logging.getLogger(__name__)
 class LogStore:
     """Owns nothing itself: `directories` does."""
 
-    def __init__(self, directories: LogDirectories, world: World) -> None:
+    def __init__(self, directories: LogDirectories, world: World, decisions: Notepad | None = None) -> None:
         self.directories = directories
+        self._decisions = decisions or Notes()
         self._world = world
         self.misplaced: dict[tuple[bytes, int], bytes] = {}
         """(topic id, partition) to the id of the directory it is in, where the metadata says something else."""
@@ -58,8 +60,20 @@ class LogStore:
         results = await self._world.run_blocking(lambda: [(piece, piece()) for piece in share])
         for piece, result in results:
             opened = self.directories.adopt(piece, result)
-            for event in opened.recovery_events if opened is not None else ():
-                log.warning("%s", event)
+            if opened is not None:
+                for event in opened.recovery_events:
+                    self._tell_recovered(opened, event)
+
+    def _tell_recovered(self, opened: PartitionLog, event: str) -> None:
+        name = f"{opened.topic}-{opened.partition}"
+        self._decisions.note(
+            DecisionKind.LOG,
+            name,
+            f"the log of {name} was mended as it was opened, it ends at {opened.log_end_offset}",
+            cause=event,
+            offset=opened.log_end_offset,
+            recovery_point=opened.recovery_point,
+        )
 
     def put_aside_strays(self, image: MetadataImage, node_id: int) -> None:
         """Logs of partitions that are not this broker's any more keep their bytes under another name."""

@@ -46,7 +46,7 @@ from protocol.messages.broker_registration import BrokerRegistrationRequest, Fea
 from protocol.schema import Message
 from runtime.channel import Channel
 from runtime.decision_pages import decision_pages
-from runtime.decisions import Decisions
+from runtime.decisions import DecisionKind, Decisions
 from runtime.exchange import ServerLimits
 from runtime.metrics import metrics_page
 from runtime.observatory import Observatory
@@ -89,7 +89,9 @@ async def run_broker(
         raise CannotRun(str(error)) from None
     try:
         async with trio.open_nursery() as nursery:
-            node = _BrokerNode(settings, world, LogStore(directories, world), nursery)
+            decisions = Decisions(f"broker-{settings.node_id}", world.wall_clock.now_ms)
+            store = LogStore(directories, world, decisions)
+            node = _BrokerNode(settings, world, store, nursery, decisions)
             await node.start()
             task_status.started(node.services)
             await stop.wait()
@@ -103,10 +105,10 @@ class _BrokerNode:
     """Everything that lives as long as the broker does; also what hears of each change of the metadata."""
 
     def __init__(
-        self, settings: BrokerSettings, world: World, store: LogStore, nursery: trio.Nursery
+        self, settings: BrokerSettings, world: World, store: LogStore, nursery: trio.Nursery, decisions: Decisions
     ) -> None:
         directories = store.directories
-        self._decisions = Decisions(f"broker-{settings.node_id}", world.wall_clock.now_ms)
+        self._decisions = decisions
         self._settings = settings
         self._world = world
         self._nursery = nursery
@@ -170,6 +172,7 @@ class _BrokerNode:
                 leadership_changed=self._leadership_changed,
                 may_be_fenced=self._lifecycle.may_be_fenced,
                 session_timeout_ms=settings.broker_session_timeout_ms,
+                decisions=decisions,
             ),
             self._topic_config,
             lambda: self._lifecycle.broker_epoch,
@@ -221,6 +224,7 @@ class _BrokerNode:
         image = self._loader.image
         threads = self._settings.num_recovery_threads_per_data_dir
         await self._store.load(lambda topic: self._topic_config(image, topic), threads)
+        self._tell_start()
         self._store.put_aside_strays(self._loader.image, self._settings.node_id)
         self._nursery.start_soon(self._publisher.run)
         self._publishing = True
@@ -248,6 +252,24 @@ class _BrokerNode:
         for coordinator in self.services.coordinators:
             coordinator.stop()
         await self._store.close(self._lifecycle.broker_epoch)
+
+    def _tell_start(self) -> None:
+        directories = self._store.directories
+        unclean = [each.path for each in directories.online if not each.was_clean]
+        cause = "it had stopped cleanly"
+        if not directories.logs:
+            cause = "there is nothing in its directories yet"
+        elif unclean:
+            cause = f"it had not stopped cleanly: what was not durable in {' and '.join(unclean)} was checked"
+        self._decisions.note(
+            DecisionKind.LIFECYCLE,
+            f"broker {self._settings.node_id}",
+            f"broker {self._settings.node_id} starts with {len(directories.logs)} logs",
+            cause=cause,
+            broker_epoch=self._lifecycle.broker_epoch,
+            metadata_offset=self._loader.image.offset,
+            logs=len(directories.logs),
+        )
 
     def _what_is_missing(self) -> str:
         """Until clients are well served here."""

@@ -68,7 +68,7 @@ def make_dispatcher(service: ControllerService) -> Dispatcher:
         call.answer(descriptions.api_versions(service.committed, call.message, call.version, served))
 
     handlers[ApiKey.API_VERSIONS] = tell_versions
-    dispatcher = Dispatcher(handlers, service.monotonic)
+    dispatcher = Dispatcher(handlers, service.stopwatch)
     served = dispatcher.advertised()
     return dispatcher
 

@@ -15,6 +15,7 @@ import trio
 from kraft.broker_watch import BrokerWatch
 from kraft.commit_feed import CommittedBatch
 from kraft.controller.controller import QuorumController
+from kraft.controller.heard import note_heard
 from kraft.controller.state import MAX_RECORDS_PER_OPERATION
 from kraft.metadata.image import MetadataImage
 from kraft.metadata.snapshot import image_to_records
@@ -40,6 +41,8 @@ class ControllerService:
         self.changed = trio.Event()
         """Set, and made anew, whenever the leader or the committed image changed."""
         self._decisions = decisions
+        self._started_ms = world.wall_clock.now_ms()
+        """What was decided before is history, and nobody's news."""
         self._world = world
         self._nursery = nursery
         self._replica: MetadataReplica | None = None
@@ -60,6 +63,10 @@ class ControllerService:
     @property
     def monotonic(self) -> Clock:
         return self._world.monotonic
+
+    @property
+    def stopwatch(self) -> Callable[[], float]:
+        return self._world.stopwatch
 
     @property
     def committed(self) -> MetadataImage:
@@ -133,7 +140,10 @@ class ControllerService:
     # MetadataListener
 
     def handle_commit(self, batch: CommittedBatch) -> None:
-        self.core.handle_commit(batch.base_offset, batch.epoch, batch.append_time_ms, batch.records)
+        deltas = self.core.handle_commit(batch.base_offset, batch.epoch, batch.append_time_ms, batch.records)
+        if not self.core.is_active and batch.append_time_ms >= self._started_ms:
+            for delta in deltas:
+                note_heard(self._decisions, self.core.defaults.node_id, delta)
         self._image_changed()
 
     def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> None:

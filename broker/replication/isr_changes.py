@@ -121,6 +121,5 @@ class IsrChanges:
                     committed = CommittedIsr(data.leader_epoch, data.partition_epoch, tuple(data.isr))
                     partition.isr_change_answered(proposal, committed)
                 else:
-                    log.info("%s: the controller refuses %s: %s", partition, proposal, code.name)
                     partition.isr_change_answered(proposal, code)
         return "the answer lacks some" if asked else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -40,12 +40,14 @@ from broker.replication.replica import (
     Replica,
     ReplicaSettings,
 )
+from broker.replication.told import note_cut, note_deposed, note_isr_refused, note_isr_wanted, note_leading
 from broker.traffic import PartitionTraffic
 from kraft.metadata.image import NO_LEADER, PartitionImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import PartitionData
 from protocol.records.batch import BatchHeader, CorruptBatch
 from protocol.records.validation import ProduceLimits
+from runtime.decisions import Notepad, Notes
 from runtime.world import Clock, no_fault
 from storage.aborted import AbortedTransaction
 from storage.log import AppendResult, OffsetOutOfRange, PartitionLog
@@ -119,6 +121,8 @@ class PartitionHost:
     """The controllers may have given our leaderships to others, without our having heard of it."""
     session_timeout_ms: int = 9_000
     """Who has not fetched from us for so long says nothing about who leads."""
+    decisions: Notepad = field(default_factory=Notes)
+    """Where is told what happens here and why."""
 
 
 class Partition:
@@ -128,6 +132,8 @@ class Partition:
         "_acks",
         "_admitting",
         "_host",
+        "_told_proposal",
+        "_told_refusal",
         "follower",
         "index",
         "log",
@@ -149,6 +155,8 @@ class Partition:
         self.replica = replica
         self.follower = Follower(log, replica_fetch_backoff_ms=host.replica_fetch_backoff_ms)
         self._host = host
+        self._told_proposal: IsrChangeWanted | None = None
+        self._told_refusal: tuple[IsrChangeWanted, ErrorCode] | None = None
         self._acks: WaitingAcks[ErrorCode] = WaitingAcks()
         self.producer_lines: Lines[int] = Lines()
         """By producer id: transactional batches, while it is verified that the first of them belongs here."""
@@ -161,6 +169,11 @@ class Partition:
     @property
     def key(self) -> tuple[bytes, int]:
         return self.topic_id, self.index
+
+    @property
+    def name(self) -> str:
+        """`flights-3`"""
+        return f"{self.topic}-{self.index}"
 
     @property
     def is_leader(self) -> bool:
@@ -427,6 +440,10 @@ class Partition:
         """The controller's answer to a proposal that went through `PartitionHost.propose_isr`."""
         now_ms = self._host.monotonic.now_ms()
         before = self._state
+        refused = (proposal, answer) if isinstance(answer, ErrorCode) else None
+        if refused not in (None, self._told_refusal) and proposal == self.replica.pending_isr_change:
+            self._told_refusal = refused
+            note_isr_refused(self._host.decisions, self.name, self.replica, proposal, refused[1].name)
         self._moved_on(before, self.replica.isr_change_answered(proposal, answer, now_ms))
 
     def go_offline(self) -> None:
@@ -455,7 +472,7 @@ class Partition:
         if step is APPEND:
             self._replicate(data, now_ms)
         elif step is not None:
-            self._cut(step, now_ms)
+            self._cut(step, now_ms, self._why_diverging(diverging.epoch, diverging.end_offset))
         elif data.error_code:
             log.info("%s: the leader answers with error %d", self, data.error_code)
 
@@ -464,7 +481,14 @@ class Partition:
         now_ms = self._host.monotonic.now_ms()
         step = self.follower.bounds_answered(asked, bounds, now_ms)
         if step is not None:
-            self._cut(step, now_ms)
+            assert bounds is not None
+            ends = f"its leader, broker {self.replica.leader_id}, has only offsets {bounds[0]} to {bounds[1]}"
+            self._cut(step, now_ms, ends)
+
+    def _why_diverging(self, epoch: int, end_offset: int) -> str:
+        replica = self.replica
+        leader = f"broker {replica.leader_id}, its leader in epoch {replica.leader_epoch}"
+        return f"{leader}, has epoch {epoch} only up to offset {end_offset}"
 
     def _replicate(self, data: PartitionData, now_ms: int) -> None:
         partition_log = self.log
@@ -489,11 +513,12 @@ class Partition:
             self._carry_out(self.replica.log_start_advanced(data.log_start_offset))
             partition_log.advance_log_start_offset(min(data.log_start_offset, end_offset))
 
-    def _cut(self, step: Step, now_ms: int) -> None:
+    def _cut(self, step: Step, now_ms: int, cause: str) -> None:
         partition_log = self.log
         assert isinstance(step, TruncateTo | TruncateFullyAndStartAt)
-        level = logging.WARNING if step.offset < self.replica.high_watermark else logging.INFO
-        log.log(level, "%s: %s", self, step)
+        if step.offset < self.replica.high_watermark:
+            log.warning("%s: %s", self, step)
+        before = partition_log.log_end_offset
         try:
             if isinstance(step, TruncateTo):
                 partition_log.truncate_to(step.offset)
@@ -505,6 +530,9 @@ class Partition:
             self.follower.back_off(now_ms)
             return
         self._host.fault_point("replica.truncated")
+        if partition_log.log_end_offset != before:
+            ends = (before, partition_log.log_end_offset)
+            note_cut(self._host.decisions, self.name, self.replica, ends, cause)
         self.replica.truncated(partition_log.log_end_offset)
         self.replica.log_start_advanced(partition_log.log_start_offset)
         partition_log.set_high_watermark(self.replica.high_watermark)
@@ -521,15 +549,20 @@ class Partition:
                 self._host.fault_point("replica.high_watermark.moved")
                 self._acks.complete_up_to(effect.offset, self.replica.ack_error())
             elif isinstance(effect, IsrChangeWanted):
+                if effect != self._told_proposal:
+                    self._told_proposal = effect
+                    note_isr_wanted(self._host.decisions, self.name, self.replica, effect)
                 self._host.propose_isr(self, effect)
             elif isinstance(effect, LeadershipTaken):
                 self.follower.stop()
                 self._host.follow(self, NO_LEADER)
                 self.log.epochs.assign(effect.leader_epoch, effect.start_offset)
                 self._host.fault_point("replica.leadership.taken")
-                log.info("%s: leading from offset %d", self, effect.start_offset)
+                note_leading(self._host.decisions, self.name, self.replica, effect.start_offset)
                 self._host.leadership_changed(self)
             elif isinstance(effect, LeadershipLost):
+                if effect.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    note_deposed(self._host.decisions, self.name, self.replica)
                 self._host.leadership_changed(self)
                 self._acks.fail_all(effect.error)
             elif isinstance(effect, Follow):

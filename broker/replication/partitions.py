@@ -19,11 +19,15 @@ from broker.replication.replica import NEVER_MS, Replica, ReplicaSettings
 from kraft.metadata.delta import MetadataDelta, TopicDelta
 from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from protocol.errors import ErrorCode, KafkaError
+from runtime.decisions import DecisionKind
 from settings.topic import TopicConfig
 from storage.log import PartitionLog
 from storage.opening import NewLog
 
 log = logging.getLogger(__name__)
+
+MAX_TOLD = 1000
+"""So many replicas that are lost together are told one by one."""
 
 PartitionKey = tuple[bytes, int]
 """(topic id, partition)"""
@@ -217,13 +221,26 @@ class Partitions:
             return
         if self._by_name.get((partition.topic, partition.index)) is partition:
             del self._by_name[partition.topic, partition.index]
-        log.info("%s does not belong here any more", partition)
+        self._tell_left(partition)
         partition.leave()
         try:
             self._store.delete_log(partition.log)
         except (KafkaError, OSError) as error:
             log.error("%s: cannot delete its log: %s", partition, error)
         self._host.changed(partition)
+
+    def _tell_left(self, partition: Partition) -> None:
+        node_id, known = self._settings.node_id, self.image.topics.by_id.get(partition.topic_id)
+        moved = known is not None and partition.index in known.partitions
+        self._host.decisions.note(
+            DecisionKind.LIFECYCLE,
+            partition.name,
+            f"broker {node_id} gives up its replica of {partition.name}",
+            also=(f"broker {node_id}",),
+            cause="other brokers have the partition now" if moved else "the topic is deleted",
+            leader_epoch=partition.leader_epoch,
+            offset=partition.log.log_end_offset,
+        )
 
     def _apply_settings(self, delta: MetadataDelta) -> None:
         names = {name for kind, name in delta.changed_configs if kind == TOPIC_RESOURCE}
@@ -291,4 +308,15 @@ class Partitions:
         for partition in lost:
             if not partition.is_offline:
                 partition.go_offline()
+        self._tell_lost(path, lost)
         return lost
+
+    def _tell_lost(self, path: str, lost: list[Partition]) -> None:
+        node_id, note = self._settings.node_id, self._host.decisions.note
+        cause = f"log directory {path} failed"
+        told = f"broker {node_id} lost its log directory {path} with {len(lost)} replicas"
+        note(DecisionKind.LOG, f"broker {node_id}", told, cause=cause, partitions=len(lost))
+        for partition in lost[:MAX_TOLD]:
+            told = f"the replica of {partition.name} on broker {node_id} is offline"
+            end = partition.log.log_end_offset
+            note(DecisionKind.LOG, partition.name, told, cause=cause, leader_epoch=partition.leader_epoch, offset=end)

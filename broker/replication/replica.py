@@ -44,6 +44,8 @@ class IsrChangeWanted:
     partition_epoch: int
     """The controller compares and sets it: of two changes on top of the same state, one is refused."""
     leader_recovery_state: int = LEADER_RECOVERED
+    because_of: tuple[tuple[int, int, int | None], ...] = field(default=(), compare=False)
+    """Who leaves or joins: (broker id, log end offset or -1, ms since it had everything or None for never)."""
 
     @property
     def members(self) -> frozenset[int]:
@@ -127,6 +129,10 @@ class Progress:
     ago."""
     not_before_ms: int = NEVER_MS
     """It is not proposed for the ISR before this time."""
+
+    def behind_ms(self, now_ms: int) -> int | None:
+        """How long it has not had everything; None if it never had since this leader leads."""
+        return None if self.last_caught_up_ms == NEVER_MS else now_ms - self.last_caught_up_ms
 
 
 @dataclass(slots=True)
@@ -445,7 +451,7 @@ class Replica:
             }
             if lagging:
                 # Those who shall go still count until the controller has agreed: maximal_isr stays.
-                effects = (self._propose(role, role.isr - lagging),)
+                effects = (self._propose(role, role.isr - lagging, sorted(lagging), now_ms),)
         # A replica outside of the ISR that we waited for may have become too late to wait for.
         return effects + self._advance(now_ms)
 
@@ -507,19 +513,27 @@ class Replica:
         ):
             return ()
         role.maximal_isr = role.isr | {node_id}
-        return (self._propose(role, role.maximal_isr),)
+        return (self._propose(role, role.maximal_isr, [node_id], now_ms),)
 
-    def _propose(self, role: Leading, members: frozenset[int]) -> IsrChangeWanted:
+    def _propose(
+        self, role: Leading, members: frozenset[int], because_of: list[int], now_ms: int
+    ) -> IsrChangeWanted:
         isr = []
         for node_id in sorted(members):
             if node_id == self.node_id:
                 own = self.brokers(node_id)
                 epoch = -1 if own is None else own.epoch
             else:
-                known = role.followers[node_id].broker_epoch
-                epoch = -1 if known is None else known
+                told = role.followers[node_id].broker_epoch
+                epoch = -1 if told is None else told
             isr.append((node_id, epoch))
-        role.pending = IsrChangeWanted(tuple(isr), self.leader_epoch, self.partition_epoch)
+        known = [(node_id, role.followers[node_id]) for node_id in because_of]
+        role.pending = IsrChangeWanted(
+            tuple(isr),
+            self.leader_epoch,
+            self.partition_epoch,
+            because_of=tuple((node_id, it.log_end_offset, it.behind_ms(now_ms)) for node_id, it in known),
+        )
         return role.pending
 
     def _advance(self, now_ms: int) -> Effects:

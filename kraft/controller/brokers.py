@@ -268,6 +268,7 @@ def fence_records(
         f"broker {broker.id} is fenced",
         cause=cause,
         broker_epoch=broker.epoch,
+        fenced=1,
         partitions=len(partitions),
     )
     why = f"broker {broker.id} is fenced, {cause}"
@@ -287,6 +288,7 @@ def _unfence_records(state: ControllerState, broker: BrokerImage, applied_offset
         f"broker {broker.id} is let in",
         cause="it asked for it, and has the metadata log past its own registration",
         broker_epoch=broker.epoch,
+        fenced=0,
         metadata_applied=applied_offset,
     )
     return [

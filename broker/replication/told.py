@@ -1,0 +1,112 @@
+"""What a partition's replica tells of itself: who leads from where, who shall be in sync, what is cut, and why.
+
+Words only; everything was decided by the cores beforehand.
+"""
+
+from __future__ import annotations
+
+from broker.replication.replica import IsrChangeWanted, Replica
+from runtime.decisions import DecisionKind, Notepad
+
+
+def note_leading(notepad: Notepad, name: str, replica: Replica, start_offset: int) -> None:
+    """This replica leads, or leads in a new epoch."""
+    notepad.note(
+        DecisionKind.ELECTION,
+        name,
+        f"broker {replica.node_id} leads {name} in epoch {replica.leader_epoch} from offset {start_offset} on",
+        also=(f"broker {replica.node_id}",),
+        cause="the metadata log says so",
+        leader=replica.node_id,
+        leader_epoch=replica.leader_epoch,
+        isr=sorted(replica.isr),
+        offset=start_offset,
+        high_watermark=replica.high_watermark,
+        hearsay=1,
+    )
+
+
+def note_deposed(notepad: Notepad, name: str, replica: Replica) -> None:
+    """This replica led, and does not any more."""
+    end = replica.log_end_offset
+    notepad.note(
+        DecisionKind.ELECTION,
+        name,
+        f"broker {replica.node_id} does not lead {name} any more since epoch {replica.leader_epoch}",
+        also=(f"broker {replica.node_id}",),
+        cause=f"the metadata log says so; its own log ends at {end}, what it knows to be committed at "
+        f"{replica.high_watermark}",
+        leader_epoch=replica.leader_epoch,
+        offset=end,
+        high_watermark=replica.high_watermark,
+        hearsay=1,
+    )
+
+
+def note_isr_wanted(notepad: Notepad, name: str, replica: Replica, wanted: IsrChangeWanted) -> None:
+    """The leader asks the controller for another ISR."""
+    members, present = sorted(wanted.members), sorted(replica.isr)
+    end = replica.log_end_offset
+    causes = []
+    for node_id, offset, behind_ms in wanted.because_of:
+        if node_id in wanted.members:
+            since = f"where {replica.high_watermark} is committed and the log ends at {end}"
+            causes.append(f"replica {node_id} has caught up, it is at offset {offset}, {since}")
+        else:
+            late = "ever" if behind_ms is None else f"for {behind_ms} ms"
+            at = f"is at offset {offset} of {end}" if offset >= 0 else f"has fetched nothing, the log ends at {end}"
+            causes.append(
+                f"replica {node_id} did not catch up {late}, allowed are "
+                f"{replica.settings.replica_lag_time_max_ms} ms; it {at}"
+            )
+    notepad.note(
+        DecisionKind.ISR,
+        name,
+        f"broker {replica.node_id}, the leader of {name}, asks for ISR {members} instead of {present}",
+        also=(f"broker {replica.node_id}", *(f"broker {it[0]}" for it in wanted.because_of)),
+        cause="; ".join(causes),
+        leader=replica.node_id,
+        leader_epoch=wanted.leader_epoch,
+        partition_epoch=wanted.partition_epoch,
+        isr=present,
+        isr_wanted=members,
+        offset=end,
+        high_watermark=replica.high_watermark,
+        replica_offsets=[it[1] for it in wanted.because_of],
+        replica_behind_ms=[-1 if it[2] is None else it[2] for it in wanted.because_of],
+    )
+
+
+def note_isr_refused(notepad: Notepad, name: str, replica: Replica, wanted: IsrChangeWanted, code: str) -> None:
+    """The controller would not have it."""
+    notepad.note(
+        DecisionKind.ISR,
+        name,
+        f"the controller refuses ISR {sorted(wanted.members)} of {name}",
+        also=(f"broker {replica.node_id}",),
+        cause=f"it answered broker {replica.node_id} with {code}",
+        leader_epoch=wanted.leader_epoch,
+        partition_epoch=wanted.partition_epoch,
+        isr_wanted=sorted(wanted.members),
+    )
+
+
+def note_cut(notepad: Notepad, name: str, replica: Replica, cut: tuple[int, int], cause: str) -> None:
+    """`cut`: where the log ended, and where it ends now."""
+    before, after = cut
+    committed = replica.high_watermark
+    gone = f"{before - after} records that were never acknowledged by all in sync go"
+    if after < committed:
+        gone = f"its own high watermark {committed} is above that, what was committed is given up"
+    notepad.note(
+        DecisionKind.TRUNCATION,
+        name,
+        f"broker {replica.node_id} cuts its log of {name} from {before} to {after}",
+        also=(f"broker {replica.node_id}",),
+        cause=f"{cause}; {gone}",
+        leader=replica.leader_id,
+        leader_epoch=replica.leader_epoch,
+        offset_before=before,
+        offset=after,
+        high_watermark=committed,
+    )
