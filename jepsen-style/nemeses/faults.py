@@ -7,37 +7,12 @@ from __future__ import annotations
 
 import trio
 
+from barnabas.cluster.fault_points import FAULT_POINTS
 from nemeses.choosing import between, happens, one_of, some_of
 from nemeses.nemesis import Fault, Story
 from nemeses.shapes import CLIENT, SHAPES, groups_of
 from protocol.api_keys import ApiKey
 from worlds.cluster import Damage, LinkFault, MessageRule
-
-POINTS = {
-    "broker": (
-        "replica.append.written",
-        "replica.fetched.written",
-        "replica.high_watermark.moved",
-        "replica.leadership.taken",
-        "replica.truncated",
-        "coordinator.appended",
-        "coordinator.loaded",
-        "transactions.markers.written",
-        "cleaner.log.cleaned",
-        "cleaner.slice.done",
-        "raft.fetched.written",
-    ),
-    "controller": (
-        "raft.append.written",
-        "raft.appends.synced",
-        "raft.election.saved",
-        "raft.fetched.written",
-        "raft.leader_change.written",
-        "raft.snapshot.written",
-        "raft.snapshot.published",
-    ),
-}
-"""Where `kill-at` strikes."""
 
 TALKED_OF = (
     ApiKey.PRODUCE,
@@ -265,7 +240,7 @@ async def kill_at(fault: Fault) -> None:
     chance, cluster, nemesis = fault.chance, fault.cluster, fault.nemesis
     [name, *_more] = await fault.choose_nodes(single=True)
     role = "broker" if name in cluster.brokers else "controller"
-    of_role = [*POINTS[role], *getattr(cluster, "more_points", {}).get(role, ())]
+    of_role = [*FAULT_POINTS[role], *getattr(cluster, "more_points", {}).get(role, ())]
     point = one_of(chance, [each for each in of_role if each in nemesis.options.points] or of_role)
     power_cut = "power" not in cluster.cannot and happens(chance, 0.3)
     await fault.may_end([name], losing=power_cut)

@@ -57,7 +57,7 @@ class NemesisOptions:
     only: Sequence[int] = ()
     """Numbers of the faults that come about; the others leave their time empty. None: all do."""
     points: Sequence[str] = ()
-    """Fault points for `kill-at`; none: all that `faults.POINTS` names."""
+    """Fault points for `kill-at`; none: all that there are."""
 
 
 class GaveUp(Exception):

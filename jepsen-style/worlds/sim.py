@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 import trio
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.fault_points import DISK_POINTS
 from barnabas.cluster.proxy.rules import MessageRule as ProxyRule
 from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode, current_node
 from barnabas.cluster.simulation.coverage import Coverage
@@ -96,17 +97,7 @@ class SimCluster:
     """`ClusterUnderTest` in a universe."""
 
     name = "sim"
-    more_points: Mapping[str, Sequence[str]] = {
-        "broker": (
-            "disk.renamed.quorum-state",
-            "disk.renamed.replication-offset-checkpoint",
-            "disk.renamed.recovery-point-offset-checkpoint",
-            "disk.renamed.leader-epoch-checkpoint",
-            "disk.renamed.topic-id-checkpoint",
-            "disk.renamed.partition.metadata",
-        ),
-        "controller": ("disk.renamed.quorum-state", "disk.renamed.*.checkpoint"),
-    }
+    more_points = DISK_POINTS
     """Fault points of the disks, for `kill-at`; by role."""
 
     def __init__(self, universe: Universe, nursery: trio.Nursery, options: WorldOptions) -> None:

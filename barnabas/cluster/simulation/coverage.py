@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from barnabas.cluster.fault_points import all_points
 from barnabas.cluster.simulated import SimulatedNode
 from broker.coordinator.shard import ShardState
 from broker.replication.partition import Partition
@@ -48,34 +49,7 @@ CONTROLLER_STATES = (
     "knows no leader",
     "loads a snapshot",
 )
-POINTS = (
-    "replica.append.written",
-    "replica.fetched.written",
-    "replica.high_watermark.moved",
-    "replica.leadership.taken",
-    "replica.truncated",
-    "coordinator.appended",
-    "coordinator.loaded",
-    "transactions.markers.written",
-    "cleaner.slice.done",
-    "cleaner.log.cleaned",
-    "raft.append.written",
-    "raft.appends.synced",
-    "raft.election.saved",
-    "raft.fetched.written",
-    "raft.leader_change.written",
-    "raft.snapshot.written",
-    "raft.snapshot.published",
-    "raft.snapshot.downloaded",
-    "disk.renamed.quorum-state",
-    "disk.renamed.replication-offset-checkpoint",
-    "disk.renamed.recovery-point-offset-checkpoint",
-    "disk.renamed.log-start-offset-checkpoint",
-    "disk.renamed.leader-epoch-checkpoint",
-    "disk.renamed.topic-id-checkpoint",
-    "disk.renamed.partition.metadata",
-    "disk.renamed.*.checkpoint",
-)
+POINTS = all_points()
 """The fault points of a node, and those of its disk."""
 STATES = BROKER_STATES + CONTROLLER_STATES + tuple(f"after {point}" for point in POINTS)
 

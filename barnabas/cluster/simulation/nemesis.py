@@ -17,6 +17,7 @@ from typing import Any
 
 import trio
 
+from barnabas.cluster.fault_points import FAULT_POINTS
 from barnabas.cluster.simulated import SimulatedCluster, SimulatedNode
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.swarm import SESSION_TIMEOUT_MS, Plan
@@ -29,27 +30,6 @@ from runtime.simulated.store import DEFAULT_CAPACITY_BYTES, DiskFault
 
 ARMED_SECONDS = 6.0
 """How long a node may take to come to the point where it is to die."""
-POINTS = {
-    "broker": (
-        "replica.append.written",
-        "replica.fetched.written",
-        "replica.high_watermark.moved",
-        "replica.leadership.taken",
-        "replica.truncated",
-        "raft.fetched.written",
-        "coordinator.appended",
-        "coordinator.loaded",
-    ),
-    "controller": (
-        "raft.append.written",
-        "raft.appends.synced",
-        "raft.election.saved",
-        "raft.fetched.written",
-        "raft.leader_change.written",
-        "raft.snapshot.written",
-        "raft.snapshot.published",
-    ),
-}
 
 
 @dataclass(slots=True, eq=False)
@@ -271,7 +251,7 @@ class Nemesis:
         node = self._any_node()
         if node is None:
             return False
-        point = self._chance.choice(POINTS[node.node.role])
+        point = self._chance.choice(FAULT_POINTS[node.node.role])
         occurrence = self._chance.randint(1, 5)
 
         def arm() -> None:

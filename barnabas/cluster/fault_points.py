@@ -1,0 +1,59 @@
+"""Named places in the code at which a node can be stopped dead, by the roles of the nodes that come by.
+
+`World.fault_point(name)` marks each where it is; production code does nothing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+FAULT_POINTS: Mapping[str, Sequence[str]] = {
+    "broker": (
+        "replica.append.written",
+        "replica.fetched.written",
+        "replica.high_watermark.moved",
+        "replica.leadership.taken",
+        "replica.truncated",
+        "coordinator.appended",
+        "coordinator.loaded",
+        "transactions.markers.written",
+        "cleaner.slice.done",
+        "cleaner.log.cleaned",
+        "raft.fetched.written",
+        "raft.snapshot.written",
+        "raft.snapshot.published",
+        "raft.snapshot.downloaded",
+    ),
+    "controller": (
+        "raft.append.written",
+        "raft.appends.synced",
+        "raft.election.saved",
+        "raft.fetched.written",
+        "raft.leader_change.written",
+        "raft.snapshot.written",
+        "raft.snapshot.published",
+        "raft.snapshot.downloaded",
+    ),
+}
+"""All that the code has."""
+
+DISK_POINTS: Mapping[str, Sequence[str]] = {
+    "broker": (
+        "disk.renamed.quorum-state",
+        "disk.renamed.replication-offset-checkpoint",
+        "disk.renamed.recovery-point-offset-checkpoint",
+        "disk.renamed.log-start-offset-checkpoint",
+        "disk.renamed.leader-epoch-checkpoint",
+        "disk.renamed.topic-id-checkpoint",
+        "disk.renamed.partition.metadata",
+        "disk.renamed.*.checkpoint",
+    ),
+    "controller": ("disk.renamed.quorum-state", "disk.renamed.*.checkpoint"),
+}
+"""Of simulated disks: a file has just got its name."""
+
+
+def all_points() -> tuple[str, ...]:
+    """Each once, of all roles and of their disks."""
+    tables = (FAULT_POINTS, DISK_POINTS)
+    return tuple(dict.fromkeys(point for table in tables for points in table.values() for point in points))
