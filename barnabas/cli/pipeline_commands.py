@@ -32,6 +32,9 @@ ValueSchema = Annotated[
 Trigger = Annotated[
     str | None, typer.Option("--trigger", metavar="TIME", help="How often a batch begins, as in '10 seconds'.")
 ]
+Compression = Annotated[
+    str, typer.Option("--compression", "-z", metavar="NAME", help="none, gzip, snappy, lz4 or zstd.")
+]
 RecordsPerFile = Annotated[int, typer.Option("--records-per-file", min=1, metavar="N", help="At most so many.")]
 Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only records that are not older.")]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only records that are older.")]
@@ -56,6 +59,7 @@ def load(  # noqa: PLR0913, PLR0917 - options of a command
     files: Annotated[int, typer.Option("--files-per-transaction", min=1, metavar="N", help="With --checkpoint.")] = 16,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more files.")] = False,
     trigger: Trigger = None,
+    compression: Compression = "none",
     checkpoint: Checkpoint = None,
     *,
     cluster: ClusterOptions,
@@ -70,7 +74,7 @@ def load(  # noqa: PLR0913, PLR0917 - options of a command
         from barnabas.pipeline.jobs.load import load as run
 
         columns = Columns(key, value, partition, timestamp)
-        job = Load(cluster.servers, source, topic, columns, partitions, checkpoint, files, follow, trigger)
+        job = Load(cluster.servers, source, topic, columns, partitions, checkpoint, files, follow, trigger, compression)
         _tell(spark, time.monotonic(), run(session, job))
 
 
@@ -156,6 +160,7 @@ def replay(  # noqa: PLR0913, PLR0917 - options of a command
     by_key: Annotated[bool, typer.Option("--by-key", help="With --into: keys choose partitions anew.")] = False,
     value_schema: ValueSchema = None,
     records_per_file: RecordsPerFile = 1_000_000,
+    compression: Compression = "none",
     checkpoint: Checkpoint = None,
     *,
     cluster: ClusterOptions,
@@ -170,7 +175,9 @@ def replay(  # noqa: PLR0913, PLR0917 - options of a command
 
         began = time.monotonic()
         chosen, wanted = _wanted(topic, ranges, (since, until), manifest)
-        job = jobs.Replay(cluster.servers, chosen, wanted, into, to, checkpoint, value_schema, by_key, records_per_file)
+        job = jobs.Replay(
+            cluster.servers, chosen, wanted, into, to, checkpoint, value_schema, by_key, records_per_file, compression
+        )
         _tell(spark, began, jobs.replay(session, job))
 
 

@@ -7,7 +7,7 @@ With a checkpoint it is a stream of files: who starts it again goes on behind th
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,10 @@ from barnabas.pipeline.errors import PipelineError, WrongUse
 from barnabas.pipeline.files import files_for
 from barnabas.pipeline.jobs.rounds import claimed, new_claim
 from barnabas.pipeline.jobs.rows import JSON_OPTIONS
-from barnabas.pipeline.jobs.streams import Streamed, finish
+from barnabas.pipeline.jobs.streams import finish
 from barnabas.pipeline.jobs.topics import find_or_make
 from barnabas.pipeline.refusals import refusal
-
-Sink = Callable[[Any, int], None]
+from barnabas.pipeline.sink import Sink, sink_settings
 
 WHOLE_ROW = "json"
 AS_THEY_ARE = ("binary", "string")
@@ -52,6 +51,7 @@ class Load:
     files_per_transaction: int = 16
     follow: bool = False
     trigger: str | None = None
+    compression: str = "none"
 
 
 def load(session: Any, job: Load) -> Mapping[str, Any]:
@@ -69,12 +69,12 @@ def load(session: Any, job: Load) -> Mapping[str, Any]:
         place, made = find_or_make(cluster, job.topic, job.partitions)
     account = {"topic": job.topic, "topic made": made, "partitions": len(place.partitions), "from": job.source}
     if job.checkpoint is None:
-        count = _in_one_transaction(job, records)
-        return {**account, "records": count, "transactions": 1}
+        sink = sink_for(job.bootstrap, job.topic, f"load-{uuid.uuid4().hex}", job.compression)
+        return {**account, "records": sink.write(records, 0), "transactions": 1}
     files, folder = files_for(session, job.checkpoint)
     wanted = new_claim("load", place, job.source, _settings(job.columns))
     with claimed(files, folder, wanted) as claim:
-        sink = sink_for(job.bootstrap, job.topic, claim.query_id)
+        sink = sink_for(job.bootstrap, job.topic, claim.query_id, job.compression)
         reader = session.readStream.schema(frame.schema).option("maxFilesPerTrigger", str(job.files_per_transaction))
         stream = as_records(reader.option("maxFileAge", FOR_EVER).parquet(job.source), job.columns)
         writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", folder)
@@ -84,23 +84,10 @@ def load(session: Any, job: Load) -> Mapping[str, Any]:
         elif job.trigger:
             writer = writer.trigger(processingTime=job.trigger)
         try:
-            streamed: Streamed = finish(writer.start)
+            finish(writer.start)
         except Exception as error:
             raise sink.refusal(error) from None
-    return {**account, "records": streamed.records, "transactions": streamed.batches}
-
-
-def _in_one_transaction(job: Load, records: Any) -> int:
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
-    seen = Observation()
-    sink = sink_for(job.bootstrap, job.topic, uuid.uuid4().hex)
-    try:
-        sink(records.observe(seen, F.count(F.lit(1)).alias("records")), 0)
-    except Exception as error:
-        raise sink.refusal(error) from None
-    return int(seen.get["records"])
+    return {**account, "records": sink.records, "transactions": sink.transactions}
 
 
 def as_records(frame: Any, columns: Columns) -> Any:
@@ -128,11 +115,13 @@ def as_records(frame: Any, columns: Columns) -> Any:
 
 
 class Remembering:
-    """A sink that remembers why it failed, which Spark tells in a roundabout way."""
+    """A sink that remembers why it failed, which Spark tells in a roundabout way, and counts."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self.failure: Exception | None = None
+        self.records = 0
+        self.transactions = 0
 
     def __call__(self, frame: Any, batch_id: int) -> None:
         try:
@@ -140,16 +129,27 @@ class Remembering:
         except Exception as error:
             self.failure = error
             raise
+        written = self._sink.last
+        if written is not None and not written.skipped:
+            self.records += written.records
+            self.transactions += 1
+
+    def write(self, frame: Any, number: int) -> int:
+        """A batch outside of a query; gives how many records it has, 0 if it was there already. PipelineError."""
+        before = self.records
+        try:
+            self(frame, number)
+        except Exception as error:
+            raise self.refusal(error) from None
+        return self.records - before
 
     def refusal(self, error: Exception) -> PipelineError:
         return refusal(self.failure or error)
 
 
-def sink_for(bootstrap: str, topic: str, query_id: str) -> Remembering:
-    """One transaction for each batch, which is written once, however often it is asked for."""
-    from barnabas.pipeline.sink import exactly_once_sink
-
-    return Remembering(exactly_once_sink(bootstrap, topic, query_id))
+def sink_for(bootstrap: str, topic: str, query_id: str, compression: str) -> Remembering:
+    """One transaction for each batch, which is written once, however often it is asked for. WrongUse."""
+    return Remembering(Sink(sink_settings(bootstrap, topic, query_id, compression_type=compression)))
 
 
 def _settings(columns: Columns) -> dict[str, str | None]:

@@ -58,6 +58,7 @@ class Replay:
     by_key: bool = False
     """The key chooses the partition; otherwise each record keeps its own."""
     records_per_file: int = 1_000_000
+    compression: str = "none"
 
 
 def replay(session: Any, job: Replay) -> Mapping[str, Any]:
@@ -89,16 +90,12 @@ def replay(session: Any, job: Replay) -> Mapping[str, Any]:
                     f"{job.into} has {len(into.partitions)} partitions, {job.topic} has {len(place.partitions)}; give"
                     " it more, or let --by-key choose them"
                 )
-            sink = sink_for(job.bootstrap, job.into, plan.claim.query_id)
+            sink = sink_for(job.bootstrap, job.into, plan.claim.query_id, job.compression)
 
             def work(number: int, pieces: Round) -> Written:
                 frame = rows.read_ranges(session, job.bootstrap, place, spans(pieces), job.records_per_file)
                 columns = ["key", "value", "headers", "timestamp", *([] if job.by_key else ["partition"])]
-                try:
-                    sink(frame.select(*columns), number)
-                except Exception as error:
-                    raise sink.refusal(error) from None
-                return Written(records=sum(piece.end - piece.start for piece in pieces))
+                return Written(records=sink.write(frame.select(*columns), number))
         else:
 
             def work(number: int, pieces: Round) -> Written:
@@ -110,7 +107,7 @@ def replay(session: Any, job: Replay) -> Mapping[str, Any]:
     return {
         "topic": job.topic,
         "into": job.into or job.to,
-        ("offsets" if job.into else "records"): plan.records - before.records,
+        "records": plan.records - before.records,
         "rounds": plan.done - before.done,
         "done before": before.done,
     }

@@ -137,5 +137,5 @@ def new_claim(job: str, place: Place, other: str, settings: Mapping[str, str | N
         topic_id=place.topic_id,
         other=other,
         settings={name: value for name, value in settings.items() if value is not None},
-        query_id=uuid.uuid4().hex,
+        query_id=f"{job.split(maxsplit=1)[0]}-{uuid.uuid4().hex}",
     )
