@@ -1,0 +1,97 @@
+"""Batches as rows: what an audit looks at. One row for each batch of a log, none for its records. A core.
+
+Everything is read from the head of the batch but its digest, which is of all its bytes: two replicas whose digests
+agree hold the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from barnabas.pipeline.log_files import Chunk
+from barnabas.pipeline.settled import Aborted
+from protocol.records.control import read_end_txn
+
+COMMIT, ABORT, OTHER_CONTROL = "commit", "abort", "control"
+
+SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("node", pa.int32()),
+        pa.field("base_offset", pa.int64()),
+        pa.field("last_offset", pa.int64()),
+        pa.field("records", pa.int32()),
+        pa.field("size_bytes", pa.int32()),
+        pa.field("leader_epoch", pa.int32()),
+        pa.field("producer_id", pa.int64()),
+        pa.field("producer_epoch", pa.int32()),
+        pa.field("base_sequence", pa.int32()),
+        pa.field("last_sequence", pa.int32()),
+        pa.field("max_timestamp", pa.int64()),
+        pa.field("compression", pa.int32()),
+        pa.field("transactional", pa.bool_()),
+        pa.field("marker", pa.string()),
+        pa.field("aborted", pa.bool_()),
+        pa.field("digest", pa.int64()),
+    ]
+)
+SPARK_SCHEMA = (
+    "topic string, partition int, node int, base_offset long, last_offset long, records int, size_bytes int,"
+    " leader_epoch int, producer_id long, producer_epoch int, base_sequence int, last_sequence int,"
+    " max_timestamp long, compression int, transactional boolean, marker string, aborted boolean, digest long"
+)
+
+
+class Whose(NamedTuple):
+    """The log that batches are of."""
+
+    topic: str
+    partition: int
+    node_id: int
+
+
+def batch_rows(whose: Whose, chunks: Iterable[Chunk], aborted: Aborted, from_offset: int, until_offset: int) -> Any:
+    """An iterator of pyarrow RecordBatches of SCHEMA, one for each chunk: the batches that begin in
+    [from_offset, until_offset), so that each is given by one task only.
+    """
+    for chunk in chunks:
+        rows = [
+            _row(whose, chunk.data, batch.position, batch.header, aborted)
+            for batch in chunk.batches
+            if from_offset <= batch.header.base_offset < until_offset
+        ]
+        if rows:
+            columns = list(zip(*rows, strict=True))
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _row(whose: Whose, data: memoryview, position: int, header: Any, aborted: Aborted) -> tuple[Any, ...]:
+    marker = None
+    if header.is_control:
+        end = read_end_txn(data, position)
+        marker = OTHER_CONTROL if end is None else COMMIT if end.committed else ABORT
+    whole = data[position : position + header.size_bytes]
+    return (
+        *whose,
+        header.base_offset,
+        header.last_offset,
+        header.records_count,
+        header.size_bytes,
+        header.partition_leader_epoch,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.last_sequence,
+        header.max_timestamp,
+        header.compression,
+        header.is_transactional,
+        marker,
+        aborted.has(header),
+        int.from_bytes(blake2b(whole, digest_size=8).digest(), "big", signed=True),
+    )

@@ -1,0 +1,342 @@
+"""The files of one partition's log as a reader sees them that is no broker: read only, while others may write.
+
+A broker may append to the last segment, delete the first ones, and swap in compacted ones at any time. So a reader
+holds on to offsets, not to files: which segment has an offset is looked up when it is needed, and once more when a
+file turns out to be gone. Whoever asks says up to which offset the log counts (its high watermark); what is above may
+be half written, and is never looked at. Knows nothing of Spark, of topics, and of whose records are committed.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from barnabas.pipeline.errors import PipelineError
+from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
+from storage.names import DELETED_SUFFIX, LOG_SUFFIX, OFFSET_INDEX_SUFFIX, offset_file_name, parse_offset_file_name
+
+CHUNK_BYTES = 8 * 1024 * 1024
+_LOOKS = 5
+"""How often the directory is listed anew when files vanish under the reader."""
+_LARGEST_BATCH_BYTES = 1 << 30
+Offsets = npt.NDArray[np.int64]
+_INDEX_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
+
+
+class Fault(NamedTuple):
+    """A place in a file where no batch can be read, though there should be one."""
+
+    path: str
+    position: int
+    """Bytes from the file's beginning."""
+    offset: int
+    """Of the first record that cannot be read."""
+    kind: str
+    """`torn`: the file ends within a batch. `corrupt`: these bytes are no batch. `gone`: no file has the offset."""
+    told: str
+
+    def __str__(self) -> str:
+        where = f"{self.path} at byte {self.position}" if self.position >= 0 else self.path
+        return f"{where}: {self.kind} from offset {self.offset} on: {self.told}"
+
+
+class BrokenLog(PipelineError):
+    """The log cannot be read as far as it should be."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(f"{fault}; read another replica, or let unreadable batches be skipped")
+        self.fault = fault
+
+    def __reduce__(self) -> tuple[type[BrokenLog], tuple[Fault]]:
+        return BrokenLog, (self.fault,)
+
+
+class SegmentFile(NamedTuple):
+    """A segment's `.log`."""
+
+    base_offset: int
+    path: Path
+    size_bytes: int
+
+
+class Batch(NamedTuple):
+    """A whole batch whose checksum is right."""
+
+    position: int
+    """In its chunk."""
+    header: BatchHeader
+
+
+class Chunk(NamedTuple):
+    """Batches of one segment that follow each other."""
+
+    data: memoryview
+    batches: list[Batch]
+
+
+def segment_files(directory: Path) -> list[SegmentFile]:
+    """By base offset; those that the broker has marked for deletion are left out."""
+    found = []
+    with suppress(FileNotFoundError):
+        for entry in os.scandir(directory):
+            named = parse_offset_file_name(entry.name)
+            if named is not None and named[1] == LOG_SUFFIX:
+                with suppress(FileNotFoundError):
+                    found.append(SegmentFile(named[0], Path(entry.path), entry.stat().st_size))
+    return sorted(found)
+
+
+def index_entries(segment: SegmentFile) -> tuple[Offsets, Offsets]:
+    """(last offsets of batches, their positions) by the segment's `.index`: sparse, ascending, and only a hint: the
+    file may be of an older or a newer segment than the one that was listed."""
+    path = segment.path.with_suffix(OFFSET_INDEX_SUFFIX)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        data = b""
+    entries = np.frombuffer(data[: len(data) // 8 * 8], _INDEX_ENTRY)
+    offsets = entries["offset"].astype(np.int64)
+    positions = entries["position"].astype(np.int64)
+    # Kafka preallocates its indexes: zeros follow the last entry.
+    used = int(np.count_nonzero(positions))
+    offsets, positions = offsets[:used], positions[:used]
+    if np.any(np.diff(offsets) <= 0) or np.any(np.diff(positions) <= 0):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    return offsets + segment.base_offset, positions
+
+
+def split_offsets(segment: SegmentFile, split_bytes: int) -> list[int]:
+    """Where a large segment may be cut so that each part has about `split_bytes`: offsets at which a part begins,
+    without the segment's own."""
+    if segment.size_bytes <= split_bytes * 3 // 2:
+        return []
+    offsets, positions = index_entries(segment)
+    parts = -(-segment.size_bytes // split_bytes)
+    wanted = [segment.size_bytes * part // parts for part in range(1, parts)]
+    slots = np.searchsorted(positions, wanted)
+    return sorted({int(offsets[slot]) + 1 for slot in slots if slot < len(offsets)})
+
+
+def log_end_offset(directory: Path) -> int:
+    """After the last whole batch. 0 without any segment."""
+    segments = segment_files(directory)
+    if not segments:
+        return 0
+    last = segments[-1]
+    offsets, _ = index_entries(last)
+    # Behind the last entry of the index there are a few batches.
+    start = int(offsets[-1]) if len(offsets) else last.base_offset
+    end = last.base_offset
+    try:
+        for chunk in read_batches(directory, start, 1 << 62):
+            if chunk.batches:
+                end = chunk.batches[-1].header.next_offset
+    except BrokenLog as broken:
+        end = max(end, broken.fault.offset)
+    return end
+
+
+class _Reader:
+    """One pass over a range of offsets."""
+
+    def __init__(self, directory: Path, from_offset: int, until_offset: int, chunk_bytes: int) -> None:
+        self.directory = directory
+        self.offset = from_offset
+        """Everything before it was given, or is not there."""
+        self.until = until_offset
+        self.chunk_bytes = chunk_bytes
+        self.skipped: list[Fault] | None = None
+
+    def open(self, finished: _Opened | None) -> _Opened | None:
+        """The segment that has the next offset, or the first one after it; None if there is none before `until`.
+
+        `finished` was read to its end. It is not read again, unless another file has its name by now: compaction may
+        have put into it what was in the segments behind it.
+        """
+        for _ in range(_LOOKS):
+            segments = segment_files(self.directory)
+            bases = [segment.base_offset for segment in segments]
+            slot = max(bisect_right(bases, self.offset) - 1, 0)
+            if finished is not None and slot < len(segments) and finished.is_still(segments[slot]):
+                slot += 1
+            if slot >= len(segments) or bases[slot] >= self.until:
+                return None
+            if slot == 0 and bases[0] > self.offset:
+                why = f"the log begins at offset {bases[0]} by now: older segments were deleted"
+                self.tell(Fault(str(self.directory), -1, self.offset, "gone", why))
+            try:
+                file = segments[slot].path.open("rb")
+            except FileNotFoundError:
+                # Deleted, renamed or swapped since it was listed: the offset has a new home, or none.
+                continue
+            self.offset = max(self.offset, bases[slot])
+            return _Opened(segments[slot], file)
+        why = "its segments change faster than one reads"
+        raise BrokenLog(Fault(str(self.directory), -1, self.offset, "gone", why))
+
+    def tell(self, fault: Fault) -> None:
+        if self.skipped is None:
+            raise BrokenLog(fault)
+        self.skipped.append(fault)
+
+    def seek(self, opened: _Opened) -> int:
+        """Where the batch begins that has the next offset, or comes after it; the end of the file if none does."""
+        offsets, positions = index_entries(opened.segment)
+        slot = int(np.searchsorted(offsets, self.offset, side="right")) - 1
+        position = 0
+        if slot >= 0:
+            header = _header_at(opened.file, int(positions[slot]))
+            # The index may be of other bytes than these.
+            if header is not None and header.last_offset == int(offsets[slot]):
+                position = int(positions[slot])
+        while position < opened.size_bytes:
+            header = _header_at(opened.file, position)
+            if header is None or header.next_offset > self.offset:
+                break
+            position += header.size_bytes
+        return min(position, opened.size_bytes)
+
+
+class _Opened:
+    """A segment's file, and how large it was when it was looked at last."""
+
+    __slots__ = ("file", "segment", "size_bytes")
+
+    def __init__(self, segment: SegmentFile, file: BinaryIO) -> None:
+        self.segment = segment
+        self.file = file
+        self.look()
+
+    def look(self) -> None:
+        self.size_bytes = os.fstat(self.file.fileno()).st_size
+
+    def is_still(self, listed: SegmentFile) -> bool:
+        """Whether the name that was listed means this very file, and it has not grown."""
+        if listed.base_offset != self.segment.base_offset:
+            return False
+        mine = os.fstat(self.file.fileno())
+        try:
+            return mine.st_size <= self.size_bytes and os.path.samestat(mine, os.stat(listed.path))
+        except FileNotFoundError:
+            return False
+
+
+def _header_at(file: BinaryIO, position: int) -> BatchHeader | None:
+    try:
+        return read_header(os.pread(file.fileno(), BATCH_HEADER_BYTES, position))
+    except CorruptBatch:
+        return None
+
+
+def read_batches(
+    directory: Path,
+    from_offset: int,
+    until_offset: int,
+    *,
+    chunk_bytes: int = CHUNK_BYTES,
+    skipped: list[Fault] | None = None,
+) -> Iterator[Chunk]:
+    """The batches that have offsets in [from_offset, until_offset), in order, checked.
+
+    Those at either end may have offsets outside of it. `skipped`: what cannot be read is told there, and reading goes
+    on behind it; otherwise BrokenLog.
+    """
+    reader = _Reader(directory, from_offset, until_offset, chunk_bytes)
+    reader.skipped = skipped
+    opened: _Opened | None = None
+    try:
+        while reader.offset < until_offset:
+            finished, opened = opened, reader.open(opened)
+            if finished is not None:
+                finished.file.close()
+            if opened is None:
+                return
+            yield from _read_segment(reader, opened)
+    finally:
+        if opened is not None:
+            opened.file.close()
+
+
+def _read_segment(reader: _Reader, opened: _Opened) -> Iterator[Chunk]:
+    file = opened.file
+    size = opened.size_bytes
+    position = reader.seek(opened)
+    wanted = reader.chunk_bytes
+    while position < size and reader.offset < reader.until:
+        data = os.pread(file.fileno(), min(wanted, size - position), position)
+        batches, used, told, needed = _whole_batches(data, reader, at_end=position + len(data) >= size)
+        if batches:
+            reader.offset = batches[-1].header.next_offset
+            yield Chunk(memoryview(data)[:used], batches)
+        if told is not None and reader.offset < reader.until:
+            kind, why = told
+            reader.tell(Fault(str(opened.segment.path), position + used, reader.offset, kind, why))
+            step = _step_over(file, position + used, size, reader.offset)
+            if step is None:
+                return
+            position += used + step
+            wanted = reader.chunk_bytes
+            continue
+        if needed > wanted:
+            wanted = needed
+            continue
+        wanted = reader.chunk_bytes
+        if not used:
+            return
+        position += used
+
+
+def _whole_batches(
+    data: bytes, reader: _Reader, *, at_end: bool
+) -> tuple[list[Batch], int, tuple[str, str] | None, int]:
+    """(batches, bytes of them, what is wrong after them, bytes that the next one needs)."""
+    batches: list[Batch] = []
+    position, offset = 0, reader.offset
+    while position < len(data) and offset < reader.until:
+        left = len(data) - position
+        try:
+            header = read_header(data, position)
+        except CorruptBatch as error:
+            if left < BATCH_HEADER_BYTES and not at_end:
+                return batches, position, None, 0
+            if left < BATCH_HEADER_BYTES:
+                return batches, position, ("torn", f"{left} bytes are no batch head"), 0
+            return batches, position, ("corrupt", str(error)), 0
+        if header.size_bytes > _LARGEST_BATCH_BYTES or (batches and header.base_offset < offset):
+            return batches, position, ("corrupt", f"a batch of {header.size_bytes} bytes at {header.base_offset}"), 0
+        if header.base_offset >= reader.until:
+            return batches, position, None, 0
+        if header.size_bytes > left:
+            if at_end:
+                why = f"the batch has {header.size_bytes} bytes, the file only {left} more"
+                return batches, position, ("torn", why), 0
+            return batches, position, None, header.size_bytes
+        if not crc_is_valid(data, position, header):
+            return batches, position, ("corrupt", f"wrong checksum of the batch at offset {header.base_offset}"), 0
+        batches.append(Batch(position, header))
+        position += header.size_bytes
+        offset = header.next_offset
+    return batches, position, None, 0
+
+
+def _step_over(file: BinaryIO, position: int, size: int, offset: int) -> int | None:
+    """The bytes of an unreadable batch whose length leads to another one; None if it does not."""
+    header = _header_at(file, position)
+    if header is None or header.base_offset < offset or position + header.size_bytes >= size:
+        return None
+    following = _header_at(file, position + header.size_bytes)
+    if following is None or following.base_offset < header.next_offset:
+        return None
+    return header.size_bytes
+
+
+def was_deleted(directory: Path, base_offset: int) -> bool:
+    """Whether the broker has put a segment aside to be deleted."""
+    return any(directory.glob(offset_file_name(base_offset, LOG_SUFFIX) + f"*{DELETED_SUFFIX}"))

@@ -1,0 +1,258 @@
+"""The logs that lie in directories of brokers: whose they are, how far they count, and which replica is read.
+
+A directory may be a partition's (`orders-0`), a broker's log dir, or anything that has log dirs in it, such as the
+data of a local cluster. What counts is below the high watermark. A cluster that is up tells it; of stopped brokers the
+checkpoints do: what any replica knows to be below its high watermark is committed. Reads only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from barnabas.pipeline.blocking import EARLIEST, LATEST, BlockingCluster, Isolation
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.log_files import log_end_offset, segment_files, split_offsets
+from barnabas.pipeline.settled import AbortedRange, settled
+from storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    MalformedCheckpoint,
+    parse_epochs,
+    parse_offsets,
+)
+from storage.log_directory import CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE, LogDirectoryError, MetaProperties
+from storage.names import METADATA_TOPIC, parse_directory_name
+
+UNKNOWN = -1
+DEEPEST = 4
+"""How far below a given directory log dirs are looked for."""
+SPLIT_BYTES = 128 * 1024 * 1024
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One copy of a partition."""
+
+    topic: str
+    partition: int
+    node_id: int
+    """-1 if its log dir does not say."""
+    directory: str
+    log_start_offset: int
+    high_watermark: int
+    """As its broker last wrote it down; -1 if it has not yet."""
+    durable_offset: int
+    """Indexes and snapshots below it are whole."""
+    cleaned_offset: int
+    """Below it compaction may have taken records; 0 if it never ran."""
+    leader_epoch: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}" + ("" if self.node_id == UNKNOWN else f" on {self.node_id}")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What counts of a partition."""
+
+    start_offset: int
+    end_offset: int
+    high_watermark: int
+    leader: int = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTask:
+    """A part of one log: what one task reads."""
+
+    topic: str
+    partition: int
+    node_id: int
+    directory: str
+    from_offset: int
+    until_offset: int
+    aborted: tuple[AbortedRange, ...]
+
+
+def find_replicas(directories: Sequence[str | Path], wanted: Callable[[str], bool]) -> list[Replica]:
+    """All logs in the directories of topics that are `wanted`, by partition and node. PipelineError if there are no
+    log dirs."""
+    replicas: dict[str, Replica] = {}
+    for given in directories:
+        path = Path(given)
+        if not path.is_dir():
+            raise PipelineError(f"{given}: no such directory; name log dirs of brokers, or partitions in them")
+        for directory in _partition_directories(path):
+            named = parse_directory_name(directory.name)
+            assert named is not None
+            if named.topic != METADATA_TOPIC and wanted(named.topic):
+                replicas[str(directory)] = _replica(directory, named.topic, named.partition)
+    return sorted(replicas.values(), key=lambda each: (each.topic, each.partition, each.node_id, each.directory))
+
+
+def topic_choice(subscribe: str = "", pattern: str = "") -> Callable[[str], bool]:
+    """By names with commas, or a regular expression; without either, all but internal ones. PipelineError."""
+    if subscribe and pattern:
+        raise PipelineError("either subscribe or subscribePattern, not both")
+    if subscribe:
+        names = {name.strip() for name in subscribe.split(",")}
+        return names.__contains__
+    if pattern:
+        try:
+            compiled = re.compile(pattern)
+        except re.error as error:
+            raise PipelineError(f"subscribePattern {pattern!r}: {error}") from None
+        return lambda topic: compiled.fullmatch(topic) is not None
+    return lambda topic: not topic.startswith("__")
+
+
+def _partition_directories(path: Path, depth: int = 0) -> Iterator[Path]:
+    named = parse_directory_name(path.name)
+    if named is not None and named.kind == "current" and segment_files(path):
+        yield path.resolve()
+    elif depth < DEEPEST:
+        for child in sorted(path.iterdir()):
+            if child.is_dir() and not child.is_symlink():
+                yield from _partition_directories(child, depth + 1)
+
+
+def _replica(directory: Path, topic: str, partition: int) -> Replica:
+    log_dir = directory.parent
+    key = (topic, partition)
+
+    def told(name: str, default: int) -> int:
+        return _offsets(log_dir / name).get(key, default)
+
+    first = next((segment.base_offset for segment in segment_files(directory)), 0)
+    is_clean = (log_dir / CLEAN_SHUTDOWN_FILE).exists()
+    return Replica(
+        topic,
+        partition,
+        _node_id(log_dir / META_PROPERTIES_FILE),
+        str(directory),
+        max(first, told(LOG_START_OFFSET_CHECKPOINT, 0)),
+        told(REPLICATION_OFFSET_CHECKPOINT, UNKNOWN),
+        1 << 62 if is_clean else told(RECOVERY_POINT_CHECKPOINT, 0),
+        told(CLEANER_OFFSET_CHECKPOINT, 0),
+        _latest_epoch(directory / LEADER_EPOCH_CHECKPOINT),
+    )
+
+
+def _offsets(path: Path) -> Mapping[TopicPartition, int]:
+    try:
+        return parse_offsets(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        return {}
+    except MalformedCheckpoint as error:
+        raise PipelineError(f"{error}; leave this log dir out, or start its broker, which writes it anew") from None
+
+
+def _latest_epoch(path: Path) -> int:
+    try:
+        entries = parse_epochs(path.read_bytes(), str(path))
+    except (FileNotFoundError, MalformedCheckpoint):
+        return UNKNOWN
+    return entries[-1][0] if entries else UNKNOWN
+
+
+def _node_id(path: Path) -> int:
+    try:
+        return MetaProperties.parse(path.read_bytes(), str(path)).node_id
+    except (FileNotFoundError, LogDirectoryError):
+        return UNKNOWN
+
+
+# How far they count
+
+
+def ranges_of_files(replicas: Iterable[Replica]) -> dict[TopicPartition, Range]:
+    """By the checkpoints. A partition whose high watermark nobody wrote down is empty: nothing of it is known to be
+    committed."""
+    ranges: dict[TopicPartition, Range] = {}
+    for replica in replicas:
+        key = (replica.topic, replica.partition)
+        known = ranges.get(key, Range(0, 0, 0))
+        end = max(known.end_offset, replica.high_watermark)
+        ranges[key] = Range(max(known.start_offset, replica.log_start_offset), end, end)
+    return ranges
+
+
+def ranges_of_cluster(
+    cluster: BlockingCluster, partitions: Iterable[TopicPartition], isolation: Isolation
+) -> dict[TopicPartition, Range]:
+    """As the leaders tell. PipelineError if a topic is not there any more."""
+    wanted = sorted(set(partitions))
+    view = cluster.metadata(sorted({topic for topic, _ in wanted}))
+    for topic, partition in wanted:
+        known = view.topics.get(topic)
+        if known is None or partition not in known.leaders:
+            raise PipelineError(f"{topic}-{partition} is in the directories, and not in the cluster: leave it out")
+    starts = cluster.list_offsets(dict.fromkeys(wanted, EARLIEST))
+    marks = cluster.list_offsets(dict.fromkeys(wanted, LATEST))
+    ends = cluster.list_offsets(dict.fromkeys(wanted, LATEST), isolation)
+    return {
+        key: Range(starts[key].offset, ends[key].offset, marks[key].offset, view.topics[key[0]].leaders[key[1]].node_id)
+        for key in wanted
+    }
+
+
+def best_replica(replicas: Sequence[Replica], wanted: Range) -> tuple[Replica, int]:
+    """(the replica to be read, how far it goes): the leader's if it is among them, otherwise the one of the newest
+    epoch that has all that counts, or else most of it."""
+    preferred = sorted(
+        replicas,
+        key=lambda each: (each.node_id == wanted.leader != UNKNOWN, each.leader_epoch, each.high_watermark),
+        reverse=True,
+    )
+    best: tuple[Replica, int] | None = None
+    for replica in preferred:
+        end = min(log_end_offset(Path(replica.directory)), wanted.end_offset)
+        if best is None or end > best[1]:
+            best = replica, end
+        if end == wanted.end_offset:
+            break
+    assert best is not None, "no replica to choose from"
+    return best
+
+
+# Who reads what
+
+
+def tasks_of(
+    replica: Replica, wanted: Range, isolation: Isolation, split_bytes: int = SPLIT_BYTES
+) -> list[SegmentTask]:
+    """The parts of one log, each at most about `split_bytes`.
+
+    With READ_COMMITTED they end at the last stable offset, and say what was aborted below it.
+    """
+    directory = Path(replica.directory)
+    end = wanted.end_offset
+    aborted: tuple[AbortedRange, ...] = ()
+    if isolation is Isolation.READ_COMMITTED:
+        found = settled(directory, end, replica.durable_offset)
+        end, aborted = found.last_stable_offset, found.aborted
+    segments = segment_files(directory)
+    starts = [
+        start for segment in segments for start in (segment.base_offset, *split_offsets(segment, split_bytes))
+    ]
+    first = max(wanted.start_offset, replica.log_start_offset)
+    inner = sorted({start for start in starts if first < start < end})
+    tasks = []
+    for start, until in zip([first, *inner], [*inner, end], strict=True):
+        if start < until:
+            touched = tuple(each for each in aborted if each[1] < until and each[2] >= start)
+            tasks.append(
+                SegmentTask(
+                    replica.topic, replica.partition, replica.node_id, replica.directory, start, until, touched
+                )
+            )
+    return tasks

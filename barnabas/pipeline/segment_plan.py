@@ -1,0 +1,180 @@
+"""Reading logs from their files: what was asked for, which task reads which part, and what a task gives.
+
+`barnabas.pipeline.segments` makes a Spark source of it, and says what the options mean. Knows nothing of Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from barnabas.pipeline.batch_rows import Whose, batch_rows
+from barnabas.pipeline.blocking import BlockingCluster, Isolation
+from barnabas.pipeline.columns import Window, decode_columns
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.log_files import BrokenLog, Chunk, Fault, read_batches
+from barnabas.pipeline.replicas import (
+    SPLIT_BYTES,
+    Range,
+    Replica,
+    SegmentTask,
+    TopicPartition,
+    best_replica,
+    find_replicas,
+    ranges_of_cluster,
+    ranges_of_files,
+    tasks_of,
+    topic_choice,
+)
+from barnabas.pipeline.settled import Aborted
+from protocol.records.batch import CorruptBatch
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentOptions:
+    """What is read, and how."""
+
+    directories: tuple[str, ...]
+    subscribe: str = ""
+    pattern: str = ""
+    bootstrap: str = ""
+    isolation: Isolation = Isolation.READ_COMMITTED
+    include_headers: bool = False
+    split_bytes: int = SPLIT_BYTES
+    skip_corrupt: bool = False
+    skip_gone: bool = False
+    batches: bool = False
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SegmentOptions:
+        """PipelineError names the option that cannot be."""
+        path = options.get("path") or ",".join(_paths(options.get("paths", "")))
+        if not path:
+            raise PipelineError("option path: the directories that have the logs, with commas")
+        level = _one_of(options, "kafka.isolation.level", "read_committed", "read_uncommitted")
+        split = options.get("splitBytes", str(SPLIT_BYTES))
+        if not split.isdigit() or int(split) < 1:
+            raise PipelineError(f"option splitBytes: {split!r} is no number of bytes")
+        return cls(
+            tuple(each for each in path.split(",") if each),
+            options.get("subscribe", ""),
+            options.get("subscribePattern", ""),
+            options.get("kafka.bootstrap.servers", "") or options.get("bootstrap", ""),
+            Isolation.READ_COMMITTED if level == "read_committed" else Isolation.READ_UNCOMMITTED,
+            _one_of(options, "includeHeaders", "false", "true") == "true",
+            int(split),
+            _one_of(options, "onCorrupt", "fail", "skip") == "skip",
+            _one_of(options, "failOnDataLoss", "true", "false") == "false",
+            _one_of(options, "rows", "records", "batches") == "batches",
+        )
+
+
+def _paths(listed: str) -> list[str]:
+    """Spark hands over the arguments of `load` as a JSON list."""
+    import json
+
+    return list(json.loads(listed)) if listed else []
+
+
+def _one_of(options: Mapping[str, str], name: str, *allowed: str) -> str:
+    """The first is the default."""
+    given = options.get(name, allowed[0]).lower()
+    if given not in allowed:
+        raise PipelineError(f"option {name}: {given!r}; {' or '.join(allowed)}")
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlan:
+    """Who reads what."""
+
+    replicas: tuple[Replica, ...]
+    ranges: Mapping[TopicPartition, Range]
+    tasks: tuple[SegmentTask, ...]
+    short: tuple[tuple[Replica, int, int], ...]
+    """Replicas to be read that end at an offset before the one up to which their partition counts."""
+
+
+def plan_of(options: SegmentOptions) -> SegmentPlan:
+    """PipelineError if there is nothing to read, or the cluster does not answer."""
+    replicas = find_replicas(options.directories, topic_choice(options.subscribe, options.pattern))
+    if not replicas:
+        raise PipelineError(f"no partition that is wanted is in {', '.join(options.directories)}")
+    keys = dict.fromkeys((replica.topic, replica.partition) for replica in replicas)
+    if options.bootstrap:
+        with BlockingCluster(options.bootstrap) as cluster:
+            ranges = ranges_of_cluster(cluster, keys, options.isolation)
+    else:
+        ranges = ranges_of_files(replicas)
+    tasks: list[SegmentTask] = []
+    short = []
+    for key in keys:
+        copies = [replica for replica in replicas if (replica.topic, replica.partition) == key]
+        wanted = ranges[key]
+        if options.batches:
+            # What an audit compares is whatever is there, whole.
+            for replica in copies:
+                tasks += tasks_of(replica, wanted, options.isolation, options.split_bytes)
+            continue
+        chosen, end = best_replica(copies, wanted)
+        if end < wanted.end_offset:
+            short.append((chosen, end, wanted.end_offset))
+        tasks += tasks_of(chosen, replace(wanted, end_offset=end), options.isolation, options.split_bytes)
+    return SegmentPlan(tuple(replicas), ranges, tuple(tasks), tuple(short))
+
+
+def chunks_of(task: SegmentTask, options: SegmentOptions, faults: list[Fault]) -> Iterator[Chunk]:
+    """The batches of a task. What is skipped is told in `faults`; what must not be is a PipelineError."""
+    skipped: list[Fault] = []
+    try:
+        for chunk in read_batches(Path(task.directory), task.from_offset, task.until_offset, skipped=skipped):
+            _judge(skipped, options, faults)
+            yield chunk
+        _judge(skipped, options, faults)
+    except BrokenLog as broken:
+        raise PipelineError(str(broken)) from None
+
+
+def _judge(skipped: list[Fault], options: SegmentOptions, faults: list[Fault]) -> None:
+    for fault in skipped:
+        if not (options.skip_gone if fault.kind == "gone" else options.skip_corrupt):
+            raise BrokenLog(fault)
+    faults += skipped
+    skipped.clear()
+
+
+def record_columns(task: SegmentTask, options: SegmentOptions, faults: list[Fault]) -> Iterator[Any]:
+    """pyarrow RecordBatches of the task's records."""
+    aborted = Aborted(task.aborted)
+    window = Window(task.from_offset, task.until_offset)
+    for chunk in chunks_of(task, options, faults):
+        try:
+            # Checksums were looked at when the batches were found.
+            for columns in decode_columns(
+                _kept(chunk, aborted), window, include_headers=options.include_headers, check_crcs=False
+            ):
+                yield columns.record_batch(task.topic, task.partition)
+        except CorruptBatch as error:
+            raise PipelineError(f"{task.directory}: {error}; read another replica") from None
+
+
+def _kept(chunk: Chunk, aborted: Aborted) -> memoryview | bytes:
+    """The chunk's bytes without batches of aborted transactions."""
+    if not aborted.ranges:
+        return chunk.data
+    pieces = []
+    begin = 0
+    for position, header in chunk.batches:
+        if aborted.has(header):
+            pieces.append(chunk.data[begin:position])
+            begin = position + header.size_bytes
+    return b"".join([*pieces, chunk.data[begin:]]) if pieces else chunk.data
+
+
+def batch_columns(task: SegmentTask, options: SegmentOptions, faults: list[Fault]) -> Iterator[Any]:
+    """pyarrow RecordBatches of `batch_rows.SCHEMA`."""
+    whose = Whose(task.topic, task.partition, task.node_id)
+    chunks = chunks_of(task, options, faults)
+    yield from batch_rows(whose, chunks, Aborted(task.aborted), task.from_offset, task.until_offset)

@@ -1,0 +1,7 @@
+"""Found by PySpark itself, by its name: `spark.read.format("barnabas-segments")` works without registering anything."""
+
+from barnabas.pipeline.segments import SegmentDataSource
+
+
+class DefaultSource(SegmentDataSource):
+    """What PySpark looks for in a module `pyspark_*`."""
