@@ -32,18 +32,50 @@ class Account:
     highest_read: int = -1
     duplicated: int = 0
     out_of_order: int = 0
+    settled: int = 0
+    """Of numbers below it, those that were acked and read where they were acked are forgotten."""
+    forgotten: int = 0
+    """How many those are."""
+    end_of_forgotten: int = 0
+    """The offset behind them."""
     last_ack_ms: int | None = None
     acks: list[int] = field(default_factory=list)
     """How many came in each `BUCKET_MS` of the run."""
 
     @property
     def undecided(self) -> int:
-        return self.sent - len(self.acked) - len(self.failed) - len(self.unknown)
+        return self.sent - self.forgotten - len(self.acked) - len(self.failed) - len(self.unknown)
 
     @property
     def end_of_acked(self) -> int:
         """The offset behind the last record that was acked."""
-        return max(self.acked.values(), default=-1) + 1
+        return max(self.end_of_forgotten, max(self.acked.values(), default=-1) + 1)
+
+    def settle(self) -> None:
+        """Forgets what needs no more looking after, so that a run may go on for ever. The verdict stays the same."""
+        while (number := self.settled) < self.sent:
+            offset = self.acked.get(number)
+            if offset is None and number not in self.failed and number not in self.unknown:
+                return  # it may still end either way
+            if offset is not None:
+                found = self.read.get(number)
+                if found is None:
+                    return  # it may still be read
+                if offset in (found, -1):
+                    del self.acked[number], self.read[number]
+                    self.forgotten += 1
+                    self.end_of_forgotten = max(self.end_of_forgotten, found + 1)
+            self.settled += 1
+
+    def is_forgotten(self, number: int) -> bool:
+        return number < self.settled and not (
+            number in self.acked or number in self.failed or number in self.unknown
+        )
+
+    @property
+    def skipped(self) -> int:
+        """Numbers that were acked, and not read although a later one was: lost, unless they are read out of order."""
+        return sum(number < self.highest_read and number not in self.read for number in self.acked)
 
 
 @dataclass(slots=True)
@@ -135,7 +167,7 @@ class Ledger:
             self._others[value] += 1
             return
         account = self.accounts[partition]
-        if number in account.read:
+        if number in account.read or account.is_forgotten(number):
             account.duplicated += 1
             return
         account.read[number] = offset
@@ -175,8 +207,9 @@ class Ledger:
         aside = self._aside
         return Verdict(
             sent=sum(each.sent for each in accounts) + len(aside),
-            acked=sum(len(each.acked) for each in accounts) + sum(aside.values()),
-            read=sum(len(each.read) for each in accounts) + sum(value in aside for value in self._others),
+            acked=sum(each.forgotten + len(each.acked) for each in accounts) + sum(aside.values()),
+            read=sum(each.forgotten + len(each.read) for each in accounts)
+            + sum(value in aside for value in self._others),
             failed=sum(len(each.failed) for each in accounts),
             unknown=sum(len(each.unknown) for each in accounts) + sum(not acked for acked in aside.values()),
             lost=sum(number not in each.read for each in accounts for number in each.acked)

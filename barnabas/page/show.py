@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,13 @@ import trio
 from barnabas.cluster.layout import Layout
 from barnabas.page.control import Faults, buttons
 from barnabas.page.feed import Feed
+from barnabas.page.load import TOPIC, LoadRunner
 from barnabas.page.local_side import LocalSide, until_ready
 from barnabas.page.node_state import NodeName
 from barnabas.page.server import Page, Place
+from barnabas.page.tour import Tour
 from barnabas.page.watch import Address, Watch
 from runtime.real import real_world
-
-TOPIC = "demo"
-"""Where the load writes; what is shown until somebody chooses."""
 
 
 @dataclass(slots=True)
@@ -67,9 +67,16 @@ async def _show(options: Show, side: LocalSide | None, told: Callable[[str], Non
         processes=side.processes if side is not None else dict,
         cut=(lambda: side.cut) if side is not None else list,
     )
-    control = None
-    if options.allow_faults and side is not None:
-        control = buttons(Faults(side, feed, world.wall_clock), {}, lambda: "")
+    control, load, tour = None, None, None
+    if options.load or options.allow_faults:
+        assert side is not None
+        load = LoadRunner(world, side.cluster.bootstrap_servers, feed)
+        watch.at_each_look.append(load.tell)
+    if options.allow_faults:
+        assert side is not None and load is not None
+        faults = Faults(side, feed, world.wall_clock)
+        tour = Tour(faults, load, feed, apache_kafka())
+        control = buttons(faults, {"load": load, "tour": tour}, partial(_busy, tour))
 
     def hello(topic: str) -> Mapping[str, Any]:
         return {
@@ -85,7 +92,19 @@ async def _show(options: Show, side: LocalSide | None, told: Callable[[str], Non
     page = Page(watch, feed, options.listener, options.place, options.token, hello, lambda: TOPIC, control)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.run)
+        if load is not None:
+            await nursery.start(load.run)
+        if tour is not None:
+            await nursery.start(tour.run)
+        if tour is not None and options.tour:
+            tour.start()
+        elif load is not None and options.load:
+            load.start()
         told(await nursery.start(page.serve))
+
+
+def _busy(tour: Tour) -> str:
+    return "the tour is under way" if tour.is_running else ""
 
 
 def addresses_of(layout: Layout) -> list[Address]:
