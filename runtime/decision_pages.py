@@ -4,8 +4,8 @@
     /subjects                              {"node": …, "subjects": […]}
 
 `after` is the number of the last decision that the asker has (0: none). `next` is the number from which to go on, so
-that the next question is `after=next-1`; `first` is the oldest number that is kept: one above what was asked for says
-that some were missed.
+that the next question is `after=next-1`; from `first` on nothing is missing: one above what was asked for says
+that some may be.
 """
 
 from __future__ import annotations

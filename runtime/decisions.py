@@ -13,13 +13,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import islice
+from heapq import merge
+from itertools import chain, islice
 from typing import Protocol
 
 log = logging.getLogger("decisions")
 
 RING_SIZE = 4096
 """Decisions that a node keeps."""
+ROUTINE_SHARE = 4
+"""Routine decisions have a ring of their own, this many times smaller."""
 MAX_TEXT = 400
 """Characters of a name or a fact; a whole story may have some of them. More is cut."""
 MAX_LIST = 50
@@ -63,6 +66,7 @@ class Note:
     also: Sequence[str] = ()
     cause: str = ""
     facts: Mapping[str, Fact] = field(default_factory=dict)
+    routine: bool = False
 
 
 class Notepad(Protocol):
@@ -76,11 +80,14 @@ class Notepad(Protocol):
         *,
         also: Sequence[str] = (),
         cause: str = "",
+        routine: bool = False,
         **facts: Fact,
     ) -> None:
         """A decision was made, or is carried out.
 
         `cause` is put behind `told` with a colon. Without it the cause is what follows the first colon of `told`.
+        `routine`: it happens all the time while all is well (a transaction is committed). Such decisions are kept in
+        a small ring of their own, so that they push out nothing else, and are in the log at level DEBUG only.
         """
 
 
@@ -95,10 +102,11 @@ class Notes(list[Note]):
         *,
         also: Sequence[str] = (),
         cause: str = "",
+        routine: bool = False,
         **facts: Fact,
     ) -> None:
         """As `Notepad.note`."""
-        self.append(Note(kind, subject, told, also, cause, facts))
+        self.append(Note(kind, subject, told, also, cause, facts, routine))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +176,10 @@ class Decisions:
         self.node = node
         self._now_ms = now_ms
         self._ring: deque[Decision] = deque(maxlen=size)
+        self._routine: deque[Decision] = deque(maxlen=max(1, size // ROUTINE_SHARE))
         self.next_number = 1
-
-    @property
-    def first_number(self) -> int:
-        """Of the oldest that is kept; `next_number` if none is."""
-        return self.next_number - len(self._ring)
+        self.first_number = 1
+        """From here on nothing is missing."""
 
     def note(
         self,
@@ -183,6 +189,7 @@ class Decisions:
         *,
         also: Sequence[str] = (),
         cause: str = "",
+        routine: bool = False,
         **facts: Fact,
     ) -> None:
         """As `Notepad.note`."""
@@ -204,30 +211,39 @@ class Decisions:
             facts={name: _kept(fact) for name, fact in facts.items()},
         )
         self.next_number += 1
-        self._ring.append(decision)
-        if log.isEnabledFor(logging.INFO):
-            log.info("%s", decision.as_log_line())
+        ring = self._routine if routine else self._ring
+        if len(ring) == ring.maxlen:
+            self.first_number = max(self.first_number, ring[0].number + 1)
+        ring.append(decision)
+        level = logging.DEBUG if routine else logging.INFO
+        if log.isEnabledFor(level):
+            log.log(level, "%s", decision.as_log_line())
 
     def take(self, notes: Iterable[Note], **facts: Fact) -> None:
         """What a core decided came true; `facts` are known only now."""
         for it in notes:
-            self.note(it.kind, it.subject, it.told, also=it.also, cause=it.cause, **{**it.facts, **facts})
+            known = {**it.facts, **facts}
+            self.note(it.kind, it.subject, it.told, also=it.also, cause=it.cause, routine=it.routine, **known)
 
     def since(self, number: int, subject: str | None = None, limit: int = RING_SIZE) -> list[Decision]:
         """Those from `number` on, oldest first, at most `limit`; of one subject, or of all."""
         if subject is not None:
             subject = cut(subject)
-        skipped = min(max(0, number - self.first_number), len(self._ring))
-        found = (it for it in islice(self._ring, skipped, None) if subject is None or it.concerns(subject))
+        everything = merge(self._ring, self._routine, key=_number) if self._routine else self._ring
+        found = (it for it in everything if it.number >= number and (subject is None or it.concerns(subject)))
         return list(islice(found, max(0, limit)))
 
     def subjects(self) -> list[str]:
         """Every subject that something is known of, sorted."""
         found: dict[str, None] = {}
-        for decision in self._ring:
+        for decision in chain(self._ring, self._routine):
             found[decision.subject] = None
             found.update(dict.fromkeys(decision.also))
         return sorted(found)
+
+
+def _number(decision: Decision) -> int:
+    return decision.number
 
 
 def _kept(fact: Fact) -> Fact:

@@ -24,6 +24,7 @@ from kraft.metadata.delta import MetadataDelta
 from kraft.metadata.image import MetadataImage, PartitionImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.coordinator import record_types
+from runtime.decisions import Decisions
 from runtime.world import World
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class CoordinatedTopic:
 class Coordinator(Generic[MachineT]):
     """One kind of coordinator on this broker."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - made in one place
         self,
         topic: CoordinatedTopic,
         world: World,
@@ -72,7 +73,10 @@ class Coordinator(Generic[MachineT]):
         wheel: TimingWheel,
         image: Callable[[], MetadataImage],
         make_machine: Callable[[Partition, ShardTimers], MachineT],
+        *,
+        decisions: Decisions | None = None,
     ) -> None:
+        self._decisions = decisions
         self.topic = topic
         self._world = world
         self._nursery = nursery
@@ -156,6 +160,7 @@ class Coordinator(Generic[MachineT]):
             self._types,
             commit_timeout_ms=self.topic.commit_timeout_ms(),
             compression=self.topic.compression(),
+            decisions=self._decisions,
         )
         self._shards[partition.index] = shard
         self._nursery.start_soon(shard.load)

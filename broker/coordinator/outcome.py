@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
 from protocol.schema import Message
+from runtime.decisions import Notes
 from storage.producers import Verification
 
 
@@ -78,6 +79,8 @@ class Outcome:
     before."""
     failed: Callable[[KafkaError], Outcome] | None = None
     """Called in place of all that if the records could not be appended; without it every reply is refused."""
+    notes: Notes = field(default_factory=Notes)
+    """What is decided and why, for people; told when the records are below the high watermark."""
 
 
 Operation = Callable[[Now], Outcome]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable
 from enum import Enum
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import trio
@@ -24,6 +25,7 @@ from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch, read_end_txn
 from protocol.records.coordinator import RecordType, decode_key, decode_versioned, encode_key, encode_versioned
 from protocol.records.record import Record, decode_records
+from runtime.decisions import DecisionKind, Decisions
 from runtime.world import World
 from storage.producers import Verification, Warrant
 
@@ -120,12 +122,16 @@ class Shard(Generic[MachineT]):
         *,
         commit_timeout_ms: int,
         compression: int = 0,
+        decisions: Decisions | None = None,
     ) -> None:
         self.partition = partition
         self.machine = machine
         self.state = ShardState.LOADING
+        self.loaded_in_ms: int | None = None
+        """How long it took; None before it is active."""
         self.epoch = partition.leader_epoch
         self._world = world
+        self._decisions = decisions or Decisions("", world.wall_clock.now_ms)
         self._timers = timers
         self._types = types
         self._wheel = timers._wheel
@@ -155,13 +161,24 @@ class Shard(Generic[MachineT]):
         except (KafkaError, CorruptBatch, MalformedMessage) as error:
             if self.state is ShardState.LOADING:
                 log.error("%r cannot be loaded: %s", self, error)
+                told = f"{self.partition.name} cannot be read, so what it is responsible for has no coordinator here"
+                cause, epoch = str(error), self.epoch
+                self._decisions.note(DecisionKind.LOG, self.partition.name, told, cause=cause, leader_epoch=epoch)
                 self.state = ShardState.FAILED
             return
         if self.state is not ShardState.LOADING:
             return
         self.state = ShardState.ACTIVE
-        took_ms = self._world.monotonic.now_ms() - began_ms
-        log.info("%r: loaded %d offsets in %d ms", self, offset - partition_log.log_start_offset, took_ms)
+        took_ms = self.loaded_in_ms = self._world.monotonic.now_ms() - began_ms
+        name, count = self.partition.name, offset - partition_log.log_start_offset
+        self._decisions.note(
+            DecisionKind.LIFECYCLE,
+            name,
+            f"{self._decisions.node} coordinates whom {name} is responsible for, in epoch {self.epoch}",
+            cause=f"it leads that partition, and has read its {count} offsets in {took_ms} ms",
+            leader_epoch=self.epoch,
+            offset=offset,
+        )
         self._world.fault_point("coordinator.loaded")
         self.run(self.machine.loaded, None)
 
@@ -249,6 +266,8 @@ class Shard(Generic[MachineT]):
                 for record in outcome.records:
                     self.machine.replay(record.key, record.value, outcome.producer)
         required_offset = self.partition.log.log_end_offset
+        if outcome.notes:
+            self._call_when_committed(partial(self._decisions.take, outcome.notes), required_offset)
         if outcome.committed is not None:
             self._call_when_committed(outcome.committed, required_offset)
         for reply, response in outcome.answers:

@@ -20,6 +20,7 @@ from broker.groups.classic_member import ClassicMember, MemberProtocol, member_p
 from broker.groups.classic_rebalance import ClassicRebalances
 from broker.groups.classic_state import ClassicState
 from broker.groups.group import Client, Group, GroupContext, GroupType
+from broker.groups.told import note_assigned, note_member_fenced
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
@@ -240,6 +241,8 @@ class ClassicGroups:
         before = _Before(
             group.leader_id, member.member_id, member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
         )
+        came = f"static member {member.group_instance_id} came again, as {member_id}"
+        note_member_fenced(join.outcome.notes, group.group_id, member.member_id, came)
         self._fence(group, member, join.outcome)
         member.is_new = False
         self.rebalances.rename(group, member, member_id, join.now)
@@ -333,7 +336,7 @@ class ClassicGroups:
         self.rebalances.hand_out_assignments(group, outcome, now)
         outcome.records.append(group.record())
         group.move(ClassicState.STABLE, now)
-        log.info("%r: assigned by %s", group, request.member_id)
+        note_assigned(outcome.notes, group)
 
         def failed(error: KafkaError) -> Outcome:
             log.warning("%r: its assignment cannot be written: %s", group, error)

@@ -15,6 +15,7 @@ from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_member import ClassicMember
 from broker.groups.classic_state import ClassicState
 from broker.groups.group import GroupContext
+from broker.groups.told import note_generation, note_member_fenced, note_rebalance
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.sync_group import SyncGroupResponse
@@ -56,7 +57,7 @@ class ClassicRebalances:
         self._timers.cancel(_sync_key(group.group_id))
         is_first = group.is_empty()
         group.move(ClassicState.PREPARING_REBALANCE, now)
-        log.info("%r rebalances: %s", group, reason)
+        note_rebalance(outcome.notes, group, reason)
         if is_first:
             # Others are probably about to start, too: better to wait a little than to rebalance for each (KIP-134).
             group.new_member_added = False
@@ -112,21 +113,19 @@ class ClassicRebalances:
     def complete_join(self, group: ClassicGroup, outcome: Outcome, now: Now) -> None:
         """The next generation begins with those who have joined, and with static members who may come yet."""
         self._timers.cancel(_join_key(group.group_id))
-        late = [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]
-        for member in late:
-            log.info("group %s: %s did not rejoin in time and is removed", group.group_id, member.member_id)
-            self.forget(group, member.member_id)
+        late = [m.member_id for m in group.members.values() if m.awaiting_join is None and not m.is_static]
+        for member_id in late:
+            self.forget(group, member_id)
         if not group.elect_joined_leader() and group.members:
-            log.info("group %s: nobody rejoined; waits for its static members' sessions to end", group.group_id)
+            log.info("group %s: nobody joined again; waits for its static members' sessions to end", group.group_id)
             self._schedule_join_end(group, now)
             return
         group.begin_generation(now)
+        note_generation(outcome.notes, group, late)
         if group.is_empty():
-            log.info("%r: nobody is left", group)
             outcome.records.append(group.record())
             outcome.failed = partial(_empty_not_written, group, outcome)
             return
-        log.info("%r joined: protocol %s, leader %s", group, group.protocol_name, group.leader_id)
         for member in group.members.values():
             group.answer_join(member, group.join_response(member), outcome)
             member.is_new = False
@@ -153,11 +152,13 @@ class ClassicRebalances:
         silent = list(group.pending_sync)
         for member_id in silent:
             self.forget(group, member_id)
-        self.prepare(group, f"{', '.join(silent)} did not sync in time", outcome, now)
+        reason = f"{', '.join(silent)} did not ask for an assignment within {group.rebalance_timeout_ms} ms"
+        self.prepare(group, reason, outcome, now)
         return outcome
 
     def hand_out_assignments(self, group: ClassicGroup, outcome: Outcome, now: Now) -> None:
         """The leader has told: whoever waits gets its part."""
+        self._context.events.rebalances += 1
         for member in group.members.values():
             if group.answer_sync(member, group.sync_response(member), outcome):
                 self.watch(group, member, member.session_timeout_ms, now)
@@ -212,12 +213,14 @@ class ClassicRebalances:
         elif member.session_deadline_ms > now.monotonic_ms:
             self._schedule_session_end(group_id, member_id, member.session_deadline_ms)
         else:
-            log.info("group %s: the session of %s is over", group_id, member_id)
+            silent_ms = member.session_timeout_ms + now.monotonic_ms - member.session_deadline_ms
+            allowed = f"it was silent for {silent_ms} ms, its session is of {member.session_timeout_ms} ms"
+            note_member_fenced(outcome.notes, group_id, member_id, allowed)
             self.leave(group, member_id, outcome)
             if group.state is ClassicState.PREPARING_REBALANCE:
                 self._complete_join_without(group, outcome, now)
             else:
-                self.prepare(group, f"the session of {member_id} is over", outcome, now)
+                self.prepare(group, f"the session of {member_id} is over, {allowed}", outcome, now)
         return outcome
 
     def _complete_join_without(self, group: ClassicGroup, outcome: Outcome, now: Now) -> None:

@@ -27,6 +27,7 @@ def group_coordinator(broker: BrokerServices) -> Coordinator[GroupMachine]:
                 chance=broker.world.chance,
                 settings=lambda: broker.settings,
                 image=lambda: broker.metadata.image,
+                events=broker.group_events,
             )
         )
 
@@ -42,4 +43,5 @@ def group_coordinator(broker: BrokerServices) -> Coordinator[GroupMachine]:
         broker.wheel,
         lambda: broker.metadata.image,
         make_machine,
+        decisions=broker.decisions,
     )

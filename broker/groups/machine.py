@@ -28,6 +28,7 @@ from protocol.messages.group_log import (
     OffsetCommitValue,
 )
 from protocol.schema import Message
+from runtime.decisions import DecisionKind
 
 FIRST_VERSION_WITH_GROUP_NOT_FOUND = 6
 """Of DescribeGroups."""
@@ -128,7 +129,10 @@ class GroupMachine:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         group.check_delete()
         records = self.offsets.tombstones(group_id) + group.tombstones()
-        return Outcome(records, [(reply, delete_groups.DeletableGroupResult(group_id=group_id))])
+        outcome = Outcome(records, [(reply, delete_groups.DeletableGroupResult(group_id=group_id))])
+        told = f"group {group_id} is deleted, with its offsets"
+        outcome.notes.note(DecisionKind.LIFECYCLE, f"group {group_id}", told, cause="DeleteGroups asked for it")
+        return outcome
 
 
 def _not_there(group: Group | None, group_id: str, kind: str) -> str:
@@ -150,7 +154,7 @@ def _modernized(
 
 def _together(outcomes: list[Outcome]) -> Outcome:
     """What several parts decide in one turn: one batch, and all of it fails or none."""
-    deciding = [it for it in outcomes if it.records or it.answers or it.committed is not None]
+    deciding = [it for it in outcomes if it.records or it.answers or it.notes or it.committed is not None]
     if len(deciding) <= 1:
         return deciding[0] if deciding else Outcome()
     assert all(it.replay and it.producer is None and it.failed is None for it in deciding)
@@ -158,6 +162,7 @@ def _together(outcomes: list[Outcome]) -> Outcome:
     for part in deciding:
         whole.records += part.records
         whole.answers += part.answers
+        whole.notes += part.notes
 
     def committed() -> None:
         for part in deciding:

@@ -35,6 +35,7 @@ from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from runtime.decisions import DecisionKind
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,14 @@ class GroupMigration:
             upgraded.replay(record.key, record.value)
         for member in members:
             self._consumer.heard(group.group_id, member.member_id, member.session_timeout_ms, update.now)
-        log.info("group %s becomes a consumer group with %d classic members", group.group_id, len(members))
+        update.notes.note(
+            DecisionKind.LIFECYCLE,
+            f"group {group.group_id}",
+            f"group {group.group_id} becomes a consumer group",
+            cause=f"somebody joins it who speaks that protocol; {len(members)} classic members stay in it",
+            generation=group.generation,
+            members=len(members),
+        )
         return upgraded
 
     def _check_upgrade(self, group: ClassicGroup) -> None:
@@ -171,12 +179,20 @@ class GroupMigration:
             self._consumer.forget_timers(group.group_id, member_id)
         self._classic.adopt(classic, update.now)
         update.undo = partial(self._undo_downgrade, group, classic, update.now)
-        log.info("group %s becomes a classic group of %d members", group.group_id, len(downgraded))
+        update.notes.note(
+            DecisionKind.LIFECYCLE,
+            f"group {group.group_id}",
+            f"group {group.group_id} becomes a classic group",
+            cause=f"nobody is left in it who speaks the consumer protocol; {len(downgraded)} classic members stay",
+            group_epoch=group.epoch,
+            members=len(downgraded),
+        )
 
     def _rebalance(self, classic: ClassicGroup, reason: str, update: Update) -> None:
         outcome = Outcome(replay=False)
         self._classic.rebalances.prepare(classic, reason, outcome, update.now)
         assert not outcome.records and not outcome.answers, "nobody waits yet, and nothing is agreed"
+        update.notes += outcome.notes
 
     def _undo_downgrade(self, group: ConsumerGroup, classic: ClassicGroup, now: Now) -> None:
         self._classic.rebalances.cancel_timers(classic)
@@ -376,7 +392,7 @@ class GroupMigration:
         update = Update(now)
         response = LeaveGroupResponse(members=results) if many else LeaveGroupResponse(error_code=results[0].error_code)
         update.answers.append((reply, response))
-        self._consumer.remove(group, list(leaving.values()), update)
+        self._consumer.remove(group, list(leaving.values()), update, f"{', '.join(leaving)} left")
         return update.outcome()
 
     def _leaving(self, group: ConsumerGroup, who: MemberIdentity) -> ConsumerMember:

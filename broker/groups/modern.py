@@ -36,6 +36,7 @@ from broker.groups.group_configs import (
 from broker.groups.pattern_searches import PatternSearches
 from broker.groups.reconciliation import Reconciliation
 from broker.groups.target_assignment import TargetAssignment, compute_targets, target_records, topic_ids
+from broker.groups.told import note_epoch, note_member_fenced, note_targets
 from broker.groups.topic_hashes import TopicHashes
 from broker.groups.update import Update
 from kraft.metadata.delta import MetadataDelta, TopicDelta
@@ -294,7 +295,8 @@ class ConsumerGroups:
             records.target_assignment(group_id, member_id, target),
             records.current_assignment(group_id, member),
         ]
-        log.info("group %s: member %s comes back as %s", group_id, before.member_id, member_id)
+        came = f"static member {before.instance_id} came again, as {member_id}"
+        note_member_fenced(update.notes, group_id, before.member_id, came)
         return member
 
     # -- what it gets
@@ -327,17 +329,19 @@ class ConsumerGroups:
         needs_new_epoch = names_changed or pattern.resolved
         epoch = group.epoch
         if needs_new_epoch or group.metadata_has_expired(update.now.monotonic_ms):
-            epoch = self._update_epoch(group, needs_new_epoch, group.topics_with(before, after), update)
+            cause = _why_anew(group, before, after) if needs_new_epoch else ""
+            epoch = self._update_epoch(group, cause, group.topics_with(before, after), update)
             if group.has_partition_metadata:
                 update.records.append(records.partition_metadata_tombstone(group.group_id))
         return Joined(before, after, names_changed or pattern.changed), epoch
 
-    def _update_epoch(self, group: ConsumerGroup, needed: bool, topics: Iterable[str], update: Update) -> int:
-        """The group's epoch: a new one if it is needed or the topics are not what they were."""
+    def _update_epoch(self, group: ConsumerGroup, cause: str, topics: Iterable[str], update: Update) -> int:
+        """The group's epoch: a new one if there is a cause, or the topics are not what they were."""
         metadata_hash = self.metadata_hash(topics)
         epoch = group.epoch
-        if needed or metadata_hash != group.metadata_hash:
+        if cause or metadata_hash != group.metadata_hash:
             epoch += 1
+            note_epoch(update.notes, group, epoch, cause or "partitions or racks of its topics have changed")
             update.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
         group.refresh_deadline = RefreshDeadline(update.now.monotonic_ms + _REFRESH_INTERVAL_MS, epoch)
         return epoch
@@ -354,6 +358,8 @@ class ConsumerGroups:
         assign = ASSIGNORS[preferred if preferred in names else names[0]]
         targets = compute_targets(group, member, self._context.image().topics, assign)
         update.records += target_records(group, targets, epoch, update.now.wall_ms)
+        note_targets(update.notes, group, epoch, preferred if preferred in names else names[0], len(targets))
+        self._context.events.consumer_rebalances += 1
         return TargetAssignment(epoch, targets[member.member_id])
 
     def may_assign(self, group: ConsumerGroup, now: Now) -> bool:
@@ -411,11 +417,10 @@ class ConsumerGroups:
                 update.records.append(records.current_assignment(group.group_id, gone))
                 log.info("group %s: static member %s leaves for a while", group.group_id, member.member_id)
                 return response
-        log.info("group %s: member %s leaves", group.group_id, member.member_id)
-        self.remove(group, [member], update)
+        self.remove(group, [member], update, f"{member.member_id} left")
         return response
 
-    def remove(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update) -> None:
+    def remove(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update, cause: str) -> None:
         """These are not in the group any more. The group has a new epoch; the next heartbeat of anybody makes a new
         assignment.
         """
@@ -429,12 +434,14 @@ class ConsumerGroups:
         topics = group.topics_without(leaving, forgotten)
         metadata_hash = self.metadata_hash(topics)
         update.records.append(records.group_epoch(group.group_id, group.epoch + 1, metadata_hash))
+        left = len(group.members) - len(leaving)
+        note_epoch(update.notes, group, group.epoch + 1, f"{cause}; {left or 'no'} members are left")
 
     # -- timers
 
     def heard(self, group_id: str, member_id: str, session_timeout_ms: int, now: Now) -> None:
         """The member lives: its session begins anew."""
-        fence = partial(self.fence, group_id, member_id, "its session is over")
+        fence = partial(self.fence, group_id, member_id, f"nothing was heard from it for {session_timeout_ms} ms")
         self._context.timers.schedule(session_timer(group_id, member_id), now.monotonic_ms + session_timeout_ms, fence)
 
     def fence(self, group_id: str, member_id: str, reason: str, now: Now) -> Outcome:
@@ -443,9 +450,9 @@ class ConsumerGroups:
         member = None if group is None else group.members.get(member_id)
         if group is None or member is None:
             return Outcome()
-        log.info("group %s: member %s is fenced: %s", group_id, member_id, reason)
         update = Update(now)
-        self.remove(group, [member], update)
+        note_member_fenced(update.notes, group_id, member_id, reason)
+        self.remove(group, [member], update, f"{member_id} is fenced, {reason}")
         return update.outcome()
 
     def _session_timeout_ms(self, group_id: str) -> int:
@@ -462,7 +469,8 @@ class ConsumerGroups:
         member = None if group is None else group.members.get(member_id)
         if member is None or member.epoch != epoch:
             return Outcome()
-        return self.fence(group_id, member_id, "it did not give up its partitions in time", now)
+        waited = f"it did not give up its partitions within {member.rebalance_timeout_ms} ms"
+        return self.fence(group_id, member_id, waited, now)
 
     # -- patterns
 
@@ -472,6 +480,7 @@ class ConsumerGroups:
         if changed or metadata_hash != group.metadata_hash:
             epoch = group.epoch + 1
             update.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
+            note_epoch(update.notes, group, epoch, "its patterns find other topics, or those have changed")
             group.refresh_deadline = RefreshDeadline(update.now.monotonic_ms + _REFRESH_INTERVAL_MS, epoch)
 
     # -- descriptions
@@ -541,6 +550,15 @@ class ConsumerGroups:
 
     def _groups(self) -> list[ConsumerGroup]:
         return [group for group in self._context.groups if isinstance(group, ConsumerGroup)]
+
+
+def _why_anew(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> str:
+    """What a member did that asks for a new assignment."""
+    if after.member_id not in group.members:
+        return f"{after.member_id} joined"
+    if after.topic_names != before.topic_names:
+        return f"{after.member_id} subscribes to other topics"
+    return f"{after.member_id} subscribes to another pattern"
 
 
 def _refuse_empty(text: str | None, name: str) -> None:

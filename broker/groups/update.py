@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
 from protocol.errors import KafkaError
 from protocol.schema import Message
+from runtime.decisions import Notes
 
 
 @dataclass(slots=True)
@@ -17,13 +18,14 @@ class Update:
     now: Now
     records: list[CoordinatorRecord] = field(default_factory=list)
     answers: list[tuple[Reply, Message]] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
     undo: Callable[[], None] | None = None
     """Set: the group is one of another kind already, and the records are for those who load it. To be called if they
     cannot be written.
     """
 
     def outcome(self) -> Outcome:
-        outcome = Outcome(self.records, list(self.answers))
+        outcome = Outcome(self.records, list(self.answers), notes=self.notes)
         if self.undo is not None:
             outcome.replay = False
             outcome.failed = self._failed

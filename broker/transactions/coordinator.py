@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def transaction_coordinator(broker: BrokerServices) -> Coordinator[TransactionMachine]:
-    """The coordinator of all transactional ids whose partition is led here."""
-
-    def image() -> MetadataImage:
-        return broker.metadata.image
+def marker_writer(broker: BrokerServices) -> MarkerWriter:
+    """Writes the markers of all transactions that end here."""
 
     def request_timeout_ms() -> int:
         return broker.settings.request_timeout_ms
@@ -43,12 +40,25 @@ def transaction_coordinator(broker: BrokerServices) -> Coordinator[TransactionMa
         client_id = f"broker-{broker.settings.node_id}-transactions-{broker_id}"
         return Channel(broker.world, broker.nursery, node.host, node.port, client_id=client_id)
 
+    def image() -> MetadataImage:
+        return broker.metadata.image
+
+    return MarkerWriter(broker.world, broker.nursery, broker.wheel, image, channel_to, request_timeout_ms)
+
+
+def transaction_coordinator(broker: BrokerServices) -> Coordinator[TransactionMachine]:
+    """The coordinator of all transactional ids whose partition is led here."""
+
+    def image() -> MetadataImage:
+        return broker.metadata.image
+
+    def request_timeout_ms() -> int:
+        return broker.settings.request_timeout_ms
+
     def next_producer_id() -> int:
         if not broker.producer_ids.at_hand:
             broker.nursery.start_soon(_fetch_producer_ids, broker)
         return broker.producer_ids.take()
-
-    writer = MarkerWriter(broker.world, broker.nursery, broker.wheel, image, channel_to, request_timeout_ms)
 
     def make_machine(partition: Partition, timers: ShardTimers) -> TransactionMachine:
         def shard() -> Shard[TransactionMachine] | None:
@@ -59,13 +69,15 @@ def transaction_coordinator(broker: BrokerServices) -> Coordinator[TransactionMa
                 timers=timers,
                 settings=lambda: broker.settings,
                 image=image,
-                markers=ShardMarkers(writer, shard),
+                markers=ShardMarkers(broker.markers, shard),
                 next_producer_id=next_producer_id,
             )
         )
 
     topic = CoordinatedTopic(TRANSACTION_TOPIC, transaction_log, commit_timeout_ms=request_timeout_ms)
-    return Coordinator(topic, broker.world, broker.nursery, broker.wheel, image, make_machine)
+    return Coordinator(
+        topic, broker.world, broker.nursery, broker.wheel, image, make_machine, decisions=broker.decisions
+    )
 
 
 async def _fetch_producer_ids(broker: BrokerServices) -> None:

@@ -1,0 +1,106 @@
+"""What a group's coordinator tells of it: rebalances and generations, members that are fenced, groups that end. A core.
+
+Words only; the groups decide.
+"""
+
+from __future__ import annotations
+
+from broker.groups.classic_group import ClassicGroup
+from broker.groups.consumer_group import ConsumerGroup
+from runtime.decisions import DecisionKind, Notes
+
+
+def subject_of(group_id: str) -> str:
+    return f"group {group_id}"
+
+
+def note_rebalance(notes: Notes, group: ClassicGroup, cause: str) -> None:
+    """All members of a classic group are asked to join again."""
+    notes.note(
+        DecisionKind.REBALANCE,
+        subject_of(group.group_id),
+        f"group {group.group_id} rebalances, after generation {group.generation}",
+        cause=cause,
+        generation=group.generation,
+        members=len(group.members),
+    )
+
+
+def note_generation(notes: Notes, group: ClassicGroup, late: list[str]) -> None:
+    """The next generation of a classic group begins, or nobody is in it any more."""
+    group_id, members = group.group_id, len(group.members)
+    cause = "all have joined"
+    if late:
+        cause = f"the time to join is over, and {', '.join(late)} did not"
+    if group.is_empty():
+        notes.note(
+            DecisionKind.LIFECYCLE,
+            subject_of(group_id),
+            f"group {group_id} is empty in generation {group.generation}",
+            cause="nobody is left in it" if not late else f"nobody is left in it: {', '.join(late)} did not join again",
+            generation=group.generation,
+            members=0,
+        )
+        return
+    notes.note(
+        DecisionKind.REBALANCE,
+        subject_of(group_id),
+        f"group {group_id} begins generation {group.generation} with {members} members, {group.leader_id} assigns",
+        cause=cause,
+        generation=group.generation,
+        members=members,
+        leader_member=group.leader_id,
+        protocol=group.protocol_name,
+    )
+
+
+def note_assigned(notes: Notes, group: ClassicGroup) -> None:
+    """The leader of a classic group has told who reads what."""
+    notes.note(
+        DecisionKind.REBALANCE,
+        subject_of(group.group_id),
+        f"group {group.group_id} is stable in generation {group.generation}",
+        cause=f"{group.leader_id} has assigned the partitions to {len(group.members)} members",
+        generation=group.generation,
+        members=len(group.members),
+    )
+
+
+def note_member_fenced(notes: Notes, group_id: str, member_id: str, cause: str) -> None:
+    notes.note(
+        DecisionKind.FENCING,
+        subject_of(group_id),
+        f"member {member_id} of group {group_id} is fenced",
+        cause=cause,
+        member=member_id,
+    )
+
+
+def note_epoch(notes: Notes, group: ConsumerGroup, epoch: int, cause: str) -> None:
+    """A consumer group's epoch goes up: its partitions are dealt anew."""
+    notes.note(
+        DecisionKind.REBALANCE,
+        subject_of(group.group_id),
+        f"group {group.group_id} begins epoch {epoch}",
+        cause=cause,
+        group_epoch=epoch,
+        members=len(group.members),
+    )
+
+
+def note_targets(notes: Notes, group: ConsumerGroup, epoch: int, assignor: str, members: int) -> None:
+    """A consumer group has a new target assignment."""
+    notes.note(
+        DecisionKind.REBALANCE,
+        subject_of(group.group_id),
+        f"group {group.group_id} has a new target assignment of epoch {epoch} for {members} members",
+        cause=f"its epoch was {group.assignment_epoch} before; by the assignor {assignor}",
+        group_epoch=epoch,
+        members=members,
+        assignor=assignor,
+    )
+
+
+def note_gone(notes: Notes, group_id: str, cause: str) -> None:
+    """The group is no more."""
+    notes.note(DecisionKind.LIFECYCLE, subject_of(group_id), f"group {group_id} is forgotten", cause=cause)
