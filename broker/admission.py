@@ -6,6 +6,7 @@ key) or asks for a compression of its own; then, and only then, the bytes on dis
 
 from __future__ import annotations
 
+from broker.traffic import Conversions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, read_header
 from protocol.records.builder import build_batch
@@ -31,10 +32,11 @@ def admit(
     limits: ProduceLimits,
     produce_version: int,
     now_ms: int,
+    conversions: Conversions,
 ) -> tuple[memoryview, Batches]:
     """The batch as it is to be appended, and its heads; KafkaError with Kafka's code if it may not be.
 
-    `limits` are `limits_of(config)`, kept by the caller.
+    `limits` are `limits_of(config)`, kept by the caller. Records that get another compression are counted.
     """
     if records is None or not len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD, "no records for this partition")
@@ -43,8 +45,11 @@ def admit(
     if config.compression_type != "producer":
         wanted = _CODECS[config.compression_type]
         if batches[0][1].compression != wanted:
+            began = conversions.stopwatch()
             buffer = _recompressed(buffer, batches[0][1], wanted, config)
             batches = [(0, read_header(buffer))]
+            conversions.records += batches[0][1].records_count
+            conversions.spread.took(conversions.stopwatch() - began)
     return buffer, batches
 
 

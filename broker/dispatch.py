@@ -151,6 +151,6 @@ def make_dispatcher(broker: BrokerServices) -> Dispatcher:
         api_versions(broker, call, advertised)
 
     handlers[ApiKey.API_VERSIONS] = tell_versions
-    dispatcher = Dispatcher(handlers, broker.world.monotonic)
+    dispatcher = Dispatcher(handlers, broker.world.stopwatch)
     advertised = dispatcher.advertised()
     return dispatcher

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.log_store import LogStore
+from broker.traffic import CleanerWork
 from protocol.errors import KafkaError
 from runtime.world import World
 from settings.broker import BrokerSettings
@@ -35,8 +36,11 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 class LogCleaner:
     """One broker's."""
 
-    def __init__(self, world: World, store: LogStore, settings: Callable[[], BrokerSettings]) -> None:
-        """`settings` gives them as they hold by then."""
+    def __init__(
+        self, world: World, store: LogStore, settings: Callable[[], BrokerSettings], work: CleanerWork | None = None
+    ) -> None:
+        """`settings` gives them as they hold by then; what is done is counted in `work`."""
+        self._work = work or CleanerWork()
         self._world = world
         self._store = store
         self._settings = settings
@@ -102,6 +106,7 @@ class LogCleaner:
             await self._discard(cleaning)
             return False
         spent_ms = max(1, world.monotonic.now_ms() - started_ms)
+        self._count(cleaning, spent_ms)
         log.info(
             "cleaned %s to offset %s in %d ms: %d of %d records stay, %d bytes became %d, the map was %d %% full",
             name,
@@ -115,13 +120,23 @@ class LogCleaner:
         )
         return True
 
+    def _count(self, cleaning: LogCleaning, spent_ms: int) -> None:
+        work = self._work
+        work.cleanings += 1
+        work.bytes_before += cleaning.bytes_before
+        work.bytes_after += cleaning.bytes_after
+        work.seconds += spent_ms / 1000
+        work.map_utilization = cleaning.map_utilization
+
     def _failed(self, partition_log: PartitionLog, error: Exception) -> None:
         name = f"{partition_log.topic}-{partition_log.partition}"
         gone = partition_log.failure is not None or partition_log.cleaning.phase is Phase.ABORTED
         if gone or isinstance(error, CleaningAborted):
             # A slice that was under way may have read anything.
             log.info("cleaning of %s was given up: %s", name, error)
-        elif not isinstance(error, OSError):
+            return
+        self._work.failures += 1
+        if not isinstance(error, OSError):
             log.error("%s is not cleaned any more: %s", name, error)
             partition_log.cleaning.problem = str(error)
         elif error.errno in _NO_SPACE:
@@ -171,4 +186,4 @@ class LogCleaner:
 
 async def run_log_cleaner(broker: BrokerServices) -> None:
     """Run until cancelled."""
-    await LogCleaner(broker.world, broker.store, lambda: broker.settings).run()
+    await LogCleaner(broker.world, broker.store, lambda: broker.settings, broker.cleaner_work).run()

@@ -21,7 +21,7 @@ from broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
 from broker.log_store import LogStore
 from broker.metadata_cache import MetadataCache
 from broker.metadata_publisher import MetadataPublisher
-from broker.metrics import Sources, broker_metrics
+from broker.metrics import BrokerMetrics, Sources
 from broker.periodic import run_periodic_tasks
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
@@ -48,7 +48,6 @@ from runtime.channel import Channel
 from runtime.decision_pages import decision_pages
 from runtime.decisions import DecisionKind, Decisions
 from runtime.exchange import ServerLimits
-from runtime.metrics import metrics_page
 from runtime.observatory import Observatory
 from runtime.process import CannotRun
 from runtime.server import Server
@@ -206,7 +205,7 @@ class _BrokerNode:
         self._server = Server(world, dispatcher, ServerLimits.of(settings))
         self._observatory = Observatory(self._what_is_missing)
         sources = Sources(self.services, self._replica, dispatcher, self._server)
-        self._observatory.pages["/metrics"] = metrics_page(broker_metrics(sources))
+        self._observatory.pages["/metrics"] = BrokerMetrics(sources).page
         self._observatory.pages |= decision_pages(self._decisions)
         state = broker_state_page(self.services, self._replica, self._what_is_missing)
         self._observatory.pages["/state"] = state

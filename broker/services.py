@@ -28,9 +28,10 @@ from broker.purgatory import Purgatory
 from broker.replication.fetcher import Fetchers
 from broker.replication.partitions import Partitions
 from broker.timing_wheel import TimingWheel
-from broker.traffic import BytesOut
-from broker.transactions.coordinator import transaction_coordinator
+from broker.traffic import BytesOut, CleanerWork, Conversions, GroupEvents
+from broker.transactions.coordinator import marker_writer, transaction_coordinator
 from broker.transactions.machine import TransactionMachine
+from broker.transactions.markers import MarkerWriter
 from broker.transactions.verification import TransactionVerifier
 from runtime.decisions import Decisions
 from runtime.world import World
@@ -65,18 +66,24 @@ class BrokerServices:
     producer_ids: ProducerIds
     decisions: Decisions
     bytes_out: BytesOut = field(default_factory=BytesOut)
+    conversions: Conversions = field(init=False)
+    cleaner_work: CleanerWork = field(default_factory=CleanerWork)
+    group_events: GroupEvents = field(default_factory=GroupEvents)
     groups: Coordinator[GroupMachine] = field(init=False)
     transactions: Coordinator[TransactionMachine] = field(init=False)
     coordinators: list[Coordinator[Any]] = field(default_factory=list)
     """Everybody who wants to hear which partitions are led here."""
     auto_topics: AutoTopics = field(init=False)
     verifier: TransactionVerifier = field(init=False)
+    markers: MarkerWriter = field(init=False)
 
     def __post_init__(self) -> None:
+        self.conversions = Conversions(self.world.stopwatch)
         self.auto_topics = AutoTopics(self)
         self.verifier = TransactionVerifier(
             self.world, self.nursery, self.metadata, lambda: self.settings, partial(add_partitions_here, self)
         )
         self.groups = group_coordinator(self)
+        self.markers = marker_writer(self)
         self.transactions = transaction_coordinator(self)
         self.coordinators += [self.groups, self.transactions]

@@ -23,6 +23,7 @@ from kraft.metadata_replica import MetadataReplica, NotLeader
 from protocol.errors import ErrorCode, KafkaError
 from protocol.schema import Message
 from runtime.decisions import Decisions, Notes
+from runtime.request_times import Spread
 from runtime.world import Clock, World
 
 log = logging.getLogger("kraft.controller")
@@ -31,6 +32,20 @@ DEPOSED_PAUSE_MS = 100
 
 Answer = Callable[[Message | None], None]
 """Takes the response once it may go; None when this is not the active controller (any more)."""
+
+
+class ControllerTimes:
+    """What the active controller's work takes."""
+
+    def __init__(self) -> None:
+        self.processing = Spread()
+        """To decide on a request or on what is due, and to append it."""
+        self.lateness = Spread()
+        """Until what is due is looked at."""
+        self.commit = Spread()
+        """From the append of records until they are committed and applied."""
+        self.activations = 0
+        """How often this controller became the active one."""
 
 
 class ControllerService:
@@ -49,6 +64,7 @@ class ControllerService:
         self._last_appended = -1
         self._snapshotting = False
         self._timetable_changed = trio.Event()
+        self.times = ControllerTimes()
         self.watch = BrokerWatch(world, nursery, self._broker_process_gone)
 
     def attach(self, replica: MetadataReplica) -> None:
@@ -82,9 +98,11 @@ class ControllerService:
         if not self._leads():
             answer(None)
             return
+        began = self.stopwatch()
         result = self.core.decide(request, version, self.replica.log_end_offset, self._now_ms())
         try:
             self._append(result.records, result.notes)
+            self.times.processing.took(self.stopwatch() - began)
         except NotLeader:
             answer(None)
             return
@@ -122,7 +140,12 @@ class ControllerService:
         if notes:
             self.replica.on_committed(self._last_appended, partial(self._decided, notes, self._last_appended))
         if records:
+            self.replica.on_committed(self._last_appended, partial(self._told_committed, self.stopwatch()))
             self._timetable_changed.set()
+
+    def _told_committed(self, appended_at: float, error: KafkaError | None) -> None:
+        if error is None:
+            self.times.commit.took(self.stopwatch() - appended_at)
 
     def _decided(self, notes: Notes, last_offset: int, error: KafkaError | None) -> None:
         """Decisions count once they are committed; what became of others is told by whoever leads now."""
@@ -160,6 +183,7 @@ class ControllerService:
         self._tell()
 
     def _activate(self, epoch: int) -> None:
+        self.times.activations += 1
         end_offset = self.replica.log_end_offset
         self._last_appended = end_offset - 1
         records = self.core.activate(epoch, end_offset, self._now_ms())
@@ -208,9 +232,12 @@ class ControllerService:
                 with trio.move_on_after((due_ms - now_ms) / 1000):
                     await self._timetable_changed.wait()
             else:
+                self.times.lateness.took((now_ms - due_ms) / 1000)
+                began = self.stopwatch()
                 result = self.core.run_periodic(self.replica.log_end_offset, now_ms)
                 try:
                     self._append(result.records, result.notes)
+                    self.times.processing.took(self.stopwatch() - began)
                 except NotLeader:
                     # The log tells soon who leads instead.
                     with trio.move_on_after(DEPOSED_PAUSE_MS / 1000):

@@ -109,6 +109,10 @@ class MetadataReplica:
         """The snapshot that is being downloaded."""
         self._snapshot_lock = trio.Lock()
         self._last_snapshot_ms = 0
+        self.appended_records = 0
+        """As the leader, since the node started."""
+        self.fetched_records = 0
+        """From leaders, since then."""
         self._failure: BaseException | None = None
         self._failed = trio.Event()
 
@@ -152,6 +156,11 @@ class MetadataReplica:
     @property
     def log_end_offset(self) -> int:
         return self.log.end_offset
+
+    @property
+    def snapshot_age_ms(self) -> int:
+        """Since the newest snapshot was made or arrived; since the node started, if none was."""
+        return self.now_ms() - self._last_snapshot_ms
 
     @property
     def should_snapshot(self) -> bool:
@@ -309,7 +318,9 @@ class MetadataReplica:
         if ready.append_leader_change is not None:
             self._append_leader_change(ready.append_leader_change)
         if ready.append_fetched:
+            end_offset = self.log.end_offset
             self.log.append_as_follower(data, self.wall_ms())
+            self.fetched_records += self.log.end_offset - end_offset
             self._world.fault_point("raft.fetched.written")
         for snapshot_step in ready.snapshot_steps:
             self._take_snapshot_step(snapshot_step, data)
@@ -422,6 +433,7 @@ class MetadataReplica:
             self._fail(error)
             raise
         self._world.fault_point("raft.append.written")
+        self.appended_records += len(records)
         self._feed_of().appended(
             CommittedBatch(header.base_offset, header.last_offset, epoch, timestamp_ms, list(records))
         )

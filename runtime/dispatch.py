@@ -7,6 +7,7 @@ client can learn the right one: KIP-511). Which requests exist is the caller's t
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,11 +19,16 @@ from protocol.errors import ErrorCode, MalformedMessage
 from protocol.framing import response_prefix
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from protocol.schema import Message, decode_prefix, encode_chunks
-from runtime.metrics import ApiCounter
+from runtime.request_times import ApiCounter, error_codes, request_log
 from runtime.server import Request, ResponseSlot
-from runtime.world import Clock
 
 log = logging.getLogger(__name__)
+
+Stopwatch = Callable[[], float]
+"""`World.stopwatch`."""
+
+PRINCIPAL = "User:ANONYMOUS"
+"""Who asks: no listener authenticates."""
 
 
 @dataclass(slots=True)
@@ -34,33 +40,99 @@ class Call:
     slot: ResponseSlot
     _spec: ApiSpec
     _counter: ApiCounter
-    _clock: Clock | None = None
+    _stopwatch: Stopwatch | None = None
+    _began: float = 0.0
+    handled: float = 0.0
+    """When the handler was through with it, if it was not answered by then. On the stopwatch, as the others."""
+    answered: float = 0.0
 
     @property
     def version(self) -> int:
         return self.request.api_version
 
-    def answer(self, response: Message) -> None:
-        """Send the response in the version that was asked. May be called later, from any task, but once."""
+    def answer(self, response: Message, *, has_errors: bool = True) -> None:
+        """Send the response in the version that was asked. May be called later, from any task, but once.
+
+        Its errors are counted. Who knows that there are none may say so.
+        """
         request, counter = self.request, self._counter
         counter.answers += 1
-        if self._clock is not None:
-            counter.total_ms += self._clock.now_ms() - request.received_ms
+        if has_errors:
+            counter.errors.update(error_codes(response))
         flexible = self._spec.response_header_version(request.api_version) == 1
         prefix = response_prefix(request.correlation_id, flexible)
-        self.slot.fill(encode_chunks(response, request.api_version, prefix))
+        chunks = encode_chunks(response, request.api_version, prefix)
+        if self._stopwatch is not None:
+            self.answered = self._stopwatch()
+            self.slot.timed = self
+        self.slot.fill(chunks)
 
     def answer_bytes(self, header_and_body: bytes) -> None:
         """Send a response that somebody else encoded for this very request (an Envelope's content)."""
+        self._counter.answers += 1
+        self._is_answered()
         self.slot.fill([header_and_body])
 
     def answer_nothing(self) -> None:
         """acks=0: the one request without a response."""
+        self._is_answered()
         self.slot.drop()
+
+    def _is_answered(self) -> None:
+        if self._stopwatch is not None:
+            self.answered = self._stopwatch()
+            self.slot.timed = self
+
+    def sent(self, size_bytes: int, began: float, ended: float) -> None:
+        """See `runtime.exchange.Timed`."""
+        counter, received, answered = self._counter, self.request.received, self.answered
+        handled = self.handled or answered
+        counter.queue += self._began - received
+        counter.local += handled - self._began
+        counter.remote += answered - handled
+        counter.response_queue += began - answered
+        counter.send += ended - began
+        if self.slot.throttled_ms:
+            counter.throttle += self.slot.throttled_ms / 1000
+        counter.total.took(ended - received)
+        if request_log.isEnabledFor(logging.DEBUG):
+            self._log(size_bytes, began, ended)
+
+    def _log(self, size_bytes: int, began: float, ended: float) -> None:
+        """The line of this request."""
+        request, received, answered = self.request, self.request.received, self.answered
+        handled = self.handled or answered
+        request_log.debug(
+            "request=%s version=%d client_id=%s correlation_id=%d principal=%s connection=%d peer=%s listener=%s"
+            " request_bytes=%d response_bytes=%d total_ms=%.3f queue_ms=%.3f local_ms=%.3f remote_ms=%.3f"
+            " throttle_ms=%.3f response_queue_ms=%.3f send_ms=%.3f",
+            self._spec.name,
+            request.api_version,
+            _quoted(request.client_id),
+            request.correlation_id,
+            PRINCIPAL,
+            request.connection_id,
+            request.peer_host,
+            request.listener_name,
+            len(request.body),
+            size_bytes,
+            (ended - received) * 1000,
+            (self._began - received) * 1000,
+            (handled - self._began) * 1000,
+            (answered - handled) * 1000,
+            self.slot.throttled_ms,
+            (began - answered) * 1000,
+            (ended - began) * 1000,
+        )
 
     def abort(self, reason: str) -> None:
         """Close the connection: the client is to know that something went wrong, but not what was done."""
         self.slot.abort(reason)
+
+
+def _quoted(client_id: str | None) -> str:
+    """A client's own words stay on one line, and in one word."""
+    return "-" if client_id is None else json.dumps(client_id)
 
 
 Handler = Callable[[Call], None]
@@ -69,12 +141,12 @@ Handler = Callable[[Call], None]
 class Dispatcher:
     """A listener's table of handlers; called by the server with each request."""
 
-    def __init__(self, handlers: Mapping[ApiKey, Handler], clock: Clock | None = None) -> None:
-        """`clock` is the one by which requests are told to have arrived; without it nobody measures how long they
+    def __init__(self, handlers: Mapping[ApiKey, Handler], stopwatch: Stopwatch | None = None) -> None:
+        """`stopwatch` is the one by which requests are told to have arrived; without it nobody measures how long they
         take."""
         self.counters = {API_SPECS[key].name: ApiCounter() for key in handlers}
         """By the name of the API."""
-        self._clock = clock
+        self._stopwatch = stopwatch
         self._handlers = {
             int(key): (API_SPECS[key], handler, self.counters[API_SPECS[key].name]) for key, handler in handlers.items()
         }
@@ -108,8 +180,17 @@ class Dispatcher:
         except MalformedMessage as error:
             slot.abort(f"malformed {spec.name} v{request.api_version}: {error}")
             return
+        stopwatch = self._stopwatch
         try:
-            handler(Call(request, message, slot, spec, counter, self._clock))
+            if stopwatch is None or counter.requests < counter.next_timed:
+                handler(Call(request, message, slot, spec, counter))
+                return
+            began = stopwatch()
+            counter.timed(began)
+            call = Call(request, message, slot, spec, counter, stopwatch, began)
+            handler(call)
+            if not call.answered:
+                call.handled = stopwatch()
         except Exception:
             # A mistake of ours. The connection closes, so that the client takes the outcome as unknown, which is true.
             log.exception(

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -19,7 +19,7 @@ from protocol.errors import MalformedMessage
 from protocol.framing import parse_request_header
 from runtime.frames import FrameError, FrameReader
 from runtime.outgoing import Outgoing
-from runtime.world import Chunk, Clock, Connection, ConnectionLost
+from runtime.world import Chunk, Clock, Connection, ConnectionLost, stopped
 
 if TYPE_CHECKING:
     from settings.node import NodeSettings
@@ -83,13 +83,22 @@ class Request:
     """Unique within the server."""
     received_ms: int
     """On the monotonic clock."""
+    received: float = 0.0
+    """On the stopwatch."""
+
+
+class Timed(Protocol):
+    """Who wants to know when an answer left."""
+
+    def sent(self, size_bytes: int, began: float, ended: float) -> None:
+        """It went to the socket with others; moments on the stopwatch."""
 
 
 class ResponseSlot:
     """The place of one answer in its connection's line. Exactly one of its verbs is called, once, at any
     time."""
 
-    __slots__ = ("_connection", "chunks", "done", "request_bytes", "size_bytes")
+    __slots__ = ("_connection", "chunks", "done", "request_bytes", "size_bytes", "throttled_ms", "timed")
 
     def __init__(self, connection: ServerConnection, request_bytes: int) -> None:
         self._connection = connection
@@ -97,6 +106,9 @@ class ResponseSlot:
         self.chunks: Sequence[Chunk] = ()
         self.size_bytes = 0
         self.done = False
+        self.timed: Timed | None = None
+        """To be told when the answer leaves."""
+        self.throttled_ms = 0.0
 
     @property
     def connection_closed(self) -> bool:
@@ -123,6 +135,7 @@ class ResponseSlot:
     def mute(self, duration_ms: float) -> None:
         """Read nothing more from this connection for so long (a quota was exceeded, KIP-219). May be called besides
         one of the others, but only while the request is being handed over."""
+        self.throttled_ms = duration_ms
         self._connection.mute_ms = max(self._connection.mute_ms, duration_ms)
 
     def abort(self, reason: str) -> None:
@@ -181,6 +194,7 @@ class Service:
     monotonic: Clock
     flusher: Flusher
     scratch: bytearray
+    stopwatch: Callable[[], float] = stopped
 
 
 class ServerConnection:
@@ -207,6 +221,8 @@ class ServerConnection:
         """How long the reader is to pause after this burst."""
         self.peer_host = connection.peer_host
         self.last_active_ms = service.monotonic.now_ms()
+        self._received = 0.0
+        """When the burst came that is being handed over, on the stopwatch."""
         self.closed = False
 
     async def run(self, nursery: trio.Nursery) -> None:
@@ -219,6 +235,7 @@ class ServerConnection:
             while not self.closed:
                 frames = await reader.read()
                 self.last_active_ms = self._service.monotonic.now_ms()
+                self._received = self._service.stopwatch()
                 position = 0
                 while position < len(frames) and not self._finishing:
                     taken, cost = self._burst(frames, position)
@@ -257,14 +274,18 @@ class ServerConnection:
         slots = self._slots
         chunks: list[Chunk] = []
         size_bytes = 0
+        leaving: list[tuple[Timed, ResponseSlot]] = []
         while slots and slots[0].done:
             slot = slots.popleft()
+            if slot.timed is not None:
+                leaving.append((slot.timed, slot))
             self._pending_bytes -= slot.request_bytes
             if slot.chunks:
                 self._held_bytes -= slot.size_bytes
                 size_bytes += slot.size_bytes + 4
                 chunks.append(slot.size_bytes.to_bytes(4, "big"))
                 chunks += slot.chunks
+        began = self._service.stopwatch() if leaving else 0.0
         if chunks:
             try:
                 self._outgoing.send(chunks, size_bytes)
@@ -275,6 +296,10 @@ class ServerConnection:
                 assert self._nursery is not None
                 self._outgoing.draining = True
                 self._nursery.start_soon(self._drain)
+        if leaving:
+            ended = self._service.stopwatch()
+            for timed, slot in leaving:
+                timed.sent(slot.size_bytes, began, ended)
         self._sent()
 
     def finish(self) -> None:
@@ -344,6 +369,7 @@ class ServerConnection:
             self._listener_name,
             self._connection_id,
             self.last_active_ms,
+            self._received,
         )
         try:
             self._service.handle(request, slot)

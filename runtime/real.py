@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -38,4 +39,5 @@ def real_world(seed: int | None = None) -> World:
         monotonic=MonotonicClock(),
         chance=random.Random(seed),
         run_blocking=_Threads(),
+        stopwatch=time.monotonic,
     )

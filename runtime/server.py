@@ -39,7 +39,8 @@ class Server:
         self._world = world
         self._limits = limits
         self._flusher = Flusher()
-        self._service = Service(handle, limits, world.monotonic, self._flusher, bytearray(SCRATCH_BYTES + 4))
+        scratch = bytearray(SCRATCH_BYTES + 4)
+        self._service = Service(handle, limits, world.monotonic, self._flusher, scratch, world.stopwatch)
         self.on_connection_closed: Callable[[int], None] | None = None
         """Called with the id of each connection that ended, whoever ended it."""
         self._listeners: list[Listener] = []

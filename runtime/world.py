@@ -167,6 +167,11 @@ def no_fault(name: str) -> None:
     """The fault point of the real world: nothing happens."""
 
 
+def stopped() -> float:
+    """A stopwatch where nobody measures."""
+    return 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """All that a node may touch."""
@@ -180,6 +185,8 @@ class World:
     fault_point: Callable[[str], None] = no_fault
     """Called with a name (`log.append.written`) at places where a crash is interesting; a simulation may kill the
     node there by raising."""
+    stopwatch: Callable[[], float] = stopped
+    """Seconds since some fixed point, as exactly as there are: to measure by, never to decide by."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -352,7 +352,7 @@ class _Fetch(DelayedOperation):
             response.responses.append(topic)
         if self._failed and call.version >= _LEADER_HINTS_FROM_VERSION:
             response.node_endpoints = leader_endpoints(broker, call, answers)
-        call.answer(response)
+        call.answer(response, has_errors=self._failed or context.error != ErrorCode.NONE)
 
 
 def leader_endpoints(broker: BrokerServices, call: Call, answers: Sequence[Answer]) -> list[NodeEndpoint]:

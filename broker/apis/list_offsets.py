@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.apis.lookup import find_leader, find_replica
+from broker.record_times import TIMES_AT_ONCE, TIMES_TAG, told_of
 from broker.replication.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import (
@@ -53,6 +54,7 @@ NOT_FOUND: Found = (-1, -1, -1)
 def list_offsets(broker: BrokerServices, call: Call) -> None:
     request: ListOffsetsRequest = call.message
     response = ListOffsetsResponse()
+    times_asked = 0
     for topic in request.topics:
         answers = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(answers)
@@ -68,6 +70,11 @@ def list_offsets(broker: BrokerServices, call: Call) -> None:
                 answer.timestamp, answer.offset, leader_epoch = _look_up(partition, request, asked, call)
                 if call.version >= FIRST_VERSION_WITH_EPOCH:
                     answer.leader_epoch = leader_epoch
+                if asked.unknown_tagged_fields and TIMES_TAG in asked.unknown_tagged_fields:
+                    offsets = asked.unknown_tagged_fields[TIMES_TAG]
+                    times_asked += len(offsets) // 8
+                    if asked.timestamp == LATEST and times_asked <= TIMES_AT_ONCE:
+                        answer.unknown_tagged_fields = {TIMES_TAG: told_of(partition.log, offsets)}
             except KafkaError as error:
                 answer.error_code = _known_to(call.version, error.code)
     call.answer(response)

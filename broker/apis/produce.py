@@ -102,7 +102,7 @@ class _Piece:
 class _Produce:
     """One request until its answer."""
 
-    __slots__ = ("_acks", "_broker", "_call", "_pending", "_response", "_timer", "_waiting", "_wall_ms")
+    __slots__ = ("_acks", "_broker", "_call", "_has_errors", "_pending", "_response", "_timer", "_waiting", "_wall_ms")
 
     def __init__(self, broker: BrokerServices, call: Call) -> None:
         request: ProduceRequest = call.message
@@ -110,6 +110,7 @@ class _Produce:
         self._call = call
         self._acks = request.acks
         self._response = ProduceResponse()
+        self._has_errors = False
         self._waiting = 0
         """Partitions whose acknowledgement is outstanding, and one for `start` itself."""
         self._pending: list[tuple[WaitingAck[ErrorCode], PartitionProduceResponse]] = []
@@ -161,6 +162,7 @@ class _Produce:
                 partition.produce_limits,
                 self._call.version,
                 self._wall_ms,
+                broker.conversions,
             )
             if batches[0][1].is_transactional:
                 self._take(_Piece(partition, buffer, batches, answer))
@@ -203,6 +205,7 @@ class _Produce:
         leader: tuple[int, int] | None = None,
     ) -> None:
         """`leader`: (id, epoch) of who leads as far as is known."""
+        self._has_errors = True
         answer.error_code = error
         answer.error_message = message
         answer.base_offset = -1
@@ -234,7 +237,7 @@ class _Produce:
 
     def _answer(self) -> None:
         if self._acks != NO_ANSWER:
-            self._call.answer(self._response)
+            self._call.answer(self._response, has_errors=self._has_errors)
             return
         refused = [
             answer.error_code

@@ -57,6 +57,10 @@ class CommittedOffsets:
         """Whether the group has offsets, or will have some when a transaction commits."""
         return group_id in self._groups or group_id in self._open
 
+    def __len__(self) -> int:
+        """Offsets that count, of all groups."""
+        return sum(len(partitions) for topics in self._groups.values() for partitions in topics.values())
+
     def groups(self) -> Iterator[str]:
         """All that have offsets, or will have some when a transaction commits."""
         yield from list(self._groups)

@@ -7,11 +7,12 @@ of group has it, so whoever keeps offsets asks the group through `Group` and kno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Timers
+from broker.traffic import GroupEvents
 from kraft.metadata.image import MetadataImage
 from runtime.world import Chance
 from settings.broker import BrokerSettings
@@ -119,3 +120,5 @@ class GroupContext:
     """As they hold now."""
     image: Callable[[], MetadataImage]
     """The newest metadata: topics, their ids and partitions, racks, configs of groups."""
+    events: GroupEvents = field(default_factory=GroupEvents)
+    """Counted for those who watch the broker."""

@@ -130,6 +130,7 @@ class Offsets:
                 answers.partitions.append(
                     OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=error)
                 )
+        self._context.events.commits += len(committing.records)
         return Outcome(committing.records, [(reply, response)])
 
     def commit_in_transaction(self, request: TxnOffsetCommitRequest, version: int, reply: Reply, now: Now) -> Outcome:
@@ -162,6 +163,7 @@ class Offsets:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, refused.message) from refused
             raise
         stamp = ProducerStamp(request.producer_id, request.producer_epoch)
+        self._context.events.commits += len(committing.records)
         return Outcome(committing.records, [(reply, response)], stamp)
 
     def _commit_partition(
@@ -266,6 +268,7 @@ class Offsets:
                     answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
                 elif self._is_there(request.group_id, topic.name, index):
                     outcome.records.append(tombstone(request.group_id, topic.name, index))
+        self._context.events.deleted += len(outcome.records)
         outcome.answers.append((reply, response))
         return outcome
 
@@ -337,6 +340,7 @@ class Offsets:
     def expire(self, now: Now) -> Outcome:
         """Tombstones for offsets that are too old, and for empty groups that have none left, some at a time."""
         outcome = _some(self._expired(now))
+        self._context.events.expired += sum(isinstance(record.key, OffsetCommitKey) for record in outcome.records)
         if len(outcome.records) >= RECORDS_IN_ONE_GO:
             outcome.committed = partial(self._context.timers.schedule, EXPIRY_TIMER, now.monotonic_ms, self.expire)
         else:

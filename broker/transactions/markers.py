@@ -126,6 +126,13 @@ class MarkerWriter:
         self._channel_to = channel_to
         self._timeout_ms = timeout_ms
         self._destinations: dict[int, _Destination] = {}
+        self.waiting_for_leaders = 0
+        """Parts of transactions that are tried again later."""
+
+    @property
+    def waiting(self) -> dict[int, int]:
+        """By broker: how many transactions wait for a request that tells it."""
+        return {broker_id: len(each.waiting) for broker_id, each in self._destinations.items()}
 
     def write(self, transaction: EndedTransaction, shard: Shard[TransactionMachine]) -> None:
         """See to it that all partitions of `transaction` get their marker, and then that `shard` completes it."""
@@ -157,7 +164,12 @@ class MarkerWriter:
     def _later(self, ending: _Ending, partitions: list[TopicPartition]) -> None:
         wait_ms = min(FIRST_RETRY_MS << min(ending.attempts, 10), LAST_RETRY_MS)
         ending.attempts += 1
-        self._wheel.add(self._world.monotonic.now_ms() + wait_ms, partial(self._route, ending, partitions))
+        self.waiting_for_leaders += 1
+        self._wheel.add(self._world.monotonic.now_ms() + wait_ms, partial(self._again, ending, partitions))
+
+    def _again(self, ending: _Ending, partitions: list[TopicPartition]) -> None:
+        self.waiting_for_leaders -= 1
+        self._route(ending, partitions)
 
     def _complete_if_done(self, ending: _Ending) -> None:
         if ending.left or ending.given_up:

@@ -17,6 +17,7 @@ from broker.coordinator.coordinator import partition_for
 from broker.internal_topics import TRANSACTION_TOPIC
 from broker.metadata_cache import MetadataCache, Node
 from broker.own_channel import OwnChannel, Serve
+from broker.traffic import Verifications
 from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
@@ -49,6 +50,7 @@ class TransactionVerifier:
         self._settings = settings
         self._serve = serve
         self._couriers: dict[int, _Courier] = {}
+        self.counted = Verifications()
 
     async def verify(
         self,
@@ -71,12 +73,15 @@ class TransactionVerifier:
         settings = self._settings()
         patience_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)
         deadline_ms = self._world.monotonic.now_ms() + patience_ms
+        began = self._world.stopwatch()
         while True:
             question = _Question(producer_id, producer_epoch, add, dict.fromkeys(partitions))
             verdict = await self._ask(transactional_id, question)
             answers = {each: verdict.get(each, ErrorCode.UNKNOWN_SERVER_ERROR) for each in partitions}
             is_ending = add and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values()
             if not is_ending or self._world.monotonic.now_ms() >= deadline_ms:
+                self.counted.spread.took(self._world.stopwatch() - began)
+                self.counted.failures += sum(code is not ErrorCode.NONE for code in answers.values())
                 return answers
             await trio.sleep(settings.add_partitions_to_txn_retry_backoff_ms / 1000)
 

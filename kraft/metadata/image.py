@@ -145,6 +145,10 @@ class PartitionImage:
     def preferred_leader(self) -> int:
         return self.replicas[0] if self.replicas else NO_LEADER
 
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.adding_replicas or self.removing_replicas)
+
     def directory_of(self, broker_id: int) -> bytes:
         """Raises ValueError if the broker holds no replica."""
         return self.directories[self.replicas.index(broker_id)]

@@ -21,6 +21,10 @@ class SimulatedClock:
     def now_ms(self) -> int:
         return int(self._exact_ms())
 
+    def seconds(self) -> float:
+        """A stopwatch."""
+        return self._exact_ms() / 1000
+
     def jump(self, by_ms: float) -> None:
         """Set the clock: only wall clocks do that."""
         self._rebase()

@@ -217,6 +217,7 @@ def make_world(name: str, universe: Universe) -> World:
         chance=universe.stream(f"node/{name}/{host.lives}"),
         run_blocking=process.run_blocking,
         fault_point=process.fault_point,
+        stopwatch=host.monotonic.seconds,
     )
 
 
