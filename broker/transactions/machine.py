@@ -19,6 +19,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply, Timers
+from broker.transactions.told import note_completed, note_forgotten, note_given, note_hanging, note_prepared
 from broker.transactions.transaction import (
     AT_REST,
     BUMPS_EPOCH,
@@ -40,6 +41,7 @@ from protocol.messages.init_producer_id import InitProducerIdRequest, InitProduc
 from protocol.messages.transaction_log import TransactionLogKey, TransactionLogValue
 from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from protocol.schema import Message
+from runtime.decisions import Notes
 from settings.broker import BrokerSettings
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,9 @@ TIMED_OUT_AT_ONCE = 50
 PARTITIONS_AT_ONCE = 1000
 """How much is aborted with one batch; the others follow in the next turn."""
 EXPIRED_AT_ONCE = 500
+
+HANGING_MS = 30_000
+"""A transaction that waits so long for its markers is told of."""
 
 _TIMEOUTS = "timeouts"
 _EXPIRY = "expiry"
@@ -130,6 +135,8 @@ class TransactionMachine:
         self._transactions: dict[str, Transaction] = {}
         self._ongoing: dict[str, None] = {}
         """Those that may time out."""
+        self._prepared: dict[str, bool] = {}
+        """Those that wait for their markers, and whether it was told that they hang."""
         self._given: dict[str, _Given] = {}
         """What the newest InitProducerId of each id was answered. A request that comes again finds it here; another
         coordinator does not know it and fences (the log has no place for it)."""
@@ -143,6 +150,7 @@ class TransactionMachine:
             raise MalformedMessage(f"a record of __transaction_state with the key {type(key).__name__}")
         transactional_id = key.transactional_id
         self._ongoing.pop(transactional_id, None)
+        self._prepared.pop(transactional_id, None)
         if value is None:
             self._transactions.pop(transactional_id, None)
             self._given.pop(transactional_id, None)
@@ -152,6 +160,8 @@ class TransactionMachine:
         self._transactions[transactional_id] = transaction
         if transaction.state is TransactionState.ONGOING:
             self._ongoing[transactional_id] = None
+        elif transaction.state in PREPARED:
+            self._prepared[transactional_id] = False
 
     def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
         """Nobody writes to this topic within a transaction."""
@@ -220,13 +230,19 @@ class TransactionMachine:
             if expected not in (None, transaction.producer):
                 raise KafkaError(ErrorCode.PRODUCER_FENCED)
             ask_again = init_error(ErrorCode.CONCURRENT_TRANSACTIONS)
-            return self._ended([self._fence(transaction, now)], [(reply, ask_again)])
+            fenced = self._fence(transaction, now)
+            outcome = self._ended([fenced], [(reply, ask_again)])
+            cause = "another producer began with this id (InitProducerId); the one before is fenced"
+            note_prepared(outcome.notes, transaction, fenced, cause, routine=False)
+            return outcome
         else:
             given = self._next_producer(transaction, expected)
         self._remember(transactional_id, expected, given)
         answer = InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
         record = transaction.given_to(given, timeout_ms, now.wall_ms).record(self.feature_level)
-        return Outcome([record], [(reply, answer)])
+        outcome = Outcome([record], [(reply, answer)])
+        note_given(outcome.notes, transaction, given)
+        return outcome
 
     def _timeout_ms(self, request: InitProducerIdRequest) -> int:
         settings = self._context.settings()
@@ -342,7 +358,9 @@ class TransactionMachine:
             now.wall_ms,
             self._successor(transaction, transaction_version),
         )
-        return self._ended([prepared], [(reply, _end_response(prepared.producer_afterwards))])
+        outcome = self._ended([prepared], [(reply, _end_response(prepared.producer_afterwards))])
+        note_prepared(outcome.notes, transaction, prepared, "its producer asked for it (EndTxn)", routine=True)
+        return outcome
 
     def _successor(self, transaction: Transaction, transaction_version: int) -> int:
         """The producer id after a transaction that uses up the epochs of its own."""
@@ -383,6 +401,7 @@ class TransactionMachine:
         transaction = self._transactions.get(ended.transactional_id)
         if transaction is None or transaction.state not in PREPARED or transaction.producer != ended.producer:
             return Outcome()
+        prepared = transaction
         transaction = transaction.completed(now.wall_ms)
         records, answers = [transaction.record(self.feature_level)], []
         held = self._take_held(ended.transactional_id)
@@ -396,7 +415,9 @@ class TransactionMachine:
                 transaction = longer
                 records.append(longer.record(self.feature_level))
             answers.append(adding.answer(ErrorCode.NONE))
-        return Outcome(records, answers, failed=lambda error: self._complete_later(ended, held, error, now))
+        outcome = Outcome(records, answers, failed=lambda error: self._complete_later(ended, held, error, now))
+        note_completed(outcome.notes, prepared, prepared.completed(now.wall_ms))
+        return outcome
 
     def _complete_later(
         self, ended: EndedTransaction, held: list[_Adding], error: KafkaError, now: Now
@@ -419,6 +440,7 @@ class TransactionMachine:
     def _abort_timed_out(self, now: Now) -> Outcome:
         late = [self._transactions[each] for each in self._ongoing if self._transactions[each].timed_out(now.wall_ms)]
         fenced: list[Transaction] = []
+        notes = self._hanging(now)
         partitions = 0
         for transaction in late[:TIMED_OUT_AT_ONCE]:
             partitions += len(transaction.partitions)
@@ -429,11 +451,25 @@ class TransactionMachine:
             except KafkaError as error:
                 log.info("%r timed out and is aborted later: %s", transaction.transactional_id, error)
                 continue
-            log.info("%r is aborted: open for more than %d ms", transaction.transactional_id, transaction.timeout_ms)
+            open_ms = now.wall_ms - transaction.started_ms
+            cause = f"it was open for {open_ms} ms, its timeout is {transaction.timeout_ms} ms (transaction.timeout.ms)"
+            note_prepared(notes, transaction, fenced[-1], cause, routine=False)
         outcome = self._ended(fenced, [])
+        outcome.notes = notes
         outcome.failed = lambda error: self._not_now(self._watch_timeouts, error, now)
         self._watch_timeouts(now, 0 if fenced and len(fenced) < len(late) else None)
         return outcome
+
+    def _hanging(self, now: Now) -> Notes:
+        """Tells once of each transaction whose markers take too long."""
+        notes = Notes()
+        for transactional_id in self._prepared:
+            transaction = self._transactions[transactional_id]
+            waited_ms = now.wall_ms - transaction.updated_ms
+            if waited_ms >= HANGING_MS and not self._prepared[transactional_id]:
+                self._prepared[transactional_id] = True
+                note_hanging(notes, transaction, waited_ms)
+        return notes
 
     def _not_now(self, watch: Callable[[Now], None], error: KafkaError, now: Now) -> Outcome:
         log.info("timed out or expired transactions cannot be written off now: %s", error)
@@ -452,7 +488,10 @@ class TransactionMachine:
         ]
         tombstones: list[CoordinatorRecord] = [each.tombstone() for each in expired[:EXPIRED_AT_ONCE]]
         self._watch_expiry(now, 0 if len(expired) > EXPIRED_AT_ONCE else None)
-        return Outcome(tombstones, failed=lambda error: self._not_now(self._watch_expiry, error, now))
+        outcome = Outcome(tombstones, failed=lambda error: self._not_now(self._watch_expiry, error, now))
+        for each in expired[:EXPIRED_AT_ONCE]:
+            note_forgotten(outcome.notes, each, now.wall_ms - each.updated_ms)
+        return outcome
 
     # -- descriptions
 

@@ -1,0 +1,108 @@
+"""What a transaction's coordinator tells of it: who may write, how it ends and why, when that is done. A core.
+
+Words only; the machine decides.
+"""
+
+from __future__ import annotations
+
+from broker.coordinator.outcome import ProducerStamp
+from broker.transactions.transaction import Transaction
+from runtime.decisions import DecisionKind, Notes
+
+MAX_NAMED = 5
+"""Partitions that are named one by one."""
+
+
+def subject_of(transactional_id: str) -> str:
+    return f"transaction {transactional_id}"
+
+
+def note_given(notes: Notes, before: Transaction, given: ProducerStamp) -> None:
+    """A producer has a new epoch, and fences those before it."""
+    name = subject_of(before.transactional_id)
+    cause = "InitProducerId asked for it, the id was not known"
+    if before.producer_epoch >= 0:
+        cause = f"InitProducerId asked for it; who still has epoch {before.producer_epoch} is fenced"
+        if given.producer_id != before.producer_id:
+            cause = f"InitProducerId asked for it; the epochs of producer {before.producer_id} are used up"
+    notes.note(
+        DecisionKind.TRANSACTION,
+        name,
+        f"{name} is producer {given.producer_id}'s in epoch {given.producer_epoch}",
+        cause=cause,
+        producer_id=given.producer_id,
+        producer_epoch=given.producer_epoch,
+        producer_epoch_before=before.producer_epoch,
+        routine=True,
+    )
+
+
+def note_prepared(notes: Notes, before: Transaction, prepared: Transaction, cause: str, *, routine: bool) -> None:
+    """The result is decided; markers follow."""
+    name = subject_of(before.transactional_id)
+    open_ms = max(0, prepared.updated_ms - prepared.started_ms)
+    epoch = prepared.producer_epoch
+    bumped = "" if epoch == before.producer_epoch else f", its producer's epoch goes {before.producer_epoch} -> {epoch}"
+    notes.note(
+        DecisionKind.TRANSACTION,
+        name,
+        f"{name} is to be {'committed' if prepared.commits else 'aborted'}{bumped}",
+        also=[f"{topic}-{index}" for topic, index in sorted(prepared.partitions)[:MAX_NAMED]] if not routine else (),
+        cause=cause,
+        producer_id=prepared.producer_id,
+        producer_epoch=epoch,
+        producer_epoch_before=before.producer_epoch,
+        partitions=len(prepared.partitions),
+        open_ms=open_ms,
+        routine=routine,
+    )
+
+
+def note_completed(notes: Notes, prepared: Transaction, completed: Transaction) -> None:
+    """All partitions have their marker."""
+    name = subject_of(completed.transactional_id)
+    took_ms = max(0, completed.updated_ms - prepared.updated_ms)
+    notes.note(
+        DecisionKind.TRANSACTION,
+        name,
+        f"{name} is {'committed' if completed.commits else 'aborted'}",
+        cause=f"all {len(prepared.partitions)} partitions have their marker, {took_ms} ms after that was decided",
+        producer_id=completed.producer_id,
+        producer_epoch=completed.producer_epoch,
+        partitions=len(prepared.partitions),
+        took_ms=took_ms,
+        routine=True,
+    )
+
+
+def note_hanging(notes: Notes, prepared: Transaction, waited_ms: int) -> None:
+    """Some partitions do not take their marker."""
+    name = subject_of(prepared.transactional_id)
+    partitions = [f"{topic}-{index}" for topic, index in sorted(prepared.partitions)]
+    named = ", ".join(partitions[:MAX_NAMED]) + (" …" if len(partitions) > MAX_NAMED else "")
+    notes.note(
+        DecisionKind.TRANSACTION,
+        name,
+        f"{name} hangs",
+        also=partitions[:MAX_NAMED],
+        cause=f"it is to be {'committed' if prepared.commits else 'aborted'} since {waited_ms} ms, and not all of its "
+        f"partitions took their marker so far: {named}",
+        producer_id=prepared.producer_id,
+        producer_epoch=prepared.producer_epoch,
+        partitions=len(partitions),
+        waited_ms=waited_ms,
+    )
+
+
+def note_forgotten(notes: Notes, transaction: Transaction, unused_ms: int) -> None:
+    """The transactional id expired."""
+    name = subject_of(transaction.transactional_id)
+    notes.note(
+        DecisionKind.LIFECYCLE,
+        name,
+        f"{name} is forgotten",
+        cause=f"it was not used for {unused_ms} ms (transactional.id.expiration.ms)",
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        routine=True,
+    )
