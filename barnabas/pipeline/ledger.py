@@ -21,7 +21,7 @@ from typing import Any
 from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
 from barnabas.pipeline.errors import PipelineError
 from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.offset_fetch import OffsetFetchRequest
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
 GROUP_PREFIX = "spark-sink-"
 LEDGER_PARTITION = 0
@@ -139,14 +139,22 @@ def decide(
 class Ledger:
     """Of one query."""
 
-    def __init__(self, cluster: BlockingCluster, query_id: str) -> None:
+    def __init__(self, cluster: BlockingCluster, query_id: str, topic: str | None = None) -> None:
+        """`topic` is the target of all batches; None: there may be many, and every entry of the group is looked at.
+
+        An entry that is the first of its topic, and still being committed, is waited for only where it is asked for by
+        name; otherwise it is enough that `Transaction.begin` returned, which is after its end.
+        """
         self.group_id = group_of(query_id)
         self._cluster = cluster
+        self._topics = None
+        if topic is not None:
+            self._topics = [OffsetFetchRequestTopic(name=topic, partition_indexes=[LEDGER_PARTITION])]
 
     def last(self) -> LedgerEntry | None:
         """The newest entry; None if there is none. While a transaction with an entry is neither committed nor aborted
         this waits (KIP-447). KafkaError, TimedOut, LedgerError."""
-        request = OffsetFetchRequest(group_id=self.group_id, topics=None, require_stable=True)
+        request = OffsetFetchRequest(group_id=self.group_id, topics=self._topics, require_stable=True)
         response = self._cluster.coordinator_call(
             self.group_id, CoordinatorKind.GROUP, request, _worst_code, version=OFFSET_FETCH_VERSION
         )

@@ -171,7 +171,7 @@ class Sink:
         settings, transaction = self.settings, self._opened_transaction()
         producer = transaction.begin()
         # Only now: whoever could have changed the ledger is fenced, and what was being committed is.
-        last = Ledger(self._opened(), settings.query_id).last()
+        last = Ledger(self._opened(), settings.query_id, settings.topic).last()
         verdict = decide(last, batch_id, checkpoint, query=settings.query_id, may_begin_late=settings.begin_late)
         if verdict is Verdict.SKIP:
             return None

@@ -1,0 +1,38 @@
+"""A blocking cluster whose brokers answer from a script: one answer, or one failure, for each call."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
+from protocol.api_keys import API_SPECS, ApiKey
+from protocol.schema import Message, decode, encode
+
+Answer = Message | Exception | Callable[[Any], Message]
+
+
+class ScriptedCluster(BlockingCluster):
+    """What it was asked is kept. Answers travel through their bytes, in the version that was asked for."""
+
+    def __init__(self, *answers: Answer, retry_timeout_ms: int = 5_000) -> None:
+        super().__init__("127.0.0.1:1", retry_timeout_ms=retry_timeout_ms)
+        self.answers: deque[Answer] = deque(answers)
+        self.asked: list[Any] = []
+        self.versions: list[int | None] = []
+
+    def call(self, node_id: int | None, request: Message, *, version: int | None = None) -> Any:
+        spec = API_SPECS[ApiKey(request.API_KEY)]
+        spoken = spec.max_version if version is None else version
+        self.asked.append(decode(spec.request_type(), encode(request, spoken), spoken))
+        self.versions.append(version)
+        answer = self.answers.popleft()
+        if isinstance(answer, Exception):
+            raise answer
+        if not isinstance(answer, Message):
+            answer = answer(request)
+        return decode(spec.response_type(), encode(answer, spoken), spoken)
+
+    def coordinator(self, key: str, kind: CoordinatorKind | int) -> int:
+        return 1
