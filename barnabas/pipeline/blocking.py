@@ -274,18 +274,21 @@ class BlockingCluster:
                 patience.wait(error)
 
     def list_offsets(
-        self, specs: Mapping[tuple[str, int], int], isolation: Isolation | int = Isolation.READ_UNCOMMITTED
+        self,
+        specs: Mapping[tuple[str, int], int] | Mapping[TopicPartition, int],
+        isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
     ) -> dict[tuple[str, int], FoundOffset]:
         """The first offset at or after each timestamp (ms), or EARLIEST, LATEST, MAX_TIMESTAMP; LATEST of committed
         ones is the last stable offset. KafkaError if a partition does not exist, or a leader refuses; TimedOut.
         """
         patience = _Patience(self, "offsets")
         found: dict[tuple[str, int], FoundOffset] = {}
-        wanted = dict(specs)
+        all_wanted: dict[tuple[str, int], int] = dict(specs.items())
+        wanted = dict(all_wanted)
         while True:
             reason: object = ""
             for node_id, partitions in self._by_leader(wanted, patience).items():
-                request = self._list_offsets_request(partitions, specs, Isolation(isolation))
+                request = self._list_offsets_request(partitions, all_wanted, Isolation(isolation))
                 try:
                     response = self.call(node_id, request)
                 except BlockingError as error:

@@ -113,6 +113,8 @@ class Progress:
         self.next_offset = offset
         """Behind all batches that were looked at: where the next fetch begins. Compaction and markers make it grow
         by more than there are records."""
+        self.is_at_end = False
+        """Whether a batch was seen that begins behind the window: nothing of the window comes after it."""
 
 
 class _Wanted(NamedTuple):
@@ -143,6 +145,7 @@ def decode_columns(
     size_bytes = 0
     for place, header in iterate_batches(buffer):
         if header.magic == 2 and header.base_offset >= window.until_offset:
+            progress.is_at_end = True
             break
         # What is wrong must not pass for a marker, or for a batch that nobody wants.
         if check_crcs and not crc_is_valid(buffer, place, header):

@@ -1,0 +1,346 @@
+"""`spark.read.format("barnabas")` and `spark.readStream.format("barnabas")`: a Python data source of Spark.
+
+The shell around the planner and the readers: it says to Spark what they decide. Spark pickles what is here, and calls
+it in Python workers of its own, also on the driver's side; so connections are opened where they are used, and nothing
+here knows an event loop.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+
+from barnabas.client.metadata import TopicPartition
+from barnabas.pipeline import offsets
+from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.columns import END, Window
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.filters import Pushed
+from barnabas.pipeline.group_offsets import commit_group_offsets
+from barnabas.pipeline.offsets import StreamOffset, Topic
+from barnabas.pipeline.planner import OffsetRange, limited, ranges_between, split
+from barnabas.pipeline.range_reader import Reading, read_range
+from barnabas.pipeline.reading_options import ReadingOptions, includes_headers, read_options
+from protocol.errors import KafkaError
+from protocol.primitives import ZERO_UUID
+
+COLUMNS = {
+    "key": "BINARY",
+    "value": "BINARY",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "timestampType": "INT",
+}
+HEADERS = {"headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>"}
+
+_PUSHING = "data_source_pushdown_filters.py"
+"""The worker of Spark that asks for a reader in order to push filters down."""
+
+
+class BarnabasDataSource(DataSource):
+    """The format `barnabas`. Its options are those of Spark's own Kafka source, and `groupId`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        # The class that Spark gives keeps names in small letters, and does not pickle everywhere.
+        self.options = {str(name).lower(): str(value) for name, value in options.items()}
+
+    @classmethod
+    def name(cls) -> str:
+        return "barnabas"
+
+    def schema(self) -> str:
+        return ", ".join(f"{name} {kind}" for name, kind in self._columns().items())
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """One that takes filters only if that is what Spark asks for: where pushing down is off, as it is by default,
+        Spark refuses readers that could."""
+        self._require_columns(schema)
+        options = read_options(self.options, streaming=False)
+        is_pushing = sys._getframe(1).f_code.co_filename.endswith(_PUSHING)
+        return PushingReader(options) if is_pushing else BatchReader(options)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        self._require_columns(schema)
+        return StreamReader(read_options(self.options, streaming=True))
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        """Writes a frame to a topic, in one transaction."""
+        from barnabas.pipeline.writer import batch_writer
+
+        return batch_writer(schema, self.options, overwrite)
+
+    def _columns(self) -> dict[str, str]:
+        return COLUMNS | HEADERS if includes_headers(self.options) else COLUMNS
+
+    def _require_columns(self, schema: Any) -> None:
+        """PipelineError if somebody gave the rows other columns: they are what they are."""
+        names = list(self._columns())
+        if list(schema.fieldNames()) != names:
+            raise PipelineError(f"the source has the columns {', '.join(names)}: leave out schema(…), and select")
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    from_offset: int
+    until_offset: int
+
+
+class _Reader:
+    """What batches and streams have in common. It is pickled without its connections."""
+
+    def __init__(self, options: ReadingOptions) -> None:
+        self.options = options
+        self.pushed = Pushed()
+        self._cluster: BlockingCluster | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cluster": None}
+
+    @property
+    def cluster(self) -> BlockingCluster:
+        if self._cluster is None:
+            options = self.options
+            self._cluster = BlockingCluster(
+                options.bootstrap,
+                client_id=options.client_id,
+                request_timeout_ms=options.request_timeout_ms,
+                retry_timeout_ms=options.retry_timeout_ms,
+            )
+        return self._cluster
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def tasks(self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, bytes]) -> list[RangePartition]:
+        options = self.options
+        return [
+            RangePartition(
+                *each.partition, topic_ids.get(each.partition.topic, ZERO_UUID), each.from_offset, each.until_offset
+            )
+            for each in split(ranges, options.min_partitions, options.max_records_per_partition)
+        ]
+
+    def read(self, partition: RangePartition) -> Iterator[Any]:
+        """pyarrow RecordBatches."""
+        if not isinstance(partition, RangePartition):
+            # Spark makes one task of no task.
+            return
+        options = self.options
+        from_time, until_time = self.pushed.between("timestamp")
+        reading = Reading(
+            TopicPartition(partition.topic, partition.partition),
+            Window(partition.from_offset, partition.until_offset, from_time, until_time),
+            partition.topic_id,
+            options.isolation,
+            options.include_headers,
+            options.fail_on_data_loss,
+            options.fetch_bytes,
+        )
+        with _in_one_line():
+            try:
+                for columns in read_range(self.cluster, reading):
+                    yield columns.record_batch(partition.topic, partition.partition)
+            finally:
+                self.close()
+
+
+class BatchReader(_Reader, DataSourceReader):
+    """A range of offsets of each partition, decided when the query is planned."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with _in_one_line():
+            try:
+                return self._plan()
+            finally:
+                self.close()
+
+    def _plan(self) -> list[RangePartition]:
+        options, cluster = self.options, self.cluster
+        topics = offsets.find_topics(cluster, options.subscription)
+        partitions = offsets.partitions_of(topics)
+        starts = offsets.starting_offsets(cluster, options, partitions)
+        ends = offsets.ending_offsets(cluster, options, partitions)
+        ranges = offsets.without_lost(cluster, ranges_between(starts, ends), options.fail_on_data_loss, check_ends=True)
+        ids = {name: topic.topic_id for name, topic in topics.items()}
+        return self.tasks(self._narrowed(ranges), ids)
+
+    def _narrowed(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """Without what the filters do not want."""
+        low, high = self.pushed.between("offset")
+        wanted = [
+            OffsetRange(each.partition, max(low, each.from_offset), min(high, each.until_offset))
+            for each in ranges
+            if self.pushed.wants(*each.partition)
+        ]
+        wanted = [each for each in wanted if each.size]
+        from_time, _ = self.pushed.between("timestamp")
+        if from_time > -END and wanted:
+            # Whatever lies before the first record of that time is older.
+            specs = {each.partition: max(0, from_time) for each in wanted}
+            found = self.cluster.list_offsets(specs, self.options.isolation)
+            wanted = [
+                each._replace(from_offset=max(each.from_offset, found[each.partition].offset))
+                for each in wanted
+                if found[each.partition].offset >= 0
+            ]
+        return [each for each in wanted if each.size]
+
+
+class PushingReader(BatchReader):
+    """As Spark wants it when filters may be pushed down."""
+
+    def pushFilters(self, filters: list[Any]) -> list[Any]:
+        return self.pushed.take(filters)
+
+
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Micro-batches. Spark keeps where it is in its checkpoint, and tells us."""
+
+    def __init__(self, options: ReadingOptions) -> None:
+        super().__init__(options)
+        self._target: dict[TopicPartition, int] | None = None
+        """With Trigger.AvailableNow: nothing behind it is read."""
+        self._told: Mapping[TopicPartition, int] = {}
+        """What the group has heard."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        with _in_one_line():
+            topics = offsets.find_topics(self.cluster, self.options.subscription)
+            starts = offsets.starting_offsets(self.cluster, self.options, offsets.partitions_of(topics))
+            return StreamOffset(starts, _ids(topics)).to_json()
+
+    def getDefaultReadLimit(self) -> Any:
+        limit = self.options.max_offsets_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with _in_one_line():
+            self._target = self._ends(offsets.find_topics(self.cluster, self.options.subscription, missing_ok=True))
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        with _in_one_line():
+            before = StreamOffset.from_json(start)
+            self._require_ours(before)
+            # Spark asks for the next batch when the one before is done.
+            self._tell_group(before)
+            after = self._after(before, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+            return start if after is None else after.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        with _in_one_line():
+            topics = offsets.find_topics(self.cluster, self.options.subscription, missing_ok=True)
+            return StreamOffset(self._ends(topics), _ids(topics)).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        with _in_one_line():
+            before, after = StreamOffset.from_json(start), StreamOffset.from_json(end)
+            self._require_ours(before)
+            ranges = ranges_between({**before.offsets, **after.first}, after.offsets)
+            topics = offsets.find_topics(self.cluster, self.options.subscription, missing_ok=True)
+            gone = self._gone(after, topics)
+            kept = [each for each in ranges if each.partition.topic not in gone]
+            fail = self.options.fail_on_data_loss
+            return self.tasks(offsets.without_lost(self.cluster, kept, fail, check_ends=False), after.topic_ids)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        with _in_one_line():
+            self._tell_group(StreamOffset.from_json(end))
+
+    def stop(self) -> None:
+        self.close()
+
+    # Inside
+
+    def _after(self, before: StreamOffset, max_rows: int | None) -> StreamOffset | None:
+        """The end of the next micro-batch; None if there is nothing to read."""
+        topics = offsets.find_topics(self.cluster, self.options.subscription, missing_ok=True)
+        gone = self._gone(before, topics)
+        starts = {partition: offset for partition, offset in before.offsets.items() if partition.topic not in gone}
+        ends = self._ends(topics)
+        first: dict[TopicPartition, int] = {}
+        if new := [partition for partition in ends if partition not in starts]:
+            first = offsets.earliest_offsets(self.cluster, new)
+            starts |= first
+        # A log that is shorter than it was is read on when it is longer again, never from before.
+        ends = {partition: max(offset, starts[partition]) for partition, offset in ends.items()}
+        ends |= {partition: offset for partition, offset in starts.items() if partition not in ends}
+        taken = limited(starts, ends, max_rows)
+        if taken == starts and not first:
+            return None
+        kept = {topic: topic_id for topic, topic_id in before.topic_ids.items() if topic not in gone}
+        return StreamOffset(taken, {**kept, **_ids(topics)}, first)
+
+    def _gone(self, offset: StreamOffset, topics: Mapping[str, Topic]) -> set[str]:
+        """The topics of an offset that are not there any more; another of the same name may be. PipelineError unless
+        that is to be borne."""
+        gone = set()
+        for name in offset.topics:
+            now = topics.get(name)
+            if now is None:
+                self._lost(offsets.vanished(name))
+                gone.add(name)
+            elif offsets.is_other_topic(now, offset.topic_ids.get(name, ZERO_UUID)):
+                self._lost(offsets.made_anew(name))
+                gone.add(name)
+        return gone
+
+    def _ends(self, topics: Mapping[str, Topic]) -> dict[TopicPartition, int]:
+        partitions = offsets.partitions_of(topics)
+        ends = offsets.latest_offsets(self.cluster, partitions, self.options.isolation) if partitions else {}
+        if self._target is None:
+            return ends
+        return {
+            partition: min(offset, self._target[partition])
+            for partition, offset in ends.items()
+            if partition in self._target
+        }
+
+    def _require_ours(self, offset: StreamOffset) -> None:
+        """PipelineError for the checkpoint of another query."""
+        subscription = self.options.subscription
+        topics = offset.topics
+        strangers = [topic for topic in topics if not subscription.wants(topic)]
+        if strangers and (len(strangers) == len(topics) or self.options.fail_on_data_loss):
+            raise PipelineError(
+                f"the checkpoint is of a query that reads {', '.join(topics)}, and this one reads {subscription}; give"
+                " it another checkpointLocation"
+            )
+
+    def _lost(self, error: PipelineError) -> None:
+        if self.options.fail_on_data_loss:
+            raise error
+
+    def _tell_group(self, offset: StreamOffset) -> None:
+        group_id = self.options.group_id
+        if group_id is not None and offset.offsets != self._told:
+            commit_group_offsets(self.cluster, group_id, offset.offsets)
+            self._told = offset.offsets
+
+
+def _ids(topics: Mapping[str, Topic]) -> dict[str, bytes]:
+    return {name: topic.topic_id for name, topic in topics.items() if topic.topic_id != ZERO_UUID}
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """What the cluster refuses is told as one line."""
+    try:
+        yield
+    except KafkaError as error:
+        raise PipelineError(f"the cluster says {error}") from None
