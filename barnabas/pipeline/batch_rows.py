@@ -6,7 +6,7 @@ agree hold the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from barnabas.pipeline.log_files import Chunk
 from barnabas.pipeline.settled import Aborted
+from protocol.records.batch import BatchHeader
 from protocol.records.control import read_end_txn
 
 COMMIT, ABORT, OTHER_CONTROL = "commit", "abort", "control"
@@ -55,15 +56,15 @@ class Whose(NamedTuple):
     node_id: int
 
 
-def batch_rows(whose: Whose, chunks: Iterable[Chunk], aborted: Aborted, from_offset: int, until_offset: int) -> Any:
-    """An iterator of pyarrow RecordBatches of SCHEMA, one for each chunk: the batches that begin in
-    [from_offset, until_offset), so that each is given by one task only.
-    """
+def batch_rows(
+    whose: Whose, chunks: Iterable[Chunk], aborted: Aborted, wanted: Callable[[BatchHeader], bool]
+) -> Iterator[Any]:
+    """pyarrow RecordBatches of SCHEMA, one for each chunk, of the batches that are wanted."""
     for chunk in chunks:
         rows = [
             _row(whose, chunk.data, batch.position, batch.header, aborted)
             for batch in chunk.batches
-            if from_offset <= batch.header.base_offset < until_offset
+            if wanted(batch.header)
         ]
         if rows:
             columns = list(zip(*rows, strict=True))
@@ -71,7 +72,7 @@ def batch_rows(whose: Whose, chunks: Iterable[Chunk], aborted: Aborted, from_off
             yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def _row(whose: Whose, data: memoryview, position: int, header: Any, aborted: Aborted) -> tuple[Any, ...]:
+def _row(whose: Whose, data: memoryview, position: int, header: BatchHeader, aborted: Aborted) -> tuple[Any, ...]:
     marker = None
     if header.is_control:
         end = read_end_txn(data, position)

@@ -16,6 +16,7 @@ from barnabas.pipeline.blocking import EARLIEST, LATEST, BlockingCluster, Isolat
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.log_files import log_end_offset, segment_files, split_offsets
 from barnabas.pipeline.settled import AbortedRange, settled
+from protocol.records.batch import BatchHeader
 from storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -81,6 +82,12 @@ class SegmentTask:
     from_offset: int
     until_offset: int
     aborted: tuple[AbortedRange, ...]
+    is_first: bool = True
+    """Of its log: a batch that begins before `from_offset` and has it is of this part."""
+
+    def has(self, header: BatchHeader) -> bool:
+        """Whether a batch is of this part: each is of one."""
+        return (self.is_first or header.base_offset >= self.from_offset) and header.base_offset < self.until_offset
 
 
 def find_replicas(directories: Sequence[str | Path], wanted: Callable[[str], bool]) -> list[Replica]:
@@ -228,31 +235,29 @@ def best_replica(replicas: Sequence[Replica], wanted: Range) -> tuple[Replica, i
 
 
 def tasks_of(
-    replica: Replica, wanted: Range, isolation: Isolation, split_bytes: int = SPLIT_BYTES
+    replica: Replica, wanted: Range, isolation: Isolation | None, split_bytes: int = SPLIT_BYTES
 ) -> list[SegmentTask]:
     """The parts of one log, each at most about `split_bytes`.
 
-    With READ_COMMITTED they end at the last stable offset, and say what was aborted below it.
+    With READ_COMMITTED they end at the last stable offset, and say what was aborted below it. Without any isolation
+    they say so, too, and go to the end.
     """
     directory = Path(replica.directory)
     end = wanted.end_offset
     aborted: tuple[AbortedRange, ...] = ()
-    if isolation is Isolation.READ_COMMITTED:
+    if isolation is not Isolation.READ_UNCOMMITTED:
         found = settled(directory, end, replica.durable_offset)
-        end, aborted = found.last_stable_offset, found.aborted
+        aborted = found.aborted
+        if isolation is not None:
+            end = found.last_stable_offset
     segments = segment_files(directory)
-    starts = [
-        start for segment in segments for start in (segment.base_offset, *split_offsets(segment, split_bytes))
-    ]
+    starts = [start for segment in segments for start in (segment.base_offset, *split_offsets(segment, split_bytes))]
     first = max(wanted.start_offset, replica.log_start_offset)
     inner = sorted({start for start in starts if first < start < end})
     tasks = []
     for start, until in zip([first, *inner], [*inner, end], strict=True):
         if start < until:
             touched = tuple(each for each in aborted if each[1] < until and each[2] >= start)
-            tasks.append(
-                SegmentTask(
-                    replica.topic, replica.partition, replica.node_id, replica.directory, start, until, touched
-                )
-            )
+            name = (replica.topic, replica.partition, replica.node_id, replica.directory)
+            tasks.append(SegmentTask(*name, start, until, touched, start == first))
     return tasks

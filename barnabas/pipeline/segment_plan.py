@@ -116,7 +116,7 @@ def plan_of(options: SegmentOptions) -> SegmentPlan:
         if options.batches:
             # What an audit compares is whatever is there, whole.
             for replica in copies:
-                tasks += tasks_of(replica, wanted, options.isolation, options.split_bytes)
+                tasks += tasks_of(replica, replace(wanted, start_offset=0), None, options.split_bytes)
             continue
         chosen, end = best_replica(copies, wanted)
         if end < wanted.end_offset:
@@ -176,5 +176,4 @@ def _kept(chunk: Chunk, aborted: Aborted) -> memoryview | bytes:
 def batch_columns(task: SegmentTask, options: SegmentOptions, faults: list[Fault]) -> Iterator[Any]:
     """pyarrow RecordBatches of `batch_rows.SCHEMA`."""
     whose = Whose(task.topic, task.partition, task.node_id)
-    chunks = chunks_of(task, options, faults)
-    yield from batch_rows(whose, chunks, Aborted(task.aborted), task.from_offset, task.until_offset)
+    yield from batch_rows(whose, chunks_of(task, options, faults), Aborted(task.aborted), task.has)

@@ -1,0 +1,231 @@
+"""An independent check of a cluster after faults, over the files of all its brokers: see `barnabas.pipeline.auditing`.
+
+Besides, what producers were told (`acks`) is looked for among the records. Acks are rows of `topic, partition, offset`,
+and `value` as text if there is one, in Parquet or JSON lines; or the directory of a run of the fault injection suite,
+whose history has them. Batches are judged by partition, one task for each; acks are joined with records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from barnabas.pipeline.auditing import LOST, Account, Finding, PartitionFacts, ReplicaFacts, columns_of, judge
+from barnabas.pipeline.batch_rows import SCHEMA
+from barnabas.pipeline.blocking import Isolation
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.jobs.segments import named
+from barnabas.pipeline.log_files import log_end_offset
+from barnabas.pipeline.segment_plan import SegmentOptions, SegmentPlan, plan_of
+
+CHANGED = "changed"
+PARTITIONS_OF_A_TOPIC = 2
+"""How histories number partitions: keys 0 and 1 are the partitions of topic t0, 2 and 3 those of t1."""
+_RESULT = "topic string, partition int, account string"
+_TOLD = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Acks:
+    """What producers were told."""
+
+    told: int = 0
+    expired: int = 0
+    """Below the beginning of the log by now: nobody can say."""
+    compacted: int = 0
+    """Where compaction may have taken them."""
+    found: int = 0
+    lost: int = 0
+    changed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What came out."""
+
+    accounts: tuple[Account, ...]
+    acks: Acks | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.findings and not any(account.kinds for account in self.accounts)
+
+    def to_json(self) -> dict[str, Any]:
+        rows = []
+        for account in self.accounts:
+            row = asdict(account)
+            del row["findings"]
+            rows.append(row)
+        kinds: dict[str, int] = {}
+        for account in self.accounts:
+            for kind, count in account.kinds.items():
+                kinds[kind] = kinds.get(kind, 0) + count
+        if self.acks is not None:
+            of_acks = {"lost acks": self.acks.lost, "changed acks": self.acks.changed}
+            kinds |= {kind: count for kind, count in of_acks.items() if count}
+        return {
+            "sound": self.is_sound,
+            "partitions": rows,
+            "acks": None if self.acks is None else asdict(self.acks),
+            "found": kinds,
+            "findings": [str(finding) for finding in self.findings],
+        }
+
+
+def audit(session: Any, options: SegmentOptions, acks: str | None = None) -> Audit:
+    """Of all partitions in the directories. PipelineError."""
+    options = replace(options, batches=True, skip_gone=True)
+    plan = plan_of(options)
+    facts = facts_of(plan)
+    frame = session.read.format("barnabas-segments").options(**named(options)).load()
+    rows = frame.groupBy("topic", "partition").applyInArrow(_judge_with(facts), _RESULT).collect()
+    judged = {(row.topic, row.partition): _account(json.loads(row.account)) for row in rows}
+    accounts = tuple(
+        judged.get(key) or judge(facts[key], columns_of(pa.Table.from_batches([], SCHEMA))) for key in sorted(facts)
+    )
+    findings = [finding for account in accounts for finding in account.findings]
+    counted = None
+    if acks is not None:
+        counted, missing = check_acks(session, options, facts, read_acks(session, acks))
+        findings += missing
+    return Audit(accounts, counted, tuple(findings))
+
+
+def facts_of(plan: SegmentPlan) -> dict[tuple[str, int], PartitionFacts]:
+    """By partition."""
+    replicas: dict[tuple[str, int], list[ReplicaFacts]] = {}
+    for replica in plan.replicas:
+        key = (replica.topic, replica.partition)
+        end = min(log_end_offset(Path(replica.directory)), plan.ranges[key].high_watermark)
+        replicas.setdefault(key, []).append(
+            ReplicaFacts(replica.node_id, replica.log_start_offset, end, replica.cleaned_offset)
+        )
+    return {
+        key: PartitionFacts(*key, plan.ranges[key].high_watermark, tuple(each)) for key, each in replicas.items()
+    }
+
+
+def _judge_with(facts: Mapping[tuple[str, int], PartitionFacts]) -> Any:
+    def judged(table: Any) -> Any:
+        key = (table.column("topic")[0].as_py(), table.column("partition")[0].as_py())
+        account = json.dumps(asdict(judge(facts[key], columns_of(table))))
+        return pa.table({"topic": [key[0]], "partition": pa.array([key[1]], pa.int32()), "account": [account]})
+
+    return judged
+
+
+def _account(told: dict[str, Any]) -> Account:
+    told["findings"] = [Finding(**finding) for finding in told["findings"]]
+    told["behind"] = {int(node): end for node, end in told["behind"].items()}
+    return Account(**told)
+
+
+# Acks
+
+
+def read_acks(session: Any, path: str) -> Any:
+    """A frame of topic, partition, offset, value (text or null). PipelineError if it is none of the forms."""
+    from pyspark.sql import functions as F
+
+    place = Path(path)
+    if (place / "mops.parquet").exists():
+        return _acks_of_run(session, place)
+    frame = session.read.json(path) if path.endswith((".json", ".jsonl")) else session.read.parquet(path)
+    if missing := {"topic", "partition", "offset"} - set(frame.columns):
+        raise PipelineError(f"{path} has no column {', '.join(sorted(missing))}: acks are topic, partition, offset")
+    value = F.col("value").cast("string") if "value" in frame.columns else F.lit(None).cast("string")
+    return frame.select(
+        F.col("topic"),
+        F.col("partition").cast("int").alias("partition"),
+        F.col("offset").cast("long").alias("offset"),
+        value.alias("value"),
+    ).where("offset >= 0")
+
+
+def _acks_of_run(session: Any, place: Path) -> Any:
+    """The sends of a history's operations that ended well."""
+    operations = session.read.parquet(str(place / "history.parquet")).where("type = 'ok'").select("i")
+    sends = session.read.parquet(str(place / "mops.parquet")).where("kind = 'send' AND offset IS NOT NULL")
+    return sends.join(operations, "i").selectExpr(
+        f"concat('t', cast(key DIV {PARTITIONS_OF_A_TOPIC} AS string)) AS topic",
+        f"cast(key % {PARTITIONS_OF_A_TOPIC} AS int) AS partition",
+        "offset",
+        "cast(value AS string) AS value",
+    )
+
+
+def check_acks(
+    session: Any, options: SegmentOptions, facts: Mapping[tuple[str, int], PartitionFacts], acks: Any
+) -> tuple[Acks, list[Finding]]:
+    """Whether each acknowledged record is among those that a reader is given, with its value."""
+    from pyspark.sql import functions as F
+
+    known = session.createDataFrame(
+        [
+            (key[0], key[1], each.start_offset, max(replica.cleaned_offset for replica in each.replicas))
+            for key, each in sorted(facts.items())
+        ],
+        "topic string, partition int, first long, cleaned long",
+    )
+    read = replace(options, batches=False, isolation=Isolation.READ_COMMITTED)
+    records = (
+        session.read.format("barnabas-segments")
+        .options(**named(read))
+        .load()
+        .selectExpr("topic", "partition", "offset", "CAST(value AS STRING) AS there", "true AS is_there")
+    )
+    place = ["topic", "partition"]
+    joined = acks.join(F.broadcast(known), place, "left").join(records, [*place, "offset"], "left")
+    verdict = (
+        F.when(F.col("offset") < F.col("first"), "expired")
+        .when(F.col("is_there") & (F.col("value").isNull() | (F.col("value") == F.col("there"))), "found")
+        .when(F.col("is_there"), CHANGED)
+        .when(F.col("offset") < F.col("cleaned"), "compacted")
+        .otherwise(LOST)
+    )
+    judged = joined.withColumn("verdict", verdict).cache()
+    try:
+        counts = {row.verdict: row["count"] for row in judged.groupBy("verdict").count().collect()}
+        bad = judged.where(F.col("verdict").isin(LOST, CHANGED)).orderBy(*place, "offset").limit(_TOLD).collect()
+    finally:
+        judged.unpersist()
+    told = Acks(
+        sum(counts.values()),
+        *(counts.get(name, 0) for name in ("expired", "compacted", "found", LOST, CHANGED)),
+    )
+    return told, [_finding(row) for row in bad]
+
+
+def _finding(row: Any) -> Finding:
+    what = "the record" if row.value is None else f"the record {row.value[:50]!r}"
+    if row.verdict == CHANGED:
+        why = f"{what} was acknowledged there, and it holds {(row.there or '')[:50]!r}"
+    else:
+        why = f"{what} was acknowledged there, and no reader is given it"
+    return Finding(row.verdict, row.topic, row.partition, row.offset, why)
+
+
+def table(accounts: Sequence[Account]) -> list[tuple[Any, ...]]:
+    """Rows for people."""
+    return [
+        (
+            account.topic,
+            account.partition,
+            account.start_offset,
+            account.end_offset,
+            account.records,
+            account.aborted,
+            account.markers,
+            account.compacted,
+            account.lost,
+            account.digest,
+            ", ".join(f"{count} {kind}" for kind, count in account.kinds.items()) or "-",
+        )
+        for account in accounts
+    ]
