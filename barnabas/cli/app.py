@@ -22,6 +22,7 @@ from barnabas.cli import (
     storage,
     topics,
     transactions,
+    why,
 )
 
 app = typer.Typer(
@@ -38,6 +39,7 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(cluster.app, name="cluster")
+app.command("why")(why.why)
 app.add_typer(perf.app, name="perf")
 app.command("demo")(demo.demo)
 app.command("page")(page.page)

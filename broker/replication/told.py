@@ -15,7 +15,6 @@ def note_leading(notepad: Notepad, name: str, replica: Replica, start_offset: in
         DecisionKind.ELECTION,
         name,
         f"broker {replica.node_id} leads {name} in epoch {replica.leader_epoch} from offset {start_offset} on",
-        also=(f"broker {replica.node_id}",),
         cause="the metadata log says so",
         leader=replica.node_id,
         leader_epoch=replica.leader_epoch,
@@ -33,7 +32,6 @@ def note_deposed(notepad: Notepad, name: str, replica: Replica) -> None:
         DecisionKind.ELECTION,
         name,
         f"broker {replica.node_id} does not lead {name} any more since epoch {replica.leader_epoch}",
-        also=(f"broker {replica.node_id}",),
         cause=f"the metadata log says so; its own log ends at {end}, what it knows to be committed at "
         f"{replica.high_watermark}",
         leader_epoch=replica.leader_epoch,

@@ -1,0 +1,164 @@
+"""`barnabas why`: what happened to a partition, a group, a transaction, a node or the quorum, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from barnabas.cli.connection import AsJson, Connection
+from barnabas.cli.option_group import grouped
+from barnabas.cli.output import complain, show_json
+from barnabas.cli.session import NoAnswer, run_until_done, with_admin
+from barnabas.cli.times import iso_time
+from barnabas.cluster.errors import ClusterError, WrongArgument
+
+if TYPE_CHECKING:
+    from barnabas.client.admin import Admin
+    from barnabas.why.asking import Answers, Place
+    from barnabas.why.story import Event
+
+HTTP_PORT_ABOVE = 200
+"""Nodes tell of themselves so far above the port of their listener, as `make up` and the containers have it."""
+_HIDDEN = ("hearsay", "fenced", "incarnation", "topic_id")
+
+Http = Annotated[
+    str | None,
+    typer.Option(
+        "--http",
+        metavar="HOST:PORT,…",
+        help="Where nodes tell of themselves (barnabas.http.listener). Without it: as the cluster in --data has it, or "
+        "200 above the ports of the nodes of --bootstrap-server.",
+    ),
+]
+
+
+@grouped
+def why(
+    subject: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SUBJECT...",
+            help="flights-3, a topic, a group, a transactional id, broker 2, controller 101, or quorum.",
+        ),
+    ],
+    http: Http = None,
+    as_json: AsJson = False,
+    *,
+    connection: Connection,
+) -> None:
+    """Tell what was decided about something, when and why, as all nodes together know it."""
+    text = " ".join(subject).strip()
+    if not text:
+        raise WrongArgument("why: of what? flights-3, a group, a transactional id, broker 2, or quorum")
+    answers = _ask(_places(http, connection), text, min(connection.timeout, 5.0))
+    for name, reason in answers.silent.items():
+        complain(f"{name} does not answer: {reason}")
+    if not answers.wanted:
+        _nothing_known(text, answers)
+    from barnabas.why.story import story
+
+    events = story(answers.decisions)
+    if as_json:
+        decisions = [event.to_json() for event in events]
+        show_json({"subject": text, "subjects": answers.wanted, "silent": answers.silent, "decisions": decisions})
+    else:
+        for line in told(events):
+            typer.echo(line)
+
+
+def _ask(places: Sequence[Place], text: str, timeout_seconds: float) -> Answers:
+    """Raises `NoAnswer` if nobody answers."""
+    from barnabas.why.asking import ask_all
+    from runtime.real import real_world
+
+    answers = run_until_done(lambda: ask_all(real_world().network, places, text, timeout_seconds))
+    if len(answers.silent) == len(places):
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in answers.silent.items())
+        raise NoAnswer(f"no node tells of itself ({reasons}); is --data or --http right?")
+    return answers
+
+
+def _nothing_known(text: str, answers: Answers) -> None:
+    from barnabas.why.story import near
+
+    found = near(text, answers.subjects)
+    told = f"did you mean {' or '.join(found)}?" if found else f"{len(answers.subjects)} other subjects are known"
+    raise ClusterError(f"no node knows anything of {text}; {told}")
+
+
+# Where the nodes are
+
+
+def _places(http: str | None, connection: Connection) -> list[Place]:
+    from barnabas.cluster.layout import Layout
+    from barnabas.why.asking import Place
+
+    if http is not None:
+        return [Place(f"{host}:{port}", host, port) for host, port in _addresses(http)]
+    if connection.bootstrap is not None:
+        return with_admin(connection, _places_of)
+    layout = Layout.open(connection.data)
+    return [Place(it.name, "127.0.0.1", it.http_port) for it in layout.nodes if it.http_port is not None]
+
+
+async def _places_of(admin: Admin) -> list[Place]:
+    """By the cluster's own account of its nodes."""
+    from barnabas.why.asking import Place
+
+    described = await admin.describe_cluster(include_fenced_brokers=True)
+    quorum = await admin.describe_metadata_quorum()
+    places = [Place(f"broker-{it.node_id}", it.host, it.port + HTTP_PORT_ABOVE) for it in described.nodes]
+    for node_id, endpoints in sorted(quorum.nodes.items()):
+        if endpoints:
+            places.append(Place(f"controller-{node_id}", endpoints[0].host, endpoints[0].port + HTTP_PORT_ABOVE))
+    return places
+
+
+def _addresses(text: str) -> list[tuple[str, int]]:
+    """Raises `WrongArgument`."""
+    found = []
+    for part in text.split(","):
+        host, colon, port = part.strip().rpartition(":")
+        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise WrongArgument(f"--http {part}: not HOST:PORT")
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+# Telling it
+
+
+def told(events: Sequence[Event]) -> list[str]:
+    """Lines for people: when, what and by whom; then why, and the numbers."""
+    lines: list[str] = []
+    day = ""
+    for event in events:
+        decision = event.decision
+        when = iso_time(int(decision["at_ms"]))
+        if when[:10] != day:
+            day = when[:10]
+            lines.append(day)
+        heard = ", as it heard" if decision["facts"].get("hearsay") else ""
+        lines.append(f"  {when[11:]}  {_plain(event.what)}  ({decision['node']}{heard})")
+        if event.cause:
+            lines.append(f"      because {_plain(event.cause)}")
+        numbers = _numbers(decision["facts"])
+        if numbers:
+            lines.append(f"      {numbers}")
+        for other in event.seen_by:
+            what = str(other["told"]).removesuffix(str(other["cause"])).removesuffix(": ")
+            if what != event.what:
+                lines.append(f"      {iso_time(int(other['at_ms']))[11:]}  {_plain(what)}  ({other['node']})")
+    return lines
+
+
+def _numbers(facts: dict[str, Any]) -> str:
+    shown = {name: value for name, value in facts.items() if value is not None and name not in _HIDDEN}
+    return _plain(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items()))
+
+
+def _plain(text: str) -> str:
+    """On one line, and without what would move the cursor of a terminal."""
+    return "".join(it if it.isprintable() else "?" for it in text)

@@ -1,0 +1,95 @@
+"""Asks every node of a cluster for what it decided. Nodes that do not answer are named, and the others are heard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+import trio
+
+from barnabas.page.asking import NoAnswer, NodePage
+from barnabas.why.story import Json, meant, read_decisions, read_subjects
+from runtime.world import Network
+
+MAX_PAGES = 100
+"""Of one node for one subject: a node that always has more is not believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node tells of itself."""
+
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(slots=True)
+class Answers:
+    """What was heard."""
+
+    subjects: list[str] = field(default_factory=list)
+    """Everything that any node knows something of."""
+    wanted: list[str] = field(default_factory=list)
+    """What the question was understood to mean."""
+    decisions: list[Json] = field(default_factory=list)
+    silent: dict[str, str] = field(default_factory=dict)
+    """Nodes that did not answer, and why."""
+
+
+async def ask_all(network: Network, places: Sequence[Place], text: str, timeout_seconds: float) -> Answers:
+    """What is known of what is meant by `text`; each node may take `timeout_seconds`."""
+    answers = Answers()
+    pages = {place.name: NodePage(network, place.host, place.port) for place in places}
+    known: dict[str, list[str]] = {}
+    try:
+        async with trio.open_nursery() as nursery:
+            for name, page in pages.items():
+                nursery.start_soon(_subjects, name, page, known, answers, timeout_seconds)
+        answers.subjects = sorted({it for each in known.values() for it in each})
+        answers.wanted = meant(text, answers.subjects)
+        async with trio.open_nursery() as nursery:
+            for name, subjects in known.items():
+                wanted = [it for it in answers.wanted if it in subjects]
+                if wanted:
+                    nursery.start_soon(_decisions, name, pages[name], wanted, answers, timeout_seconds)
+    finally:
+        for page in pages.values():
+            page.close()
+    answers.silent = dict(sorted(answers.silent.items()))
+    return answers
+
+
+async def _subjects(
+    name: str, page: NodePage, known: dict[str, list[str]], answers: Answers, timeout_seconds: float
+) -> None:
+    try:
+        with trio.fail_after(timeout_seconds):
+            known[name] = read_subjects(await page.get("/subjects"))
+    except NoAnswer as error:
+        answers.silent[name] = str(error)
+    except trio.TooSlowError:
+        answers.silent[name] = f"no answer within {timeout_seconds:g} s"
+
+
+async def _decisions(
+    name: str, page: NodePage, wanted: Sequence[str], answers: Answers, timeout_seconds: float
+) -> None:
+    found: dict[int, Json] = {}
+    try:
+        with trio.fail_after(timeout_seconds):
+            for subject in wanted:
+                after = 0
+                for _ in range(MAX_PAGES):
+                    told = await page.get(f"/decisions?after={after}&subject={quote(subject, safe='')}")
+                    decisions = read_decisions(told)
+                    if not decisions:
+                        break
+                    found |= {it["number"]: it for it in decisions}
+                    after = max(it["number"] for it in decisions)
+    except NoAnswer as error:
+        answers.silent[name] = str(error)
+    except trio.TooSlowError:
+        answers.silent[name] = f"no answer within {timeout_seconds:g} s"
+    answers.decisions += found.values()
