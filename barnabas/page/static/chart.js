@@ -3,7 +3,7 @@
 import { Rows, drawing, setAttribute, setText } from "./element.js";
 import { clock, count, duration, short } from "./numbers.js";
 import { area, clusters, decadeAbove, highest, line, linear, logarithmic, steps } from "./plot.js";
-import { LANES, kindLook } from "./shapes.js";
+import { LANES, kindLook, markLook } from "./shapes.js";
 
 const LEFT = 66;
 const RIGHT = 14;
@@ -26,7 +26,8 @@ export class Chart {
     this.width = 0;
     const group = (name, ...children) => drawing("g", { class: name }, ...children);
     const paths = {};
-    for (const name of ["acked-area", "read", "acked", "p50", "p99"]) paths[name] = drawing("path", { class: `series ${name}` });
+    for (const name of ["acked-area", "read", "acked", "p50", "p99"])
+      paths[name] = drawing("path", { class: `series ${name}` });
     this.paths = paths;
     this.grid = group("grid");
     this.bands = group("bands");
@@ -34,12 +35,38 @@ export class Chart {
     this.bandWords = group("band-words");
     this.gap = group("gap", drawing("path"), words({}));
     this.cross = line1({ class: "cross", y1: RATE.top, y2: AXIS });
-    this.svg = drawing("svg", { role: "img", tabindex: 0, height: HEIGHT }, this.bands, this.grid, ...Object.values(paths), this.markLayer, this.bandWords, this.gap, this.cross);
+    this.clip = drawing("rect", { x: LEFT, y: 0, height: HEIGHT });
+    const lines = drawing("g", { "clip-path": "url(#plot)" }, ...Object.values(paths));
+    const clip = drawing("clipPath", { id: "plot" }, this.clip);
+    this.svg = drawing(
+      "svg",
+      { role: "img", tabindex: 0, height: HEIGHT },
+      clip,
+      this.bands,
+      this.grid,
+      lines,
+      this.markLayer,
+      this.bandWords,
+      this.gap,
+      this.cross,
+    );
     root.append(this.svg);
     this.gridRows = new Rows(this.grid, makeGridLine, (row, item) => this.#refreshGridLine(row, item));
-    this.bandRows = new Rows(this.bands, () => ({ root: drawing("rect", { y: RATE.top, height: AXIS - RATE.top }) }), (row, band) => this.#refreshBand(row, band));
-    this.bandWordRows = new Rows(this.bandWords, (band) => ({ root: words({}, band.words) }), (row, band) => this.#refreshBandWords(row, band));
-    this.markRows = new Rows(this.markLayer, (cluster) => this.#makeMark(cluster), (row, cluster) => this.#refreshMark(row, cluster));
+    this.bandRows = new Rows(
+      this.bands,
+      () => ({ root: drawing("rect", { y: RATE.top, height: AXIS - RATE.top }) }),
+      (row, band) => this.#refreshBand(row, band),
+    );
+    this.bandWordRows = new Rows(
+      this.bandWords,
+      (band) => ({ root: words({}, band.words) }),
+      (row, band) => this.#refreshBandWords(row, band),
+    );
+    this.markRows = new Rows(
+      this.markLayer,
+      (cluster) => this.#makeMark(cluster),
+      (row, cluster) => this.#refreshMark(row, cluster),
+    );
   }
 
   /** Draws the stretch of time; `hoverMs` is where the reader points, or null. */
@@ -48,6 +75,7 @@ export class Chart {
     if (width < LEFT + RIGHT + 40) return;
     setAttribute(this.svg, "viewBox", `0 0 ${width} ${HEIGHT}`);
     setAttribute(this.svg, "width", width);
+    setAttribute(this.clip, "width", width - RIGHT - LEFT);
     const right = width - RIGHT;
     this.fromMs = fromMs;
     this.toMs = toMs;
@@ -71,7 +99,9 @@ export class Chart {
   /** The time under a place of the pointer, or null. */
   timeAt(clientX) {
     if (!this.x) return null;
-    const at = this.fromMs + ((clientX - this.svg.getBoundingClientRect().left - LEFT) / (this.right - LEFT)) * (this.toMs - this.fromMs);
+    const at =
+      this.fromMs +
+      ((clientX - this.svg.getBoundingClientRect().left - LEFT) / (this.right - LEFT)) * (this.toMs - this.fromMs);
     return at >= this.fromMs && at <= this.toMs ? at : null;
   }
 
@@ -80,24 +110,38 @@ export class Chart {
   }
 
   #drawSeries(samples, rate, latency) {
-    const x = (atMs) => this.#inside(atMs);
+    const { x } = this;
     setAttribute(this.paths["acked-area"], "d", area(samples, "acked", x, rate, RATE.bottom));
     setAttribute(this.paths.acked, "d", line(samples, "acked", x, rate));
     setAttribute(this.paths.read, "d", line(samples, "read", x, rate));
     setAttribute(this.paths.p50, "d", line(samples, "p50", x, latency));
     setAttribute(this.paths.p99, "d", line(samples, "p99", x, latency));
     const newest = samples.at(-1);
-    setAttribute(this.svg, "aria-label", newest ? `From ${clock(this.fromMs)} to ${clock(this.toMs)}: ${count(newest.acked)} records acked and ${count(newest.read)} read per second, latency p99 ${duration(newest.p99)} at the end` : "No load in this time");
+    setAttribute(
+      this.svg,
+      "aria-label",
+      newest
+        ? `From ${clock(this.fromMs)} to ${clock(this.toMs)}: ${count(newest.acked)} records acked and ${count(newest.read)} read per second, latency p99 ${duration(newest.p99)} at the end`
+        : "No load in this time",
+    );
   }
 
   #drawGrid(rate, rateTop, latency, latencyTop) {
     const lines = [];
-    for (const share of [0, 0.5, 1]) lines.push({ key: `rate ${share}`, y: rate(share * rateTop), text: short(share * rateTop) });
-    for (let tick = 1; tick <= latencyTop; tick *= 10) lines.push({ key: `latency ${tick}`, y: latency(tick), text: tick < 1000 ? `${tick} ms` : `${tick / 1000} s` });
-    LANES.forEach((name, index) => lines.push({ key: name, y: LANES_TOP + LANE * (index + 0.5), text: name, lane: true }));
+    for (const share of [0, 0.5, 1])
+      lines.push({ key: `rate ${share}`, y: rate(share * rateTop), text: short(share * rateTop) });
+    for (let tick = 1; tick <= latencyTop; tick *= 10)
+      lines.push({ key: `latency ${tick}`, y: latency(tick), text: tick < 1000 ? `${tick} ms` : `${tick / 1000} s` });
+    LANES.forEach((name, index) =>
+      lines.push({ key: name, y: LANES_TOP + LANE * (index + 0.5), text: name, lane: true }),
+    );
     const step = this.right - LEFT > 560 ? 15000 : this.right - LEFT > 300 ? 30000 : 60000;
-    for (const atMs of steps(this.fromMs, this.toMs, step)) lines.push({ key: `time ${atMs}`, atMs, text: clock(atMs) });
-    lines.push({ key: "title rate", title: "records per second", y: RATE.top - 8 }, { key: "title latency", title: "latency", y: LATENCY.top - 8 });
+    for (const atMs of steps(this.fromMs, this.toMs, step))
+      lines.push({ key: `time ${atMs}`, atMs, text: clock(atMs) });
+    lines.push(
+      { key: "title rate", title: "records per second", y: RATE.top - 8 },
+      { key: "title latency", title: "latency", y: LATENCY.top - 8 },
+    );
     this.gridRows.update(lines, (item) => item.key);
   }
 
@@ -110,13 +154,15 @@ export class Chart {
     setText(row.text, item.text);
     if (item.atMs !== undefined) {
       const x = this.x(item.atMs).toFixed(1);
-      for (const [name, value] of Object.entries({ x1: x, x2: x, y1: RATE.top, y2: AXIS })) setAttribute(row.line, name, value);
+      for (const [name, value] of Object.entries({ x1: x, x2: x, y1: RATE.top, y2: AXIS }))
+        setAttribute(row.line, name, value);
       const edge = x - LEFT < 26 ? "start" : this.right - x < 26 ? "end" : "middle";
       place(row.text, edge === "start" ? LEFT : edge === "end" ? this.right : x, AXIS + 16, edge);
       return;
     }
     const y = item.y.toFixed(1);
-    for (const [name, value] of Object.entries({ x1: LEFT, x2: this.right, y1: y, y2: y })) setAttribute(row.line, name, value);
+    for (const [name, value] of Object.entries({ x1: LEFT, x2: this.right, y1: y, y2: y }))
+      setAttribute(row.line, name, value);
     place(row.text, LEFT - 8, item.y + 4, "end");
   }
 
@@ -137,18 +183,31 @@ export class Chart {
     const lanes = new Map(LANES.map((name) => [name, []]));
     for (const mark of this.marks.between(this.fromMs, this.toMs)) lanes.get(kindLook(mark.kind).lane).push(mark);
     const all = [];
-    for (const [name, marks] of lanes) for (const cluster of clusters(marks, widthMs)) all.push({ lane: name, marks: cluster });
+    for (const [name, marks] of lanes)
+      for (const cluster of clusters(marks, widthMs)) all.push({ lane: name, marks: cluster });
     this.markRows.update(all, (cluster) => `${cluster.lane} ${cluster.marks[0].key}`);
   }
 
   #makeMark(cluster) {
-    const { path, tone } = kindLook(cluster.marks[0].kind);
+    const { path, tone } = markLook(cluster.marks[0]);
     const y = LANES_TOP + LANE * (LANES.indexOf(cluster.lane) + 0.5);
-    const row = { title: drawing("title"), number: words({ x: 10, y: y + 4, class: "how-many" }), first: cluster.marks[0] };
+    const row = {
+      title: drawing("title"),
+      number: words({ x: 10, y: y + 4, class: "how-many" }),
+      first: cluster.marks[0],
+    };
     const shape = drawing("path", { d: path, "fill-rule": "evenodd", transform: `translate(-8 ${y - 8})` });
     const stem = STEMMED.has(cluster.lane) ? [line1({ class: "stem", y1: RATE.top, y2: y - 9 })] : [];
     const reach = drawing("rect", { class: "reach", x: -9, y: y - 11, width: 18, height: 22 });
-    row.root = drawing("g", { class: "mark", "data-tone": tone, "data-kind": cluster.marks[0].kind }, row.title, ...stem, reach, shape, row.number);
+    row.root = drawing(
+      "g",
+      { class: "mark", "data-tone": tone, "data-kind": cluster.marks[0].kind },
+      row.title,
+      ...stem,
+      reach,
+      shape,
+      row.number,
+    );
     row.root.addEventListener("click", () => this.open(row.first));
     return row;
   }
@@ -157,7 +216,13 @@ export class Chart {
     setAttribute(row.root, "transform", `translate(${this.x(marks[0].atMs).toFixed(1)} 0)`);
     setText(row.number, marks.length > 1 ? marks.length : "");
     const more = marks.length > 4 ? `\nand ${marks.length - 4} more` : "";
-    setText(row.title, marks.slice(0, 4).map((mark) => `${clock(mark.atMs)} ${mark.text}`).join("\n") + more);
+    setText(
+      row.title,
+      marks
+        .slice(0, 4)
+        .map((mark) => `${clock(mark.atMs)} ${mark.text}`)
+        .join("\n") + more,
+    );
   }
 
   #drawGap(gap) {
@@ -182,7 +247,10 @@ export class Chart {
 }
 
 function makeGridLine(item) {
-  const row = { line: line1({ class: item.lane ? "lane" : item.atMs === undefined ? "level" : "moment" }), text: words({ class: item.title ? "title" : null }) };
+  const row = {
+    line: line1({ class: item.lane ? "lane" : item.atMs === undefined ? "level" : "moment" }),
+    text: words({ class: item.title ? "title" : null }),
+  };
   row.root = drawing("g", {}, ...(item.title ? [] : [row.line]), row.text);
   return row;
 }

@@ -50,10 +50,19 @@ export class Connection {
   #problem(seconds) {
     if (this.state === "waiting") {
       const last = this.begun ? "What you see is the last that was known. " : "";
-      return ["bad", "The page's server does not answer.", `${last}Trying again ${seconds > 0 ? `in ${seconds} s` : "now"}.`];
+      return [
+        "bad",
+        "The page's server does not answer.",
+        `${last}Trying again ${seconds > 0 ? `in ${seconds} s` : "now"}.`,
+      ];
     }
     if (this.state === "silent") return ["warn", "The page's server has said nothing for some seconds.", ""];
-    if (this.state === "live" && this.away) return ["bad", "No node of the cluster answers.", "What you see is the last that was known; the page goes on asking."];
+    if (this.state === "live" && this.away)
+      return [
+        "bad",
+        "No node of the cluster answers.",
+        "What you see is the last that was known; the page goes on asking.",
+      ];
     return ["calm", "", ""];
   }
 }

@@ -38,8 +38,10 @@ export class Control {
   /** Why there are no buttons, or nothing. */
   get hint() {
     if (!this.faultsAllowed) return "Read-only: the page was started without --allow-faults.";
-    if (this.refused) return "Read-only: this page's token is not the server's (was it started anew?). Open the address that barnabas page printed.";
-    if (!this.token) return "Read-only: to kill, pause and cut, open the address with #token=… that barnabas page printed.";
+    if (this.refused)
+      return "Read-only: this page's token is not the server's (was it started anew?). Open the address that barnabas page printed.";
+    if (!this.token)
+      return "Read-only: to kill, pause and cut, open the address with #token=… that barnabas page printed.";
     return "";
   }
 

@@ -3,7 +3,7 @@
 import { Rows, element, setAttribute, setOptions, setText } from "./element.js";
 import { askFrame } from "./frame.js";
 import { clock, count } from "./numbers.js";
-import { KIND_NAMES, icon, kindLook } from "./shapes.js";
+import { KIND_NAMES, icon, markLook } from "./shapes.js";
 
 const MOST_ROWS = 150;
 
@@ -15,7 +15,11 @@ export class Events {
     kind.addEventListener("change", () => askFrame(this));
     subject.addEventListener("input", () => askFrame(this));
     root.addEventListener("keydown", (event) => this.#move(event));
-    this.rows = new Rows(root, (mark) => this.#make(mark), () => {});
+    this.rows = new Rows(
+      root,
+      (mark) => this.#make(mark),
+      () => {},
+    );
   }
 
   /** Shows only what is about a subject. */
@@ -30,7 +34,11 @@ export class Events {
     this.rows.update(found.slice(0, MOST_ROWS), (mark) => mark.key);
     const all = this.marks.byTime.length;
     setText(this.total, found.length === all ? count(all) : `${count(found.length)} of ${count(all)}`);
-    setAttribute(this.root, "data-empty", found.length ? null : all ? "No event fits the filter." : "Nothing has happened yet.");
+    setAttribute(
+      this.root,
+      "data-empty",
+      found.length ? null : all ? "No event fits the filter." : "Nothing has happened yet.",
+    );
   }
 
   focusFirst() {
@@ -38,7 +46,7 @@ export class Events {
   }
 
   #make(mark) {
-    const look = kindLook(mark.kind);
+    const look = markLook(mark);
     const shape = icon(look);
     const button = element(
       "button",

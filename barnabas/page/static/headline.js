@@ -3,10 +3,7 @@
 import { element, setAttribute, setText, flash } from "./element.js";
 import { askFrame } from "./frame.js";
 import { count, duration, isNumber } from "./numbers.js";
-import { icon, setIcon } from "./shapes.js";
-
-const FINE = { path: "M6.3 13L1.5 8.200l2-2 2.8 2.800L12.5 2.800l2 2z", tone: "good" };
-const WRONG = { path: "M3.9 2L8 6.1 12.1 2 14 3.9 9.9 8 14 12.1 12.1 14 8 9.9 3.9 14 2 12.1 6.1 8 2 3.900z", tone: "bad" };
+import { FINE, WRONG, icon, setIcon } from "./shapes.js";
 
 /** What must be 0: its number, and words for what it means. */
 const MUST_BE_ZERO = [
@@ -46,7 +43,8 @@ export class Headline {
       setAttribute(tile.icon, "hidden", verdict === null);
       if (verdict) setIcon(tile.icon, verdict);
     }
-    for (const [key, , meaning, format] of FLOWS) this.#write(key, format(load[key]), this.#flowNote(key, load, meaning));
+    for (const [key, , meaning, format] of FLOWS)
+      this.#write(key, format(load[key]), this.#flowNote(key, load, meaning));
   }
 
   #ackedNote(load) {

@@ -8,6 +8,7 @@ export const KEPT_MS = 15 * 60 * 1000;
 const SAMPLES = 2000;
 const BANDS = 200;
 const SHOWN_GAP_MS = 150;
+const SAME_GAP_MS = 700;
 const MARK_BEFORE_MS = 3000;
 const FAULT_STATES = new Set(["dead", "paused", "unreachable"]);
 
@@ -31,25 +32,42 @@ export class History {
     const atMs = isNumber(load.at_ms) ? load.at_ms : (this.nowMs ?? Date.now());
     this.hear(atMs);
     if ((this.samples.at(-1)?.atMs ?? 0) > atMs) return; // told before
-    this.samples.push({ atMs, acked: load.acked_per_second, read: load.read_per_second, p50: load.p50_ms, p99: load.p99_ms });
+    this.samples.push({
+      atMs,
+      acked: load.acked_per_second,
+      read: load.read_per_second,
+      p50: load.p50_ms,
+      p99: load.p99_ms,
+    });
     this.#measureGap(load.longest_gap_ms, atMs);
   }
 
-  /** The load tells only how long its longest gap was: it ended just now if it is longer than a moment ago. */
+  /**
+   * The load tells only how long its longest gap is. While it grows, it goes on; and the first time that it was seen
+   * to grow tells best when it began.
+   */
   #measureGap(longestMs, atMs) {
     if (!isNumber(longestMs)) return;
-    if (this.longest !== null && longestMs < this.longest) this.gap = null; // another load
-    if (this.longest !== null && longestMs > this.longest && longestMs >= SHOWN_GAP_MS) {
-      this.gap = { fromMs: atMs - longestMs, toMs: atMs, ms: longestMs };
-    }
+    const before = this.longest;
     this.longest = longestMs;
+    if (before === null || longestMs === before) return;
+    if (longestMs < before) {
+      this.gap = null; // another load
+      return;
+    }
+    if (longestMs < SHOWN_GAP_MS) return;
+    const fromMs = atMs - longestMs;
+    const goesOn = this.gap !== null && Math.abs(this.gap.fromMs - fromMs) < SAME_GAP_MS;
+    const began = goesOn ? this.gap.fromMs : fromMs;
+    this.gap = { fromMs: began, toMs: began + longestMs, ms: longestMs };
   }
 
   /** What is wrong now, by key: [words, name]. */
   #faults(cluster) {
     const faults = new Map();
     for (const node of named(cluster.nodes)) {
-      if (FAULT_STATES.has(node.state)) faults.set(`${node.name} ${node.state}`, [`${node.name} ${node.state}`, node.name]);
+      if (FAULT_STATES.has(node.state))
+        faults.set(`${node.name} ${node.state}`, [`${node.name} ${node.state}`, node.name]);
     }
     for (const pair of Array.isArray(cluster.cut) ? cluster.cut : []) {
       if (Array.isArray(pair)) faults.set(`cut ${pair.join(" ")}`, [`cut ${pair.join(", ")}`, String(pair[0])]);
@@ -79,16 +97,13 @@ export class History {
     }
   }
 
+  /** With one before, so that lines reach the edge. */
   samplesBetween(fromMs, toMs) {
     const found = [];
     let before = null;
     for (const sample of this.samples) {
       if (sample.atMs < fromMs) before = sample;
       else if (sample.atMs <= toMs) found.push(sample);
-      else {
-        found.push(sample); // one on each side, so that lines reach the edges
-        break;
-      }
     }
     return before ? [before, ...found] : found;
   }

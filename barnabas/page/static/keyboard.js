@@ -46,9 +46,17 @@ export class Keyboard {
       ["↑ ↓", "Go through the list of events"],
       ["Esc", "Close what is open"],
     ];
-    const rows = [...this.shortcuts, ...also].map(([key, words]) => element("div", {}, element("dt", {}, element("kbd", {}, key === " " ? "Space" : key)), element("dd", {}, words)));
+    const rows = [...this.shortcuts, ...also].map(([key, words]) =>
+      element("div", {}, element("dt", {}, element("kbd", {}, key === " " ? "Space" : key)), element("dd", {}, words)),
+    );
     this.dialog.replaceChildren(
-      element("div", { class: "inside" }, element("header", {}, element("h2", { id: "help-title" }, "Keyboard"), close), element("dl", {}, ...rows), element("label", { class: "switch" }, box, "Shortcuts of one key are on")),
+      element(
+        "div",
+        { class: "inside" },
+        element("header", {}, element("h2", { id: "help-title" }, "Keyboard"), close),
+        element("dl", {}, ...rows),
+        element("label", { class: "switch" }, box, "Shortcuts of one key are on"),
+      ),
     );
   }
 }

@@ -7,7 +7,10 @@ import { named } from "./nodes.js";
 import { whileBusy } from "./control.js";
 
 const WHOLE = { path: "M1 7h14v2H1z", tone: "calm" };
-const CUT = { path: "M0 7h4.200v2H0zM11.8 7H16v2h-4.200zM5.2 4.200L8 7l2.8-2.8 1 1L9 8l2.8 2.8-1 1L8 9l-2.8 2.8-1-1L7 8 4.2 5.200z", tone: "bad" };
+const CUT = {
+  path: "M0 7h4.200v2H0zM11.8 7H16v2h-4.200zM5.2 4.200L8 7l2.8-2.8 1 1L9 8l2.8 2.8-1 1L8 9l-2.8 2.8-1-1L7 8 4.2 5.200z",
+  tone: "bad",
+};
 
 const keyOf = (one, other) => [one, other].sort().join(" ");
 
@@ -32,7 +35,9 @@ export class Links {
   }
 
   take(cluster) {
-    const pairs = Array.isArray(cluster.cut) ? cluster.cut.filter((pair) => Array.isArray(pair) && pair.length === 2) : [];
+    const pairs = Array.isArray(cluster.cut)
+      ? cluster.cut.filter((pair) => Array.isArray(pair) && pair.length === 2)
+      : [];
     this.cut = new Set(pairs.map(([one, other]) => keyOf(one, other)));
     askFrame(this);
   }
@@ -50,7 +55,11 @@ export class Links {
         cell.isCut = isCut;
         setAttribute(cell.button, "data-tone", isCut ? "bad" : "calm");
         setAttribute(cell.button, "aria-pressed", isCut ? "true" : "false");
-        setAttribute(cell.button, "title", `${one} to ${other}: ${isCut ? "cut; press to heal" : "whole; press to cut"}`);
+        setAttribute(
+          cell.button,
+          "title",
+          `${one} to ${other}: ${isCut ? "cut; press to heal" : "whole; press to cut"}`,
+        );
         setIcon(cell.icon, isCut ? CUT : WHOLE);
       }
       setAttribute(cell.button, "disabled", !mayAct);
@@ -69,14 +78,29 @@ export class Links {
       const cells = names.slice(0, row).map((other) => element("td", {}, this.#cell(other, names[row])));
       body.append(element("tr", {}, element("th", { scope: "row" }, names[row]), ...cells));
     }
-    const heads = names.slice(0, -1).map((name) => element("th", { scope: "col" }, element("span", { "aria-hidden": "true" }, idOf.get(name)), element("span", { class: "unseen" }, name)));
+    const heads = names
+      .slice(0, -1)
+      .map((name) =>
+        element(
+          "th",
+          { scope: "col" },
+          element("span", { "aria-hidden": "true" }, idOf.get(name)),
+          element("span", { class: "unseen" }, name),
+        ),
+      );
     const foot = element("tfoot", {}, element("tr", {}, element("td"), ...heads));
-    this.root.replaceChildren(element("table", { class: "matrix" }, element("caption", { class: "unseen" }, "Links between nodes"), body, foot));
+    this.root.replaceChildren(
+      element("table", { class: "matrix" }, element("caption", { class: "unseen" }, "Links between nodes"), body, foot),
+    );
   }
 
   #cell(one, other) {
     const shape = icon();
-    const button = element("button", { type: "button", class: "link", "aria-label": `Cut between ${one} and ${other}` }, shape);
+    const button = element(
+      "button",
+      { type: "button", class: "link", "aria-label": `Cut between ${one} and ${other}` },
+      shape,
+    );
     const cell = { button, icon: shape, isCut: null, between: [one, other] };
     whileBusy(button, () => this.control.link(cell.isCut ? "heal" : "cut", cell.between));
     this.cells.set(keyOf(one, other), cell);

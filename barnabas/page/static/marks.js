@@ -4,7 +4,11 @@ import { isNumber } from "./numbers.js";
 
 const CAPACITY = 1000;
 
-const plain = (text) => text.toLowerCase().replace(/[-\s]+/g, " ").trim();
+const plain = (text) =>
+  text
+    .toLowerCase()
+    .replace(/[-\s]+/g, " ")
+    .trim();
 
 function clean(mark) {
   const text = (value) => (typeof value === "string" ? value : "");

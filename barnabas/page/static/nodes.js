@@ -11,9 +11,20 @@ const WORDS = { kill: "Kill", start: "Start", pause: "Pause", resume: "Resume" }
 
 /** The two buttons of a node in a state: [action, possible]. */
 function actionsOf(state) {
-  if (state === "dead") return [["start", true], ["pause", false]];
-  if (state === "paused") return [["kill", true], ["resume", true]];
-  return [["kill", true], ["pause", true]];
+  if (state === "dead")
+    return [
+      ["start", true],
+      ["pause", false],
+    ];
+  if (state === "paused")
+    return [
+      ["kill", true],
+      ["resume", true],
+    ];
+  return [
+    ["kill", true],
+    ["pause", true],
+  ];
 }
 
 export class Nodes {
@@ -23,7 +34,11 @@ export class Nodes {
     this.announce = announce;
     this.nodes = [];
     this.quorum = {};
-    this.rows = new Rows(root, (node) => this.#make(node), (row, node) => this.#refresh(row, node));
+    this.rows = new Rows(
+      root,
+      (node) => this.#make(node),
+      (row, node) => this.#refresh(row, node),
+    );
   }
 
   takeHello(hello) {
@@ -53,7 +68,12 @@ export class Nodes {
       icon: icon(),
       word: element("span", { class: "state" }),
       epoch: element("span", { class: "epoch" }),
-      bar: element("span", { class: "bar thin", "aria-hidden": "true" }, element("i", { class: "end" }), element("i", { class: "committed" })),
+      bar: element(
+        "span",
+        { class: "bar thin", "aria-hidden": "true" },
+        element("i", { class: "end" }),
+        element("i", { class: "committed" }),
+      ),
       offsets: element("span", { class: "offsets" }),
       told: element("p", { class: "told" }),
       buttons: [],
@@ -100,7 +120,11 @@ export class Nodes {
         button.dataset.action = action;
         setText(button, WORDS[action]);
         setAttribute(button, "aria-label", `${WORDS[action]} ${node.name}`);
-        setAttribute(button, "class", action === "kill" ? "danger" : action === "start" || action === "resume" ? "primary" : "");
+        setAttribute(
+          button,
+          "class",
+          action === "kill" ? "danger" : action === "start" || action === "resume" ? "primary" : "",
+        );
       }
       setAttribute(button, "disabled", !(possible && this.control.mayAct));
     });

@@ -40,10 +40,18 @@ const nodes = new Nodes(at("nodes"), control, announcer.say);
 const links = new Links(at("links-panel"), at("links"), at("links-told"), control, announcer.say);
 const partitions = new Partitions(at("partitions"), at("span"), at("partitions-scale"), at("bar-legend"));
 const events = new Events(at("events"), at("kind"), at("subject"), at("events-count"), marks, open);
-const axis = new TimeAxis({ root: at("chart"), legend: at("legend"), told: at("time-window"), freeze: at("freeze"), scroll: at("scroll") }, history, marks, open);
+const axis = new TimeAxis(
+  { root: at("chart"), legend: at("legend"), told: at("time-window"), freeze: at("freeze"), scroll: at("scroll") },
+  history,
+  marks,
+  open,
+);
 const tour = new Tour(at("tour"), at("tour-progress"), at("tour-steps"), at("tour-summary"), announcer.say);
 const theme = new Theme(at("theme"));
-const feed = new Feed((kind, data) => takers[kind](data), (state, waitMs) => connection.change(state, waitMs));
+const feed = new Feed(
+  (kind, data) => takers[kind](data),
+  (state, waitMs) => connection.change(state, waitMs),
+);
 
 /** What the buttons of the page itself depend on. */
 const now = { running: false, hasTour: false, touring: false, topic: null, chosen: false, topics: "" };
@@ -58,9 +66,15 @@ function showControls() {
 }
 
 function showTopics(told) {
-  const names = (Array.isArray(told) ? told : []).map((topic) => topic?.name).filter((name) => typeof name === "string");
+  const names = (Array.isArray(told) ? told : [])
+    .map((topic) => topic?.name)
+    .filter((name) => typeof name === "string");
   if (now.topic !== null && !names.includes(now.topic)) names.unshift(now.topic);
-  setOptions(at("topic"), names.slice(0, MOST_TOPICS).map((name) => [name, name]), now.topic ?? undefined);
+  setOptions(
+    at("topic"),
+    names.slice(0, MOST_TOPICS).map((name) => [name, name]),
+    now.topic ?? undefined,
+  );
 }
 
 const takers = {
@@ -79,7 +93,12 @@ const takers = {
     history.takeCluster(cluster);
     connection.takeCluster(cluster);
     const quorum = cluster.quorum ?? {};
-    setText(at("quorum"), isNumber(quorum.leader) ? `controller-${quorum.leader} leads the quorum, epoch ${quorum.epoch ?? "–"}` : "the quorum has no leader");
+    setText(
+      at("quorum"),
+      isNumber(quorum.leader)
+        ? `controller-${quorum.leader} leads the quorum, epoch ${quorum.epoch ?? "–"}`
+        : "the quorum has no leader",
+    );
     if (Array.isArray(cluster.topics) && cluster.topics.length) showTopics(cluster.topics);
     askFrame(axis);
   },

@@ -5,11 +5,23 @@ import { askFrame } from "./frame.js";
 import { count, isNumber, niceAbove } from "./numbers.js";
 import { icon, setIcon, stateLook } from "./shapes.js";
 
-const SPANS = [["auto", "automatic"], ["100", "100 records"], ["1000", "1,000 records"], ["10000", "10,000 records"], ["100000", "100,000 records"], ["all", "whole log"]];
+const SPANS = [
+  ["auto", "automatic"],
+  ["100", "100 records"],
+  ["1000", "1,000 records"],
+  ["10000", "10,000 records"],
+  ["100000", "100,000 records"],
+  ["all", "whole log"],
+];
 const LEAST_SPAN = 100;
 const MOST_SPAN = 50000;
 const SHRINK_AFTER_MS = 8000;
-const WORDS = { leader: ["leader", "leader"], follower: ["follower", "in sync"], "out of sync": ["catching up", "out of sync"], gone: ["dead", "gone"] };
+const WORDS = {
+  leader: ["leader", "leader"],
+  follower: ["follower", "in sync"],
+  "out of sync": ["catching up", "out of sync"],
+  gone: ["dead", "gone"],
+};
 
 export class Partitions {
   constructor(root, select, scale, legend) {
@@ -21,9 +33,17 @@ export class Partitions {
     this.smallerSince = null;
     setOptions(select, SPANS);
     select.addEventListener("change", () => askFrame(this));
-    this.rows = new Rows(root, (partition) => this.#make(partition), (row, partition) => this.#refresh(row, partition));
+    this.rows = new Rows(
+      root,
+      (partition) => this.#make(partition),
+      (row, partition) => this.#refresh(row, partition),
+    );
     this.root = root;
-    for (const [kind, text] of [["committed", "committed: up to the high watermark"], ["end", "written: up to the log end"], ["none", "not there yet, or deleted"]]) {
+    for (const [kind, text] of [
+      ["committed", "committed: up to the high watermark"],
+      ["end", "written: up to the log end"],
+      ["none", "not there yet, or deleted"],
+    ]) {
       legend.append(element("li", {}, element("i", { class: `key ${kind}`, "aria-hidden": "true" }), text));
     }
   }
@@ -41,10 +61,16 @@ export class Partitions {
       this.rows.update([], () => "");
       this.span = LEAST_SPAN;
     }
-    const known = (Array.isArray(partitions) ? partitions : []).filter((partition) => partition && isNumber(partition.index));
+    const known = (Array.isArray(partitions) ? partitions : []).filter(
+      (partition) => partition && isNumber(partition.index),
+    );
     this.#rescale(known);
     this.rows.update(known, (partition) => partition.index);
-    setAttribute(this.root, "data-empty", known.length === 0 ? `${topic ? `The topic ${topic} has` : "There are"} no partitions that can be shown.` : null);
+    setAttribute(
+      this.root,
+      "data-empty",
+      known.length === 0 ? `${topic ? `The topic ${topic} has` : "There are"} no partitions that can be shown.` : null,
+    );
     const chosen = this.select.value === "all" ? "the whole log" : `the last ${count(this.span)} records`;
     setText(this.scale, known.length ? `each bar: ${chosen}` : "");
   }
@@ -59,7 +85,8 @@ export class Partitions {
     for (const partition of partitions) {
       const replicas = replicasOf(partition);
       const end = endOf(replicas);
-      for (const replica of replicas) if (isNumber(replica.log_end_offset)) lag = Math.max(lag, end - replica.log_end_offset);
+      for (const replica of replicas)
+        if (isNumber(replica.log_end_offset)) lag = Math.max(lag, end - replica.log_end_offset);
     }
     const wanted = Math.min(MOST_SPAN, Math.max(LEAST_SPAN, niceAbove(lag * 1.3)));
     // It grows at once, and shrinks only when it has been too long for a while: bars that jump cannot be compared.
@@ -90,7 +117,11 @@ export class Partitions {
       element("header", {}, element("h3", {}, `${this.topic}-${partition.index}`), row.leaderText, row.epoch, row.isr),
       row.list,
     );
-    row.replicas = new Rows(row.list, (replica) => makeReplica(replica), (line, replica) => this.#refreshReplica(row, line, replica));
+    row.replicas = new Rows(
+      row.list,
+      (replica) => makeReplica(replica),
+      (line, replica) => this.#refreshReplica(row, line, replica),
+    );
     return row;
   }
 
@@ -122,11 +153,12 @@ export class Partitions {
       setIcon(line.icon, stateLook(look));
       setText(line.word, word);
     }
-    if (isNumber(replica.log_end_offset)) line.last = replica;
-    const { log_start_offset: start, log_end_offset: end, high_watermark: highWatermark } = line.last ?? {};
+    const { log_start_offset: start, log_end_offset: end, high_watermark: highWatermark } = replica;
     const share = (offset) => {
       const width = row.end - row.from;
-      return isNumber(offset) && width > 0 ? `${(100 * Math.min(1, Math.max(0, (offset - row.from) / width))).toFixed(2)}%` : "0%";
+      return isNumber(offset) && width > 0
+        ? `${(100 * Math.min(1, Math.max(0, (offset - row.from) / width))).toFixed(2)}%`
+        : "0%";
     };
     setStyle(line.bar, "--start", share(start));
     setStyle(line.bar, "--committed", share(isNumber(highWatermark) ? highWatermark : null));
@@ -134,18 +166,25 @@ export class Partitions {
     const behind = isNumber(end) ? row.end - end : 0;
     setText(line.end, count(end));
     setText(line.lag, behind > 0 ? `−${count(behind)}` : "");
-    const seen = line.last && line.last !== replica ? "when last seen " : "";
-    setText(line.words, `${seen}log start ${count(start)}, high watermark ${count(highWatermark)}, log end ${count(end)}`);
+    const seen = replica.state === "gone" && isNumber(end) ? "when last seen: " : "";
+    setText(
+      line.words,
+      `${seen}log start ${count(start)}, high watermark ${count(highWatermark)}, log end ${count(end)}`,
+    );
   }
 }
 
 function makeReplica(replica) {
   const line = {
     state: null,
-    last: null,
     icon: icon(),
     word: element("span", { class: "state" }),
-    bar: element("span", { class: "bar", "aria-hidden": "true" }, element("i", { class: "end" }), element("i", { class: "committed" })),
+    bar: element(
+      "span",
+      { class: "bar", "aria-hidden": "true" },
+      element("i", { class: "end" }),
+      element("i", { class: "committed" }),
+    ),
     end: element("span", { class: "offset" }),
     lag: element("span", { class: "lag" }),
     words: element("span", { class: "unseen" }),
@@ -164,7 +203,9 @@ function makeReplica(replica) {
 }
 
 function replicasOf(partition) {
-  return Array.isArray(partition.replicas) ? partition.replicas.filter((replica) => replica && isNumber(replica.broker)) : [];
+  return Array.isArray(partition.replicas)
+    ? partition.replicas.filter((replica) => replica && isNumber(replica.broker))
+    : [];
 }
 
 function endOf(replicas) {

@@ -18,7 +18,8 @@ export function logarithmic(from, to, low, high) {
 
 export function highest(samples, keys, least) {
   let most = least;
-  for (const sample of samples) for (const key of keys) if (isNumber(sample[key]) && sample[key] > most) most = sample[key];
+  for (const sample of samples)
+    for (const key of keys) if (isNumber(sample[key]) && sample[key] > most) most = sample[key];
   return niceAbove(most);
 }
 

@@ -34,7 +34,11 @@ export class Theme {
   }
 
   #show() {
-    setAttribute(document.documentElement, "data-theme", this.chosen === "dark" || this.chosen === "light" ? this.chosen : null);
+    setAttribute(
+      document.documentElement,
+      "data-theme",
+      this.chosen === "dark" || this.chosen === "light" ? this.chosen : null,
+    );
     setText(this.button, this.isDark ? "Light" : "Dark");
     setAttribute(this.button, "aria-label", `Change to ${this.isDark ? "light" : "dark"} colours`);
   }

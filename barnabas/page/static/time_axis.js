@@ -23,11 +23,21 @@ export class TimeAxis {
     this.hoverMs = null;
     this.values = LEGEND.map(([name, title, format]) => {
       const value = element("dd");
-      legend.append(element("div", { class: `key-${name}` }, element("i", { "aria-hidden": "true" }), element("dt", {}, title), value));
+      legend.append(
+        element(
+          "div",
+          { class: `key-${name}` },
+          element("i", { "aria-hidden": "true" }),
+          element("dt", {}, title),
+          value,
+        ),
+      );
       return [value, format];
     });
     freeze.addEventListener("click", () => this.toggle());
-    scroll.addEventListener("input", () => this.#endAt(Number(scroll.value) === 0 ? null : this.nowMs + Number(scroll.value) * 1000));
+    scroll.addEventListener("input", () =>
+      this.#endAt(Number(scroll.value) === 0 ? null : this.nowMs + Number(scroll.value) * 1000),
+    );
     root.addEventListener("pointermove", (event) => this.#hover(this.chart.timeAt(event.clientX)));
     root.addEventListener("pointerleave", () => this.#hover(null));
     root.addEventListener("keydown", (event) => this.#move(event));
@@ -60,9 +70,15 @@ export class TimeAxis {
     setText(this.freeze, this.frozenMs === null ? "Freeze" : "Go live");
     setAttribute(this.freeze, "aria-pressed", this.frozenMs === null ? "false" : "true");
     setText(this.told, this.frozenMs === null ? "the last 2 minutes" : `frozen at ${clock(endMs)}`);
-    if (document.activeElement !== this.scroll || this.frozenMs === null) this.scroll.value = Math.round((endMs - nowMs) / 1000);
+    if (document.activeElement !== this.scroll || this.frozenMs === null)
+      this.scroll.value = Math.round((endMs - nowMs) / 1000);
     setAttribute(this.scroll, "aria-valuetext", this.frozenMs === null ? "live" : `ends at ${clock(endMs)}`);
-    const sample = this.hoverMs !== null ? this.history.nearest(this.hoverMs) : this.frozenMs !== null ? this.history.nearest(endMs) : this.history.samples.at(-1);
+    const sample =
+      this.hoverMs !== null
+        ? this.history.nearest(this.hoverMs)
+        : this.frozenMs !== null
+          ? this.history.nearest(endMs)
+          : this.history.samples.at(-1);
     for (const [value, format] of this.values) setText(value, format(sample));
   }
 

@@ -2,7 +2,7 @@
 
 import { element } from "./element.js";
 import { clock, isNumber, NOTHING, count } from "./numbers.js";
-import { icon, kindLook } from "./shapes.js";
+import { icon, kindLook, markLook } from "./shapes.js";
 
 const OFFSETS = /offset|high_watermark|records|_ms$/;
 
@@ -22,17 +22,26 @@ export class Why {
 
   show(mark) {
     const { decision } = mark;
-    const look = kindLook(mark.kind);
+    const look = markLook(mark);
     const close = element("button", { type: "button", class: "quiet", "aria-label": "Close" }, "Close");
     close.addEventListener("click", () => this.dialog.close());
     this.story = element("ol", { class: "story" });
     this.storyTitle = element("h3", {});
-    const subjects = [mark.subject, ...mark.also].filter((subject, index, all) => subject && all.indexOf(subject) === index);
+    const subjects = [mark.subject, ...mark.also].filter(
+      (subject, index, all) => subject && all.indexOf(subject) === index,
+    );
     this.dialog.replaceChildren(
       element(
         "div",
         { class: "inside", "data-tone": look.tone },
-        element("header", {}, icon(look), element("span", { class: "kind" }, mark.kind), element("time", {}, clock(mark.atMs, true)), close),
+        element(
+          "header",
+          {},
+          icon(look),
+          element("span", { class: "kind" }, mark.kind),
+          element("time", {}, clock(mark.atMs, true)),
+          close,
+        ),
         element("h2", { id: "why-title" }, this.#headline(mark)),
         ...this.#cause(decision),
         this.#facts(mark),
@@ -59,14 +68,31 @@ export class Why {
   }
 
   #facts(mark) {
-    const facts = mark.decision?.facts && typeof mark.decision.facts === "object" ? Object.entries(mark.decision.facts) : [];
-    const who = mark.decision ? [["decided by", mark.decision.node || mark.node || NOTHING], ["decision", mark.decision.number]] : [["node", mark.node || NOTHING]];
+    const facts =
+      mark.decision?.facts && typeof mark.decision.facts === "object" ? Object.entries(mark.decision.facts) : [];
+    const who = mark.decision
+      ? [
+          ["decided by", mark.decision.node || mark.node || NOTHING],
+          ["decision", mark.decision.number],
+        ]
+      : [["node", mark.node || NOTHING]];
     const rows = [["about", mark.subject || NOTHING], ...who, ...facts];
     return element(
       "table",
       { class: "facts" },
       element("caption", { class: "unseen" }, "Facts of the decision"),
-      element("tbody", {}, ...rows.map(([name, value]) => element("tr", {}, element("th", { scope: "row" }, String(name).replaceAll("_", " ")), element("td", {}, factText(name, value))))),
+      element(
+        "tbody",
+        {},
+        ...rows.map(([name, value]) =>
+          element(
+            "tr",
+            {},
+            element("th", { scope: "row" }, String(name).replaceAll("_", " ")),
+            element("td", {}, factText(name, value)),
+          ),
+        ),
+      ),
     );
   }
 
@@ -78,7 +104,8 @@ export class Why {
 
   async #tell(subject, mark) {
     const mine = ++this.asked;
-    for (const chip of this.dialog.querySelectorAll(".chip")) chip.setAttribute("aria-pressed", chip.textContent === subject ? "true" : "false");
+    for (const chip of this.dialog.querySelectorAll(".chip"))
+      chip.setAttribute("aria-pressed", chip.textContent === subject ? "true" : "false");
     this.storyTitle.textContent = `The story of ${subject}`;
     this.story.replaceChildren(element("li", { class: "plain" }, "asking the nodes …"));
     let rows;
@@ -98,14 +125,15 @@ export class Why {
   #story(decisions, mark) {
     const known = decisions.filter((decision) => decision && typeof decision === "object");
     if (!known.length) return [element("li", { class: "plain" }, "No node remembers a decision about it.")];
-    const isThis = (decision) => mark.decision && decision.number === mark.decision.number && decision.node === mark.decision.node;
+    const isThis = (decision) =>
+      mark.decision && decision.number === mark.decision.number && decision.node === mark.decision.node;
     return known.map((decision) =>
       element(
         "li",
         { "aria-current": isThis(decision) ? "true" : null, "data-tone": kindLook(decision.kind).tone },
         icon(kindLook(decision.kind)),
         element("time", {}, clock(decision.at_ms, true)),
-        element("span", { class: "node" }, decision.node ?? ""),
+        element("span", { class: "by" }, decision.node ?? ""),
         element("p", {}, decision.told ?? ""),
       ),
     );

@@ -1,0 +1,33 @@
+"""Whether there is a Chromium that a test can drive on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MISSING = ROOT / ".cache" / "page" / "missing"
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+
+
+def missing() -> dict[str, tuple[str, str]]:
+    """Thing to (`impossible` or `failed`, why), as `install.sh` found it."""
+    if not MISSING.exists():
+        return {}
+    lines = [line.split("\t", 2) for line in MISSING.read_text().splitlines()]
+    return {thing: (kind, why) for thing, kind, why in lines}
+
+
+def lacking() -> str:
+    """Why tests in Chromium cannot run here, or nothing."""
+    if importlib.util.find_spec("playwright") is None:
+        return "playwright is not installed: pip install -e '.[page-test]'"
+    if not Path(CHROMIUM).exists():
+        return missing().get("chromium", ("", "there is no chromium; tests/page/install.sh installs it"))[1]
+    return ""
+
+
+def could_be_had() -> bool:
+    """Whether a skip is somebody's mistake: install.sh did not run, or failed though it was allowed to install."""
+    return missing().get("chromium", ("", ""))[0] != "impossible"
