@@ -1,0 +1,31 @@
+"""All that a topic holds, read by our own client."""
+
+from __future__ import annotations
+
+import time
+
+from barnabas import TopicPartition, sync
+
+
+def read_all(bootstrap: str, topic: str, partitions: int, isolation: str = "read_committed") -> list[bytes]:
+    """The values, partition by partition. AssertionError if the end is not reached in half a minute, as when a
+    transaction stays open that nobody ends."""
+    places = [TopicPartition(topic, index) for index in range(partitions)]
+    values: list[bytes] = []
+    with sync.Consumer(bootstrap_servers=bootstrap, isolation_level=isolation, auto_offset_reset="earliest") as reader:
+        reader.assign(places)
+        ends = reader.end_offsets(places)
+        deadline = time.monotonic() + 30
+        while any(reader.position(place) < ends[place] for place in places):
+            assert time.monotonic() < deadline, "the end was not reached"
+            values += [record.value for record in reader.poll(timeout_ms=200)]
+    return values
+
+
+def all_ended(bootstrap: str, topic: str, partitions: int) -> bool:
+    """Whether readers of committed records see as far as all others."""
+    places = [TopicPartition(topic, index) for index in range(partitions)]
+    with sync.Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as stable:
+        stable_ends = stable.end_offsets(places)
+    with sync.Consumer(bootstrap_servers=bootstrap) as latest:
+        return bool(latest.end_offsets(places) == stable_ends)

@@ -1,0 +1,257 @@
+"""Batches on a real cluster, by drivers that die at every step, come back late, or race each other."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, entries_at
+from barnabas.pipeline.producing import TARGET, ProduceTask, ProducingSettings, Targets, TaskPlace
+from barnabas.pipeline.transaction import Fenced, ProducerStamp, Transaction, TransactionError
+from barnabas_pytest import BarnabasCluster
+from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from protocol.messages.end_txn import EndTxnRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.produce import ProduceRequest
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from protocol.schema import Message
+from tests.pipeline.reading_back import all_ended, read_all
+
+pytestmark = pytest.mark.feature("PL-06")
+
+PARTITIONS = 2
+NAMES = itertools.count()
+
+STEPS = {
+    "InitProducerId": InitProducerIdRequest,
+    "AddPartitionsToTxn": AddPartitionsToTxnRequest,
+    "Produce": ProduceRequest,
+    "AddOffsetsToTxn": AddOffsetsToTxnRequest,
+    "TxnOffsetCommit": TxnOffsetCommitRequest,
+    "EndTxn": EndTxnRequest,
+}
+
+
+class Died(BaseException):
+    """The end of a driver: nothing of it runs after this."""
+
+
+class MortalCluster(BlockingCluster):
+    """Dies before the request of one kind is sent, with the request on its way, or when it is answered."""
+
+    fatal: tuple[type[Message], str] | None = None
+
+    def call(self, node_id: int | None, request: Message, *, version: int | None = None) -> Any:
+        if self.fatal is None or not isinstance(request, self.fatal[0]):
+            return super().call(node_id, request, version=version)
+        moment = self.fatal[1]
+        if moment == "after":
+            super().call(node_id, request, version=version)
+        elif moment == "in":
+            assert node_id is not None
+            connection = self.connection(node_id)
+            connection.post(request, 5_000, version=version)
+            # As the kernel does it for a process that is killed with an answer unread.
+            connection._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+        raise Died
+
+
+class Driver:
+    """The steps of the sink, with this process in the place of Spark."""
+
+    def __init__(self, bootstrap: str, topic: str, query: str) -> None:
+        self.cluster = MortalCluster(bootstrap, retry_timeout_ms=20_000)
+        self.topic, self.query = topic, query
+        self.transaction = Transaction(self.cluster, f"spark-sink-{query}", 60_000)
+        self.ledger = Ledger(self.cluster, query, topic)
+        self.targets = Targets({topic: PARTITIONS})
+
+    def begin(self, batch_id: int) -> ProducerStamp | None:
+        """None if the batch is there already."""
+        producer = self.transaction.begin()
+        if decide(self.ledger.last(), batch_id, "checkpoint", query=self.query) is Verdict.SKIP:
+            return None
+        self.transaction.add(self.targets)
+        return producer
+
+    def produce(self, producer: ProducerStamp, values: Sequence[bytes]) -> None:
+        """Two tasks, each owns a partition."""
+        settings = ProducingSettings(self.cluster.bootstrap, batch_bytes=400)
+        task = ProduceTask(settings, self.targets, self.transaction.transactional_id, producer)
+        for number in range(PARTITIONS):
+            own = values[number::PARTITIONS]
+            rows = pa.RecordBatch.from_pydict({"value": list(own), TARGET: [number] * len(own)})
+            task.write([rows], TaskPlace(number, 0, 0, number))
+
+    def commit(self, batch_id: int, records: int) -> None:
+        entry = LedgerEntry(batch_id, "checkpoint", "test", records)
+        self.transaction.commit(f"spark-sink-{self.query}", entries_at([self.topic], entry))
+
+    def write(self, batch_id: int) -> None:
+        producer = self.begin(batch_id)
+        if producer is not None:
+            self.produce(producer, batch(batch_id))
+            self.commit(batch_id, len(batch(batch_id)))
+
+
+def batch(batch_id: int, rows: int = 40) -> list[bytes]:
+    return [b"%d" % (batch_id * rows + row) for row in range(rows)]
+
+
+def batches(*numbers: int) -> list[bytes]:
+    return sorted(value for number in numbers for value in batch(number))
+
+
+@pytest.fixture
+def place(barnabas_cluster: BarnabasCluster) -> Iterator[tuple[str, str, str]]:
+    """Bootstrap servers, a topic, and the name of a query."""
+    topic = barnabas_cluster.create_topic(f"sink-{next(NAMES)}", partitions=PARTITIONS)
+    yield barnabas_cluster.bootstrap_servers, topic, f"query-{topic}"
+
+
+@pytest.mark.parametrize("moment", ["before", "in", "after"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_driver_that_dies_at_any_step_leaves_nothing_half_and_nothing_twice(
+    place: tuple[str, str, str], step: str, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bootstrap, topic, _ = place
+    first = Driver(*place)
+    monkeypatch.setattr("barnabas.pipeline.producing.open_cluster", lambda _: contextlib.nullcontext(first.cluster))
+    first.write(0)
+    first.cluster.fatal = (STEPS[step], moment)
+    with pytest.raises(Died):
+        first.write(1)
+    first.cluster.close()
+
+    second = Driver(*place)
+    monkeypatch.setattr("barnabas.pipeline.producing.open_cluster", lambda _: contextlib.nullcontext(second.cluster))
+    second.write(1)
+    second.write(2)
+    assert sorted(read_all(bootstrap, topic, PARTITIONS)) == batches(0, 1, 2)
+    last = second.ledger.last()
+    assert last is not None and last.batch_id == 2
+    assert all_ended(bootstrap, topic, PARTITIONS), "nobody has to wait for what the dead driver left"
+
+
+def test_a_zombie_is_refused_at_every_step_and_the_living_does_not_notice(place: tuple[str, str, str]) -> None:
+    bootstrap, topic, _ = place
+    zombie, living = Driver(*place), Driver(*place)
+    stale = zombie.begin(0)
+    assert stale is not None
+    zombie.produce(stale, batch(0))
+    current = living.begin(0)
+    assert current is not None
+    living.produce(current, batch(0))
+
+    with pytest.raises(Fenced):
+        zombie.transaction.add(zombie.targets)
+    with pytest.raises(Exception, match=r"given up by its driver|another driver"):
+        zombie.produce(stale, batch(7))
+    with pytest.raises(Fenced):
+        zombie.commit(0, 40)
+    with pytest.raises(Fenced):
+        zombie.transaction.abort()
+    with pytest.raises(Fenced):
+        zombie.begin(0)
+
+    living.commit(0, 40)
+    living.write(1)
+    assert sorted(read_all(bootstrap, topic, PARTITIONS)) == batches(0, 1)
+    zombie.cluster.close()
+
+
+def test_a_task_that_still_runs_cannot_write_behind_an_abort(place: tuple[str, str, str]) -> None:
+    """Neither before the next transaction has begun nor within it."""
+    bootstrap, topic, _ = place
+    driver = Driver(*place)
+    late = driver.begin(0)
+    assert late is not None
+    driver.produce(late, batch(8))
+    driver.transaction.abort()
+    with pytest.raises(Exception, match=r"sink-\d+-0: "):
+        driver.produce(late, batch(9))
+    assert all_ended(bootstrap, topic, PARTITIONS)
+    producer = driver.begin(0)
+    assert producer is not None and producer != late
+    with pytest.raises(Exception, match=r"sink-\d+-0: "):
+        driver.produce(late, batch(9))
+    driver.produce(producer, batch(0))
+    driver.commit(0, 40)
+    assert sorted(read_all(bootstrap, topic, PARTITIONS)) == batches(0)
+
+
+def test_drivers_that_race_write_each_batch_once(place: tuple[str, str, str]) -> None:
+    """Each takes over from the others again and again, and does what a restarted query would do."""
+    bootstrap, topic, _ = place
+    until, lost = 6, [0, 0, 0]
+
+    def race(number: int) -> None:
+        batch_id = 0
+        while batch_id < until:
+            driver = Driver(*place)
+            with contextlib.closing(driver.cluster):
+                try:
+                    last = driver.ledger.last()
+                    batch_id = 0 if last is None else last.batch_id + 1
+                    if batch_id < until:
+                        driver.write(batch_id)
+                except Exception as error:
+                    assert isinstance(error, (Fenced, TransactionError)) or "sink-" in str(error), error
+                    lost[number] += 1
+
+    racers = [threading.Thread(target=race, args=[number]) for number in range(len(lost))]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    assert sum(lost), "they did not meet"
+    assert sorted(read_all(bootstrap, topic, PARTITIONS)) == batches(*range(until))
+
+
+def test_how_a_commit_ended_is_looked_up(place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end was carried out, and all that was heard of it was silence."""
+    bootstrap, topic, _ = place
+    driver = Driver(*place)
+    producer = driver.begin(0)
+    assert producer is not None
+    driver.produce(producer, batch(0))
+    driver.cluster.fatal = (EndTxnRequest, "in")
+    with pytest.raises(Died):
+        driver.commit(0, 40)
+    driver.cluster.fatal = None
+    assert driver.begin(0) in (None, driver.transaction.producer)
+    again = driver.transaction.producer
+    assert again is not None
+    if driver.ledger.last() is None:
+        driver.produce(again, batch(0))
+        driver.commit(0, 40)
+    assert sorted(read_all(bootstrap, topic, PARTITIONS)) == batches(0)
+
+
+def test_partitions_and_coordinators_that_move_are_followed(
+    place: tuple[str, str, str], barnabas_cluster: BarnabasCluster
+) -> None:
+    bootstrap, topic, _ = place
+    driver = Driver(*place)
+    driver.write(0)
+    for batch_id in (1, 2):
+        producer = driver.begin(batch_id)
+        assert producer is not None
+        killed = barnabas_cluster.leader_of(topic, batch_id - 1)
+        barnabas_cluster.kill(killed)
+        driver.produce(producer, batch(batch_id))
+        driver.commit(batch_id, 40)
+        barnabas_cluster.start(killed)
+        barnabas_cluster.wait_ready()
+    assert sorted(read_all(bootstrap, topic, PARTITIONS)) == batches(0, 1, 2)
