@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,13 @@ RING_SIZE = 4096
 """Decisions that a node keeps."""
 ROUTINE_SHARE = 4
 """Routine decisions have a ring of their own, this many times smaller."""
+LOG_LINE = "decision "
+_PLAIN = re.compile(r"[A-Za-z_][\w./:@+-]*", re.ASCII)
+_WORD = re.compile(rf"{_PLAIN.pattern}(?= |$)", re.ASCII)
+_NAME = re.compile(r"(\w+)=")
+_JSON = json.JSONDecoder()
+_JSON_WORDS = frozenset({"null", "true", "false", "NaN", "Infinity"})
+_PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 MAX_TEXT = 400
 """Characters of a name or a fact; a whole story may have some of them. More is cut."""
 MAX_LIST = 50
@@ -149,18 +157,52 @@ class Decision:
         }
 
     def as_log_line(self) -> str:
-        """`decision kind=isr subject=flights-3 … told="…"`: one line, whatever the names are."""
-        pairs: dict[str, Fact] = {"kind": self.kind.value, "subject": self.subject, "number": self.number}
-        pairs |= self.facts
-        pairs["told"] = self.told
-        return "decision " + " ".join(f"{name}={_value(fact)}" for name, fact in pairs.items())
+        """`decision kind=isr subject=flights-3 … told="…" cause="…"`: one line, whatever the names are. What is no
+        plain word is JSON, so `read_log_line` gets all of it back.
+        """
+        pairs: dict[str, object] = {"kind": self.kind.value, "subject": self.subject, "number": self.number}
+        pairs |= {"at_ms": self.at_ms, **self.facts}
+        if self.also:
+            pairs["also"] = self.also
+        pairs["told"] = self.told.removesuffix(self.cause).removesuffix(": ") if self.cause else self.told
+        if self.cause:
+            pairs["cause"] = self.cause
+        return LOG_LINE + " ".join(f"{name}={_value(value)}" for name, value in pairs.items())
 
 
-def _value(fact: Fact) -> str:
-    if isinstance(fact, str):
-        plain = fact.isascii() and fact.isprintable() and fact and not any(it in ' "=' for it in fact)
-        return fact if plain else json.dumps(fact, ensure_ascii=False) if fact.isprintable() else json.dumps(fact)
-    return json.dumps(fact, separators=(",", ":"))
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        if _PLAIN.fullmatch(value) and value not in _JSON_WORDS:
+            return value
+        return json.dumps(value, ensure_ascii=not value.isprintable())
+    return json.dumps(value, separators=(",", ":"))
+
+
+def read_log_line(line: str, node: str) -> dict[str, object] | None:
+    """The JSON of the decision that a line of `node`'s log tells; None if it tells none."""
+    text = line.partition(LOG_LINE)[2].rstrip()
+    found: dict[str, object] = {}
+    place = 0
+    try:
+        while place < len(text):
+            pair = _NAME.match(text, place)
+            if pair is None:
+                return None
+            word = _WORD.match(text, pair.end())
+            if word is not None and word[0] not in _JSON_WORDS:
+                found[pair[1]], place = word[0], word.end()
+            else:
+                found[pair[1]], place = _JSON.raw_decode(text, pair.end())
+            place += 1
+    except (ValueError, RecursionError):
+        return None
+    head = {name: found.pop(name, None) for name in ("number", "at_ms", "kind", "subject", "also", "told", "cause")}
+    number, at_ms, cause = head["number"], head["at_ms"], head["cause"] or ""
+    texts = (head["kind"], head["subject"], head["told"], cause)
+    if not isinstance(number, int) or not isinstance(at_ms, int) or not all(isinstance(it, str) for it in texts):
+        return None
+    told = f"{head['told']}: {cause}" if cause else head["told"]
+    return {**head, "node": node, "also": head["also"] or [], "told": told, "cause": cause, "facts": found}
 
 
 def cut(text: str, most: int = MAX_TEXT) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +22,25 @@ if TYPE_CHECKING:
 
 HTTP_PORT_ABOVE = 200
 """Nodes tell of themselves so far above the port of their listener, as `make up` and the containers have it."""
-_HIDDEN = ("hearsay", "fenced", "incarnation", "topic_id")
+_SHOWN = {
+    "leader_epoch": "leader epoch",
+    "partition_epoch": "partition epoch",
+    "isr": "ISR",
+    "elr": "ELR",
+    "offset": "offset",
+    "high_watermark": "high watermark",
+    "epoch": "epoch",
+    "log_end_offset": "log end",
+    "broker_epoch": "broker epoch",
+    "generation": "generation",
+    "group_epoch": "group epoch",
+    "protocol": "protocol",
+    "producer_id": "producer",
+    "producer_epoch": "producer epoch",
+    "partitions": "partitions",
+    "metadata_offset": "metadata offset",
+}
+"""Facts that people are shown; the others are in the sentences, or for programs."""
 
 Http = Annotated[
     str | None,
@@ -48,11 +67,14 @@ def why(
     *,
     connection: Connection,
 ) -> None:
-    """Tell what was decided about something, when and why, as all nodes together know it."""
+    """Tell what was decided about something, when and why, as all nodes together know it. Of the cluster in --data the
+    logs are read, too: what a node told before it was started anew is only there.
+    """
     text = " ".join(subject).strip()
     if not text:
         raise WrongArgument("why: of what? flights-3, a group, a transactional id, broker 2, or quorum")
-    answers = _ask(_places(http, connection), text, min(connection.timeout, 5.0))
+    places, logs = _places(http, connection)
+    answers = _ask(places, logs, text, min(connection.timeout, 5.0))
     for name, reason in answers.silent.items():
         complain(f"{name} does not answer: {reason}")
     if not answers.wanted:
@@ -68,13 +90,15 @@ def why(
             typer.echo(line)
 
 
-def _ask(places: Sequence[Place], text: str, timeout_seconds: float) -> Answers:
+def _ask(places: Sequence[Place], logs: Mapping[str, Path], text: str, timeout_seconds: float) -> Answers:
     """Raises `NoAnswer` if nobody answers."""
     from barnabas.why.asking import ask_all
+    from barnabas.why.written import read_log
     from runtime.real import real_world
 
-    answers = run_until_done(lambda: ask_all(real_world().network, places, text, timeout_seconds))
-    if len(answers.silent) == len(places):
+    written = [it for name, path in logs.items() for it in read_log(path, name)]
+    answers = run_until_done(lambda: ask_all(real_world().network, places, text, timeout_seconds, written))
+    if len(answers.silent) == len(places) and not answers.wanted:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in answers.silent.items())
         raise NoAnswer(f"no node tells of itself ({reasons}); is --data or --http right?")
     return answers
@@ -91,16 +115,19 @@ def _nothing_known(text: str, answers: Answers) -> None:
 # Where the nodes are
 
 
-def _places(http: str | None, connection: Connection) -> list[Place]:
+def _places(http: str | None, connection: Connection) -> tuple[list[Place], dict[str, Path]]:
+    """Where nodes tell of themselves; and the logs of those of this machine, by name, for what they told in earlier
+    lives."""
     from barnabas.cluster.layout import Layout
     from barnabas.why.asking import Place
 
     if http is not None:
-        return [Place(f"{host}:{port}", host, port) for host, port in _addresses(http)]
+        return [Place(f"{host}:{port}", host, port) for host, port in _addresses(http)], {}
     if connection.bootstrap is not None:
-        return with_admin(connection, _places_of)
+        return with_admin(connection, _places_of), {}
     layout = Layout.open(connection.data)
-    return [Place(it.name, "127.0.0.1", it.http_port) for it in layout.nodes if it.http_port is not None]
+    places = [Place(it.name, "127.0.0.1", it.http_port) for it in layout.nodes if it.http_port is not None]
+    return places, {it.name: layout.log_file(it) for it in layout.nodes}
 
 
 async def _places_of(admin: Admin) -> list[Place]:
@@ -155,8 +182,8 @@ def told(events: Sequence[Event]) -> list[str]:
 
 
 def _numbers(facts: dict[str, Any]) -> str:
-    shown = {name: value for name, value in facts.items() if value is not None and name not in _HIDDEN}
-    return _plain(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items()))
+    shown = [f"{word} {facts[name]}" for name, word in _SHOWN.items() if facts.get(name) is not None]
+    return _plain(", ".join(shown))
 
 
 def _plain(text: str) -> str:

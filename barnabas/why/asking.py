@@ -9,7 +9,7 @@ from urllib.parse import quote
 import trio
 
 from barnabas.page.asking import NoAnswer, NodePage
-from barnabas.why.story import Json, meant, read_decisions, read_subjects
+from barnabas.why.story import Json, meant, read_decisions, read_subjects, subjects_of
 from runtime.world import Network
 
 MAX_PAGES = 100
@@ -38,8 +38,10 @@ class Answers:
     """Nodes that did not answer, and why."""
 
 
-async def ask_all(network: Network, places: Sequence[Place], text: str, timeout_seconds: float) -> Answers:
-    """What is known of what is meant by `text`; each node may take `timeout_seconds`."""
+async def ask_all(
+    network: Network, places: Sequence[Place], text: str, timeout_seconds: float, written: Sequence[Json] = ()
+) -> Answers:
+    """What is known of what is meant by `text`; each node may take `timeout_seconds`. `written` is what logs tell."""
     answers = Answers()
     pages = {place.name: NodePage(network, place.host, place.port) for place in places}
     known: dict[str, list[str]] = {}
@@ -47,8 +49,9 @@ async def ask_all(network: Network, places: Sequence[Place], text: str, timeout_
         async with trio.open_nursery() as nursery:
             for name, page in pages.items():
                 nursery.start_soon(_subjects, name, page, known, answers, timeout_seconds)
-        answers.subjects = sorted({it for each in known.values() for it in each})
+        answers.subjects = sorted({it for each in (*known.values(), *map(subjects_of, written)) for it in each})
         answers.wanted = meant(text, answers.subjects)
+        answers.decisions += [it for it in written if any(subject in answers.wanted for subject in subjects_of(it))]
         async with trio.open_nursery() as nursery:
             for name, subjects in known.items():
                 wanted = [it for it in answers.wanted if it in subjects]

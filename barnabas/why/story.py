@@ -53,12 +53,19 @@ def read_subjects(page: object) -> list[str]:
     return [it for it in found if isinstance(it, str)] if isinstance(found, list) else []
 
 
+def subjects_of(decision: Json) -> list[str]:
+    """All that it is part of the story of."""
+    also = decision.get("also")
+    return [decision["subject"], *(it for it in also if isinstance(it, str))] if also else [decision["subject"]]
+
+
 def _is_decision(it: object) -> bool:
     return (
         isinstance(it, Mapping)
         and all(isinstance(it.get(name), str) for name in ("node", "kind", "subject", "told", "cause"))
         and all(type(it.get(name)) is int for name in ("number", "at_ms"))
         and isinstance(it.get("facts"), Mapping)
+        and isinstance(it.get("also", []), list)
     )
 
 
@@ -104,9 +111,8 @@ def story(decisions: Iterable[Json]) -> list[Event]:
     decided: dict[object, Event] = {}
     for event in events:
         decided.setdefault(_same(event.decision), event)
-    for it in unique:
-        if not _is_hearsay(it):
-            continue
+    # Who reads what was decided knows more than who only carries it out.
+    for it in sorted(filter(_is_hearsay, unique), key=_distance):
         known = decided.get(_same(it))
         if known is not None:
             known.seen_by.append(it)
@@ -120,6 +126,11 @@ def story(decisions: Iterable[Json]) -> list[Event]:
 
 def _is_hearsay(decision: Json) -> bool:
     return bool(decision["facts"].get("hearsay"))
+
+
+def _distance(decision: Json) -> int:
+    value = decision["facts"].get("hearsay")
+    return value if type(value) is int else 0
 
 
 def _same(decision: Json) -> tuple[object, ...]:
@@ -144,7 +155,7 @@ def _with_what_was_asked_for(events: list[Event]) -> list[Event]:
             continue
         wish = asked.get((event.decision["subject"], facts.get("partition_epoch"), repr(facts.get("isr"))))
         if wish is not None and wish not in granted:
-            event.cause = f"{event.cause}, because {wish.cause}" if wish.cause else event.cause
+            event.cause = f"{event.cause}: {wish.cause}" if wish.cause else event.cause
             event.seen_by = [wish.decision, *event.seen_by]
             granted.append(wish)
     return [event for event in events if not any(event is it for it in granted)]

@@ -21,7 +21,7 @@ def note_leading(notepad: Notepad, name: str, replica: Replica, start_offset: in
         isr=sorted(replica.isr),
         offset=start_offset,
         high_watermark=replica.high_watermark,
-        hearsay=1,
+        hearsay=2,
     )
 
 
@@ -37,7 +37,7 @@ def note_deposed(notepad: Notepad, name: str, replica: Replica) -> None:
         leader_epoch=replica.leader_epoch,
         offset=end,
         high_watermark=replica.high_watermark,
-        hearsay=1,
+        hearsay=2,
     )
 
 
@@ -61,7 +61,6 @@ def note_isr_wanted(notepad: Notepad, name: str, replica: Replica, wanted: IsrCh
         DecisionKind.ISR,
         name,
         f"broker {replica.node_id}, the leader of {name}, asks for ISR {members} instead of {present}",
-        also=(f"broker {replica.node_id}", *(f"broker {it[0]}" for it in wanted.because_of)),
         cause="; ".join(causes),
         leader=replica.node_id,
         leader_epoch=wanted.leader_epoch,
@@ -81,7 +80,6 @@ def note_isr_refused(notepad: Notepad, name: str, replica: Replica, wanted: IsrC
         DecisionKind.ISR,
         name,
         f"the controller refuses ISR {sorted(wanted.members)} of {name}",
-        also=(f"broker {replica.node_id}",),
         cause=f"it answered broker {replica.node_id} with {code}",
         leader_epoch=wanted.leader_epoch,
         partition_epoch=wanted.partition_epoch,

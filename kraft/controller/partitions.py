@@ -234,7 +234,7 @@ def _alter(
     if record is not None:
         records.append(record)
         cause = f"its leader, broker {broker_id}, asked for it"
-        note_change(state, (topic, partition_id, partition), record, cause, also=(f"broker {broker_id}",))
+        note_change(state, (topic, partition_id, partition), record, cause)
         partition = merge_change(partition, record)
         if record.leader not in (broker_id, NO_LEADER_CHANGE):
             # The proposal completed a reassignment that takes the leader away: done, but not as it thinks.

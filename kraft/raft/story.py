@@ -111,7 +111,7 @@ class Story:
             leader_epoch=epoch,
             leader=leader_id,
             log_end_offset=log_end.offset,
-            hearsay=1,
+            hearsay=2,
         )
         self.leader_is_well()
 

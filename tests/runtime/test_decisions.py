@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runtime.decision_pages import MAX_LIMIT, decision_pages
-from runtime.decisions import MAX_LIST, MAX_TEXT, DecisionKind, Decisions
+from runtime.decisions import MAX_LIST, MAX_TEXT, DecisionKind, Decisions, read_log_line
 from runtime.http import HttpRequest, HttpResponse
 
 pytestmark = pytest.mark.feature("OB-07")
@@ -55,9 +55,11 @@ def test_a_decision_is_told_with_its_cause_epochs_and_offsets() -> None:
         "facts": {"leader": 3, "leader_epoch": 12, "isr": [3, 1], "offset": None},
     }
     assert decision.as_log_line() == (
-        "decision kind=election subject=flights-3 number=1 leader=3 leader_epoch=12 isr=[3,1] offset=null "
-        'told="leader of flights-3 moved 2 -> 3 in epoch 12: broker 2\'s connection was refused: it was killed"'
+        "decision kind=election subject=flights-3 number=1 at_ms=1000 leader=3 leader_epoch=12 isr=[3,1] offset=null "
+        'also=["broker 2"] told="leader of flights-3 moved 2 -> 3 in epoch 12" '
+        'cause="broker 2\'s connection was refused: it was killed"'
     )
+    assert read_log_line(f"… INFO decisions: {decision.as_log_line()}", "broker-2") == decision.as_json()
 
 
 def test_a_name_with_a_colon_does_not_become_a_cause() -> None:
@@ -90,6 +92,26 @@ def test_hostile_names_stay_one_line_of_bounded_length(name: str) -> None:
     assert len(line.splitlines()) == 1 and line.isprintable() and len(line) < 60 * MAX_TEXT
     assert len(decision.also) == MAX_LIST
     assert json.loads(json.dumps(decision.as_json())) == decision.as_json()
+    assert read_log_line(line, "broker-2") == decision.as_json()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "decision ",
+        "decision kind=isr",
+        'decision kind=isr subject=s number="1" at_ms=1 told=x',
+        "decision kind=isr subject=s number=1 at_ms=1 told=",
+        'decision kind=isr subject=s number=1 at_ms=1 told="x',
+        "decision kind=isr subject=s number=1 at_ms=1 told=x =5",
+        "decision " + "[" * 100_000,
+        "decision x=" + "[" * 100_000,
+        "a decision of another kind",
+    ],
+)
+def test_a_line_that_tells_no_decision_is_passed_over(line: str) -> None:
+    assert read_log_line(line, "broker-2") is None
 
 
 async def test_the_page_is_read_step_by_step_without_gap_or_repeat() -> None:
