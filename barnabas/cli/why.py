@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 HTTP_PORT_ABOVE = 200
 """Nodes tell of themselves so far above the port of their listener, as `make up` and the containers have it."""
+MAX_ALIKE = 3
+"""So many partitions that a broker's fate moved in one step are told one by one."""
 _SHOWN = {
     "leader_epoch": "leader epoch",
     "partition_epoch": "partition epoch",
@@ -86,7 +88,7 @@ def why(
         decisions = [event.to_json() for event in events]
         show_json({"subject": text, "subjects": answers.wanted, "silent": answers.silent, "decisions": decisions})
     else:
-        for line in told(events):
+        for line in told(events, answers.wanted):
             typer.echo(line)
 
 
@@ -157,12 +159,22 @@ def _addresses(text: str) -> list[tuple[str, int]]:
 # Telling it
 
 
-def told(events: Sequence[Event]) -> list[str]:
-    """Lines for people: when, what and by whom; then why, and the numbers."""
+def told(events: Sequence[Event], wanted: Sequence[str]) -> list[str]:
+    """Lines for people: when, what and by whom; then why, and the numbers. Of many other things that `wanted` brought
+    about with one step only the first are told.
+    """
     lines: list[str] = []
-    day = ""
+    day, step, others = "", None, 0
     for event in events:
         decision = event.decision
+        this_step = (decision["kind"], decision["node"], decision["facts"].get("metadata_offset"))
+        aside = this_step[2] is not None and decision["subject"] not in wanted
+        if others > MAX_ALIKE and not (aside and this_step == step):
+            lines.append(f"      … and {others - MAX_ALIKE} more in the same step")
+        others = others + 1 if aside and this_step == step else int(aside)
+        step = this_step
+        if others > MAX_ALIKE:
+            continue
         when = iso_time(int(decision["at_ms"]))
         if when[:10] != day:
             day = when[:10]
@@ -178,6 +190,8 @@ def told(events: Sequence[Event]) -> list[str]:
             what = str(other["told"]).removesuffix(str(other["cause"])).removesuffix(": ")
             if what != event.what:
                 lines.append(f"      {iso_time(int(other['at_ms']))[11:]}  {_plain(what)}  ({other['node']})")
+    if others > MAX_ALIKE:
+        lines.append(f"      … and {others - MAX_ALIKE} more in the same step")
     return lines
 
 
