@@ -114,13 +114,16 @@ class _Patience:
         self._cluster = cluster
         self._backoff = Backoff(FIRST_BACKOFF_MS, MAX_BACKOFF_MS, cluster.chance)
         self._began = time.monotonic()
-        self._missing_since: float | None = None
+        self._missing_since = 0.0
+        self._missing: KafkaError | None = None
 
     def wait(self, reason: object) -> None:
         """Before the next attempt. TimedOut, with the reason, when there is to be none."""
         wait_seconds = self._backoff.next_ms() / 1000
         limit_ms = self._cluster.retry_timeout_ms
         if time.monotonic() + wait_seconds - self._began > limit_ms / 1000:
+            if self._missing is not None:
+                raise self._missing
             raise TimedOut(
                 f"{self._what}: given up after {limit_ms / 1000:g} s: {reason}; check that the cluster at"
                 f" {self._cluster.bootstrap} is up, and run this again: it goes on where it was"
@@ -130,14 +133,15 @@ class _Patience:
     def missing(self, topic: str, partition: int | None = None) -> None:
         """A broker does not know the topic. KafkaError once that has lasted."""
         now = time.monotonic()
-        if self._missing_since is None:
-            self._missing_since = now
-        if now - self._missing_since > min(MISSING_TOPIC_MS, self._cluster.retry_timeout_ms) / 1000:
+        if self._missing is None:
             name = topic if partition is None else f"{topic}-{partition}"
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}")
+            self._missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}")
+            self._missing_since = now
+        if now - self._missing_since > MISSING_TOPIC_MS / 1000:
+            raise self._missing
 
     def found(self) -> None:
-        self._missing_since = None
+        self._missing = None
 
 
 class BlockingCluster:

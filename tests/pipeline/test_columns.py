@@ -172,6 +172,11 @@ def test_hostile_records_behind_a_right_crc_are_told_too(log: bytes, data: st.Da
         assert rows == expected
 
 
+def as_text(key: str) -> str:
+    """Of a key of a header that is no UTF-8, as Spark can have it."""
+    return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def test_groups_of_batches_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     log = b"".join(
         build_batch([Record(0, 5, b"k", b"v" * 100)] * 20, base_offset=base, compression=base // 20 % 5)

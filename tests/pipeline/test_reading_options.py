@@ -1,0 +1,107 @@
+"""Options of the source: Spark's own names, and one line for each that cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from barnabas.client.metadata import TopicPartition
+from barnabas.pipeline.blocking import Isolation
+from barnabas.pipeline.errors import PipelineError, WrongUse
+from barnabas.pipeline.reading_options import Positions, ReadingOptions, read_options
+
+FLIGHTS = TopicPartition("flights", 0)
+
+
+def options(*, streaming: bool = False, **given: Any) -> ReadingOptions:
+    return read_options({"bootstrap": "127.0.0.1:9092", "subscribe": "flights"} | given, streaming=streaming)
+
+
+def test_a_batch_reads_all_there_is_and_a_stream_what_comes() -> None:
+    batch, stream = options(), options(streaming=True)
+    assert (batch.starting.kind, batch.ending.kind) == (Positions.EARLIEST, Positions.LATEST)
+    assert stream.starting.kind is Positions.LATEST
+    assert batch.fail_on_data_loss and batch.isolation is Isolation.READ_UNCOMMITTED
+
+
+@pytest.mark.feature("PL-04")
+def test_names_come_in_whatever_case() -> None:
+    """Spark gives them in small letters."""
+    found = read_options(
+        {
+            "KAFKA.bootstrap.servers": "127.0.0.1:9092",
+            "subscribepattern": "fl.*",
+            "maxoffsetspertrigger": "10",
+            "FAILONDATALOSS": "False",
+            "kafka.isolation.level": "read_committed",
+            "groupid": "board",
+        },
+        streaming=True,
+    )
+    assert (found.max_offsets_per_trigger, found.fail_on_data_loss, found.group_id) == (10, False, "board")
+    assert found.isolation is Isolation.READ_COMMITTED
+    assert found.subscription.wants("flights") and not found.subscription.wants("a-flight")
+
+
+def test_positions_are_words_offsets_or_times() -> None:
+    found = options(startingOffsets='{"flights": {"0": 23}}', endingTimestamp="1750000000000")
+    assert found.starting.by_partition == {FLIGHTS: 23}
+    assert (found.ending.kind, found.ending.timestamp_ms) == (Positions.TIMESTAMP, 1_750_000_000_000)
+    found = options(startingOffsets="earliest", startingOffsetsByTimestamp='{"flights": {"0": 5}}')
+    assert (found.starting.kind, found.starting.by_partition) == (Positions.TIMESTAMPS, {FLIGHTS: 5})
+
+
+def test_partitions_are_assigned() -> None:
+    found = read_options({"bootstrap": "a:1", "assign": '{"flights": [1, 0]}'}, streaming=False)
+    assert found.subscription.assigned == (FLIGHTS, TopicPartition("flights", 1))
+    assert found.subscription.names == ("flights",)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"maxRecordPerPartition": "5"}, "maxRecordsPerPartition?"),
+        ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol"),
+        ({"minPartitions": "many"}, "no whole number"),
+        ({"minPartitions": "0"}, "not more than 0"),
+        ({"failOnDataLoss": "no"}, "neither true nor false"),
+        ({"assign": '{"flights": [0]}'}, "exactly one"),
+        ({"startingOffsets": "latest"}, "no rows"),
+        ({"endingOffsets": "earliest"}, "no rows"),
+        ({"startingOffsets": '{"flights": {"0": -1}}'}, "latest"),
+        ({"endingOffsets": '{"flights": {"0": -2}}'}, "earliest"),
+        ({"startingOffsets": '{"flights": {"0": -3}}'}, "startingOffsets"),
+        ({"startingOffsets": '{"trains": {"0": 3}}'}, "trains-0"),
+        ({"startingOffsets": "[]"}, '{"flights": {"0": 23, "1": 42}}'),
+        ({"startingOffsets": '{"flights": 3}'}, "for each partition"),
+        ({"startingTimestamp": "-4"}, "milliseconds"),
+        ({"startingOffsetsByTimestampStrategy": "guess"}, "neither error nor latest"),
+        ({"maxOffsetsPerTrigger": "5"}, "for streams"),
+        ({"groupId": "board"}, "for streams"),
+        ({"kafka.isolation.level": "read_all"}, "neither read_committed"),
+        ({"bootstrap": "nowhere"}, "HOST:PORT"),
+        ({"subscribe": " , "}, "no topic"),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(given: dict[str, str], told: str) -> None:
+    with pytest.raises(PipelineError) as caught:
+        options(**given)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(name: str) -> None:
+    with pytest.raises(WrongUse, match="no end"):
+        options(streaming=True, **{name: "latest"})
+
+
+@pytest.mark.parametrize("given", [{"subscribePattern": "("}, {"subscribePattern": ""}, {"assign": '{"a": "b"}'}])
+def test_what_is_to_be_read_must_be_told(given: dict[str, str]) -> None:
+    with pytest.raises(WrongUse, match=next(iter(given))):
+        read_options({"bootstrap": "a:1"} | given, streaming=False)
+    with pytest.raises(WrongUse, match="exactly one"):
+        read_options({"bootstrap": "a:1"}, streaming=False)
+    with pytest.raises(WrongUse, match="bootstrap"):
+        read_options(given, streaming=False)
