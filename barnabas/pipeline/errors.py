@@ -33,3 +33,27 @@ class TimedOut(BlockingError):
 
 class WrongUse(PipelineError):
     """What was asked makes no sense: nothing was done."""
+
+
+class LedgerError(PipelineError):
+    """The ledger of a query and its checkpoint do not tell the same story."""
+
+
+class Untrusted(PipelineError):
+    """This attempt of a batch must not be committed; another may be."""
+
+
+class TransactionError(PipelineError):
+    """The batch is not committed; it may be tried again."""
+
+
+class Fenced(TransactionError):
+    """Somebody else has the transactional id now."""
+
+
+class TookTooLong(TransactionError):
+    """The coordinator aborted it after transaction.timeout.ms."""
+
+
+class OutcomeUnknown(TransactionError):
+    """Nobody answered EndTxn: the ledger will tell, once the next transaction has begun."""

@@ -19,7 +19,7 @@ from hashlib import sha256
 from typing import Any
 
 from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
-from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.errors import LedgerError
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
@@ -33,10 +33,6 @@ _MAX_APPLICATION = 200
 
 OFFSET_FETCH_VERSION = 7
 """The first with require_stable, and the last that names topics and one group; every broker has it."""
-
-
-class LedgerError(PipelineError):
-    """The ledger and the checkpoint do not tell the same story."""
 
 
 class Verdict(Enum):

@@ -16,12 +16,20 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from barnabas.pipeline.blocking import MISSING_TOPIC_MS, BlockingCluster, BlockingError
-from barnabas.pipeline.errors import PipelineError, WrongUse
+from barnabas.pipeline.errors import (
+    Fenced,
+    OutcomeUnknown,
+    PipelineError,
+    TookTooLong,
+    TransactionError,
+    Untrusted,
+    WrongUse,
+)
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, digest_of, entries_at, group_of
 from barnabas.pipeline.mapping import map_in_arrow
 from barnabas.pipeline.producing import (
@@ -43,14 +51,8 @@ from barnabas.pipeline.producing import (
     Targets,
     open_cluster,
 )
-from barnabas.pipeline.transaction import (
-    Fenced,
-    OutcomeUnknown,
-    ProducerStamp,
-    TookTooLong,
-    Transaction,
-    TransactionError,
-)
+from barnabas.pipeline.refusals import refusal
+from barnabas.pipeline.transaction import ProducerStamp, Transaction
 from protocol.errors import KafkaError
 from protocol.records.compression import Compression
 
@@ -242,10 +244,7 @@ class Sink:
         try:
             return [Claim(*row) for row in map_in_arrow(rows, task, CLAIM_COLUMNS).collect()]
         except Exception as error:
-            line = line_in(str(error))
-            if line is None:
-                raise
-            raise PipelineError(line) from error
+            raise refusal(error) from error
 
     def _targets(self, frame: DataFrame) -> Targets:
         """All partitions that the batch may be written to. PipelineError if a topic is not there."""
@@ -253,8 +252,7 @@ class Sink:
         if topic is not None:
             topics = [topic]
         else:
-            if TOPIC not in frame.columns:
-                raise WrongUse(f"rows have no column {TOPIC!r}: name a topic for all of them")
+            check_columns(dict(frame.dtypes), topic)
             found = [row[0] for row in frame.select(TOPIC).distinct().collect()]
             if None in found:
                 raise PipelineError(f"a row has no topic: fill the column {TOPIC!r}, or name one topic for all")
@@ -272,10 +270,6 @@ class Sink:
             assert transactional_id is not None, "without transactions none is opened"
             self._transaction = Transaction(self._opened(), transactional_id, self.settings.transaction_timeout_ms)
         return self._transaction
-
-
-class Untrusted(PipelineError):
-    """This attempt of a batch must not be committed; another may be."""
 
 
 def exactly_once_sink(
@@ -378,22 +372,8 @@ def in_columns(frame: DataFrame, topic: str | None) -> DataFrame:
     from pyspark.sql import functions
 
     types = dict(frame.dtypes)
-    if VALUE not in types:
-        raise WrongUse(f"rows have no column {VALUE!r} (they have {', '.join(types)}): make one, of bytes or text")
-    allowed = {
-        KEY: ("string", "binary"),
-        VALUE: ("string", "binary"),
-        TOPIC: ("string",),
-        PARTITION: ("int",),
-        TIMESTAMP: ("timestamp",),
-        HEADERS: ("array<struct<key:string,value:binary>>",),
-    }
     columns = []
-    for name, expected in allowed.items():
-        if name not in types or (name == TOPIC and topic is not None):
-            continue
-        if types[name] not in expected:
-            raise WrongUse(f"the column {name!r} is {types[name]}, and has to be {' or '.join(expected)}")
+    for name in check_columns(types, topic):
         column = functions.col(name)
         if name in (KEY, VALUE):
             column = column.cast("binary")
@@ -401,6 +381,31 @@ def in_columns(frame: DataFrame, topic: str | None) -> DataFrame:
             column = functions.unix_millis(column)
         columns.append(column.alias(name))
     return frame.select(*columns)
+
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    KEY: ("string", "binary"),
+    VALUE: ("string", "binary"),
+    TOPIC: ("string",),
+    PARTITION: ("int",),
+    TIMESTAMP: ("timestamp",),
+    HEADERS: ("array<struct<key:string,value:binary>>",),
+}
+"""What the sink knows, and in which types; every other column is left out. As the JVM's connector has them, which
+leaves out the timestamp, too."""
+
+
+def check_columns(types: Mapping[str, str], topic: str | None) -> list[str]:
+    """The columns that are used. WrongUse if there is no value, no topic, or if a column is of another type."""
+    if VALUE not in types:
+        raise WrongUse(f"rows have no column {VALUE!r} (they have {', '.join(types)}): make one, of bytes or text")
+    if topic is None and TOPIC not in types:
+        raise WrongUse(f"rows have no column {TOPIC!r}: name a topic for all of them")
+    used = [name for name in COLUMNS if name in types and (name != TOPIC or topic is None)]
+    for name in used:
+        if types[name] not in COLUMNS[name]:
+            raise WrongUse(f"the column {name!r} is {types[name]}, and has to be {' or '.join(COLUMNS[name])}")
+    return used
 
 
 def routed_schema(rows: DataFrame) -> str:
@@ -427,17 +432,3 @@ def partitions_of(cluster: BlockingCluster, topics: Sequence[str]) -> dict[str, 
             raise PipelineError(f"there is no topic {missing[0]}: create it first")
         time.sleep(0.1)
     return {}
-
-
-def line_in(text: str) -> str | None:
-    """The line that a PipelineError of a Python worker told, found in what Spark made of it."""
-    for line in text.splitlines():
-        kind, colon, told = line.strip().partition(": ")
-        if colon and kind in _LINES:
-            return told
-    return None
-
-
-_LINES = frozenset(
-    f"{each.__module__}.{each.__name__}" for each in (PipelineError, WrongUse, BlockingError, TransactionError)
-)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from barnabas.client.metadata import TopicPartition, by_topic
 from barnabas.pipeline.blocking import BlockingCluster, BlockingError, CoordinatorKind
-from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.errors import Fenced, OutcomeUnknown, TookTooLong, TransactionError
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -61,22 +61,6 @@ class ProducerStamp(NamedTuple):
 
     producer_id: int
     epoch: int
-
-
-class TransactionError(PipelineError):
-    """The batch is not committed; it may be tried again."""
-
-
-class Fenced(TransactionError):
-    """Somebody else has the transactional id now."""
-
-
-class TookTooLong(TransactionError):
-    """The coordinator aborted it after transaction.timeout.ms."""
-
-
-class OutcomeUnknown(TransactionError):
-    """Nobody answered EndTxn: the ledger will tell, once `begin` has."""
 
 
 class Transaction:
@@ -148,6 +132,11 @@ class Transaction:
     def open_ms(self) -> int:
         """Since the first partition was added; 0 while there is none."""
         return 0 if self._began is None else int((time.monotonic() - self._began) * 1000)
+
+    def resume(self, producer: ProducerStamp) -> None:
+        """Go on with a transaction that another object of the same driver began, and added partitions to."""
+        self.producer = producer
+        self._began = time.monotonic()
 
     # ---- inside
 

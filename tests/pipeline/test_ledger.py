@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.pipeline.errors import LedgerError
 from barnabas.pipeline.ledger import (
     Ledger,
     LedgerEntry,
-    LedgerError,
     Verdict,
     decide,
     decode_entry,

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from barnabas.pipeline.errors import ConnectionFailed, NotSent, TimedOut
-from barnabas.pipeline.transaction import (
+from barnabas.pipeline.errors import (
+    ConnectionFailed,
     Fenced,
+    NotSent,
     OutcomeUnknown,
-    ProducerStamp,
+    TimedOut,
     TookTooLong,
-    Transaction,
     TransactionError,
 )
+from barnabas.pipeline.transaction import ProducerStamp, Transaction
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from protocol.messages.add_partitions_to_txn import (

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.errors import Fenced, TransactionError
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, entries_at
 from barnabas.pipeline.producing import TARGET, ProduceTask, ProducingSettings, Targets, TaskPlace
-from barnabas.pipeline.transaction import Fenced, ProducerStamp, Transaction, TransactionError
+from barnabas.pipeline.transaction import ProducerStamp, Transaction
 from barnabas_pytest import BarnabasCluster
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
