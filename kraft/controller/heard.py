@@ -6,8 +6,8 @@ that decided knows.
 
 from __future__ import annotations
 
+from kraft.controller.partition_notes import election_told
 from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.image import NO_LEADER
 from runtime.decisions import DecisionKind, Notepad
 
 MAX_HEARD = 1000
@@ -50,13 +50,10 @@ def note_heard(notepad: Notepad, node_id: int, delta: MetadataDelta) -> None:
                 continue
             told += 1
             name = f"{topic.name}-{index}"
-            moved = f"leader of {name} moved {previous.leader} -> {after.leader} in epoch {after.leader_epoch}"
-            if after.leader == NO_LEADER:
-                moved = f"{name} has no leader since epoch {after.leader_epoch}"
             notepad.note(
                 DecisionKind.ELECTION,
                 name,
-                moved,
+                election_told(name, previous, after),
                 also=brokers,
                 cause=cause,
                 leader=after.leader,

@@ -39,12 +39,7 @@ def note_change(
         facts |= {"elr": after.elr, "elr_before": before.elr}
     note = state.notes.note
     if after.leader != before.leader:
-        if after.leader == NO_LEADER:
-            told = f"{name} has no leader since epoch {after.leader_epoch}"
-        elif before.leader == NO_LEADER:
-            told = f"leader of {name} is {after.leader} in epoch {after.leader_epoch}, after there was none"
-        else:
-            told = f"leader of {name} moved {before.leader} -> {after.leader} in epoch {after.leader_epoch}"
+        told = election_told(name, before, after)
         chosen = f"{cause}; {_why_this_one(before, after)}"
         note(DecisionKind.ELECTION, name, told, also=also, cause=chosen, **facts)
         _warn(told, chosen, before, after)
@@ -55,6 +50,15 @@ def note_change(
         told = f"eligible leader replicas of {name} changed {list(before.elr)} -> {list(after.elr)}"
         note(DecisionKind.ISR, name, told, also=also, cause=cause, **facts)
     _note_reassignment(state, name, before, after, cause, facts)
+
+
+def election_told(name: str, before: PartitionImage, after: PartitionImage) -> str:
+    """Who leads, without why."""
+    if after.leader == NO_LEADER:
+        return f"{name} has no leader since epoch {after.leader_epoch}"
+    if before.leader == NO_LEADER:
+        return f"leader of {name} is {after.leader} in epoch {after.leader_epoch}, after there was none"
+    return f"leader of {name} moved {before.leader} -> {after.leader} in epoch {after.leader_epoch}"
 
 
 def _note_reassignment(
@@ -94,7 +98,7 @@ def _why_this_one(before: PartitionImage, after: PartitionImage) -> str:
         return f"nobody in sync was left; {leader} was in the ELR {list(before.elr)}, it has all that was committed"
     if leader in before.last_known_elr:
         return f"nobody else was left, {leader} had led last; whether it lacks records cannot be known"
-    return f"an unclean election: {leader} was out of sync, so records may be lost"
+    return f"{leader} was not in sync and is taken all the same: records may be lost"
 
 
 def _warn(told: str, cause: str, before: PartitionImage, after: PartitionImage) -> None:

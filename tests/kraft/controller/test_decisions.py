@@ -1,0 +1,256 @@
+"""What the active controller tells of its decisions: each with its true cause, once its records are in the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft.controller.heard import note_heard
+from kraft.controller.partitions import MAX_CHANGES_TOLD
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from protocol.messages.unregister_broker import UnregisterBrokerRequest
+from protocol.primitives import ZERO_UUID
+from runtime.decisions import DecisionKind, Decisions
+
+pytestmark = pytest.mark.feature("OB-07")
+
+
+def last(cluster: Any, subject: str) -> Any:
+    return cluster.decisions.since(0, subject)[-1]
+
+
+def kinds(cluster: Any, subject: str) -> list[str]:
+    return [it.kind.value for it in cluster.decisions.since(0, subject)]
+
+
+def reassign(cluster: Any, name: str, replicas: list[int] | None) -> None:
+    partition = ReassignablePartition(partition_index=0, replicas=replicas)
+    topics = [ReassignableTopic(name=name, partitions=[partition])]
+    response = cluster.send(AlterPartitionReassignmentsRequest(topics=topics))
+    assert response.responses[0].partitions[0].error_code == 0
+
+
+def elect(cluster: Any, name: str, election_type: int) -> int:
+    wanted = [TopicPartitions(topic=name, partitions=[0])]
+    response = cluster.send(ElectLeadersRequest(election_type=election_type, topic_partitions=wanted))
+    return int(response.replica_election_results[0].partition_result[0].error_code)
+
+
+def test_a_killed_broker_is_fenced_on_evidence_and_the_next_in_sync_leads(cluster: Any) -> None:
+    cluster.create_topic("flights", [2, 3, 1])
+    cluster.die(2)
+    decision = last(cluster, "flights-0")
+    assert decision.told == (
+        "leader of flights-0 moved 2 -> 3 in epoch 1: broker 2 is fenced, its port refuses; "
+        "3 was first in sync among replicas [2, 3, 1]"
+    )
+    assert decision.kind is DecisionKind.ELECTION and decision.also == ("broker 2",)
+    assert {name: decision.facts[name] for name in ("leader", "leader_before", "leader_epoch", "isr")} == {
+        "leader": 3,
+        "leader_before": 2,
+        "leader_epoch": 1,
+        "isr": (3, 1),
+    }
+    assert decision.facts["metadata_offset"] == len(cluster.log) - 1, "the step that was committed"
+    assert cluster.story("broker 2")[-2:] == ["broker 2 is fenced: its port refuses", decision.told]
+
+
+def test_a_session_that_ran_out_says_for_how_long_nothing_was_heard(cluster: Any) -> None:
+    cluster.create_topic("flights", [2, 3, 1])
+    for _ in range(3):
+        cluster.now_ms += 4_000
+        cluster.heartbeat(1)
+        cluster.heartbeat(3)
+        cluster.work()
+    silent = "its session of 9000 ms ran out, nothing was heard from it for 12000 ms"
+    assert last(cluster, "flights-0").cause == (
+        f"broker 2 is fenced, {silent}; 3 was first in sync among replicas [2, 3, 1]"
+    )
+    assert f"broker 2 is fenced: {silent}" in cluster.story("broker 2")
+    cluster.heartbeat(2)
+    assert last(cluster, "broker 2").told.startswith("broker 2 is let in: it asked for it, and has the metadata log")
+
+
+def test_a_controlled_shutdown_moves_leaders_first(cluster: Any) -> None:
+    cluster.create_topic("flights", [2, 3, 1])
+    cluster.heartbeat(2, want_shut_down=True)
+    assert last(cluster, "flights-0").cause.startswith("controlled shutdown of broker 2; 3 was first in sync")
+    assert "broker 2 begins its controlled shutdown" in last_but_one(cluster, "broker 2").told
+    for broker_id in (1, 3):
+        cluster.heartbeat(broker_id)
+    cluster.heartbeat(2, want_shut_down=True)
+    assert last(cluster, "broker 2").told == "broker 2 is fenced: its controlled shutdown is complete"
+
+
+def last_but_one(cluster: Any, subject: str) -> Any:
+    return cluster.decisions.since(0, subject)[-2]
+
+
+def test_an_isr_change_names_who_asked_for_it(cluster: Any) -> None:
+    cluster.create_topic("flights", [2, 3, 1])
+    cluster.propose_isr("flights", [2, 3])
+    decision = last(cluster, "flights-0")
+    assert (decision.kind, decision.told) == (
+        DecisionKind.ISR,
+        "ISR of flights-0 changed [2, 3, 1] -> [2, 3] in leader epoch 0: its leader, broker 2, asked for it",
+    )
+    assert (decision.facts["partition_epoch"], decision.facts["isr"]) == (1, (2, 3))
+    count = len(cluster.decisions.since(0))
+    cluster.propose_isr("flights", [2, 3, 1], partition_epoch=0)
+    assert len(cluster.decisions.since(0)) == count, "what is refused was not decided"
+
+
+def test_without_a_leader_it_is_told_why_and_who_brings_it_back(cluster: Any) -> None:
+    cluster.create_topic("flights", [2])
+    cluster.die(2)
+    assert last(cluster, "flights-0").told == (
+        "flights-0 has no leader since epoch 1: broker 2 is fenced, its port refuses; "
+        "no replica of [2] that has all that was committed may lead, ISR [] and ELR [2]"
+    )
+    cluster.restart(2, clean=True)
+    cluster.heartbeat(2)
+    assert last(cluster, "flights-0").told == (
+        "leader of flights-0 is 2 in epoch 2, after there was none: broker 2 is let in again; "
+        "nobody in sync was left; 2 was in the ELR [2], it has all that was committed"
+    )
+
+
+def test_an_unclean_election_is_called_so(make_cluster: Any) -> None:
+    cluster = make_cluster(levels={"metadata.version": 25}, min_insync_replicas=1)
+    cluster.start(1, 2)
+    cluster.create_topic("flights", [1, 2])
+    cluster.propose_isr("flights", [1])
+    cluster.die(1)
+    assert elect(cluster, "flights", 1) == 0
+    assert last(cluster, "flights-0").cause == (
+        "an unclean election, a client asked for it; 2 was not in sync and is taken all the same: records may be lost"
+    )
+
+
+def test_preferred_leaders_come_back_by_the_clock_or_because_somebody_asks(make_cluster: Any) -> None:
+    cluster = make_cluster(leader_imbalance_check_interval_ms=60_000)
+    cluster.start(1, 2)
+    cluster.create_topic("flights", [1, 2])
+    cluster.create_topic("clocks", [1, 2])
+    cluster.die(1)
+    cluster.restart(1, clean=True)
+    cluster.heartbeat(1)
+    for name in ("flights", "clocks"):
+        cluster.propose_isr(name, [1, 2])
+    assert elect(cluster, "flights", 0) == 0
+    assert last(cluster, "flights-0").told == (
+        "leader of flights-0 moved 2 -> 1 in epoch 2: a preferred election, a client asked for it; "
+        "1 was first in sync among replicas [1, 2]"
+    )
+    for _ in range(10):
+        cluster.now_ms += 6_000
+        cluster.heartbeat(1)
+        cluster.heartbeat(2)
+    cluster.work()
+    assert last(cluster, "clocks-0").cause == (
+        "leaders are balanced, and broker 1, which is preferred, is in sync; 1 was first in sync among replicas [1, 2]"
+    )
+
+
+def test_a_move_to_other_brokers_is_told_from_its_beginning_to_its_end(make_cluster: Any) -> None:
+    cluster = make_cluster()
+    cluster.start(1, 2, 3, 4)
+    cluster.create_topic("flights", [1, 2])
+    reassign(cluster, "flights", [3, 4])
+    assert last(cluster, "flights-0").told == (
+        "flights-0 begins to move from brokers [1, 2] to [3, 4]: a client asked for it"
+    )
+    cluster.propose_isr("flights", [1, 2, 3])
+    cluster.propose_isr("flights", [1, 2, 3, 4])
+    *_, elected, moved = cluster.story("flights-0")
+    assert elected.startswith("leader of flights-0 moved 1 -> 3 in epoch 1: its leader, broker 1, asked for it; 3 was")
+    assert moved == (
+        "the move of flights-0 is complete, it is on [3, 4]: all of them are in sync; "
+        "its leader, broker 1, asked for it"
+    )
+    assert kinds(cluster, "flights-0")[-2:] == ["election", "reassignment"]
+
+
+def test_a_move_that_is_given_up(make_cluster: Any) -> None:
+    cluster = make_cluster()
+    cluster.start(1, 2, 3)
+    cluster.create_topic("flights", [1, 2])
+    reassign(cluster, "flights", [2, 3])
+    reassign(cluster, "flights", None)
+    assert last(cluster, "flights-0").told == (
+        "the move of flights-0 was given up, it stays on [2, 1]: a client cancelled it"
+    )
+
+
+def test_brokers_come_again_and_it_is_told_how_they_ended(cluster: Any) -> None:
+    epoch = cluster.epochs[1]
+    assert cluster.story("broker 1")[0] == (
+        f"broker 1 is registered in epoch {epoch}, fenced until it has caught up: it was not known before"
+    )
+    cluster.restart(1, clean=False)
+    assert last(cluster, "broker 1").cause == f"it started anew; its life in epoch {epoch} ended uncleanly"
+    cluster.die(3)
+    cluster.send(UnregisterBrokerRequest(broker_id=3))
+    assert last(cluster, "broker 3").told == "broker 3 is forgotten: UnregisterBroker asked for it"
+
+
+def test_topics_are_made_grown_and_deleted(cluster: Any) -> None:
+    cluster.create_topic("flights", [1, 2], [2, 3])
+    wanted = CreatePartitionsTopic(name="flights", count=5, assignments=None)
+    cluster.send(CreatePartitionsRequest(topics=[wanted], timeout_ms=1))
+    cluster.send(DeleteTopicsRequest(topics=[DeleteTopicState(name="flights", topic_id=ZERO_UUID)]))
+    assert cluster.story("topic flights") == [
+        "topic flights is made with 2 partitions of 2 replicas: CreateTopics asked for it",
+        "topic flights grows from 2 to 5 partitions: CreatePartitions asked for it",
+        "topic flights is deleted: DeleteTopics asked for it",
+    ]
+
+
+def test_what_was_only_validated_or_refused_was_not_decided(cluster: Any) -> None:
+    before = len(cluster.decisions.since(0))
+    topic = CreatableTopic(name="flights", num_partitions=1, replication_factor=3)
+    cluster.send(CreateTopicsRequest(topics=[topic], validate_only=True))
+    cluster.send(CreateTopicsRequest(topics=[CreatableTopic(name="no/name", num_partitions=1)]))
+    cluster.send(UnregisterBrokerRequest(broker_id=77))
+    assert len(cluster.decisions.since(0)) == before
+
+
+def test_of_very_many_partitions_the_number_is_told(make_cluster: Any) -> None:
+    cluster = make_cluster()
+    cluster.start(1, 2)
+    many = MAX_CHANGES_TOLD + 7
+    cluster.create_topic("many", *[[1, 2]] * many)
+    cluster.die(1)
+    told = [it for it in cluster.decisions.since(0, "broker 1") if it.kind is DecisionKind.ELECTION]
+    assert len(told) == MAX_CHANGES_TOLD + 1
+    assert told[-1].told == "7 more partitions change: broker 1 is fenced, its port refuses"
+
+
+def test_who_stands_by_tells_what_it_reads_with_the_cause_that_the_records_show(cluster: Any) -> None:
+    """For the active controller may be gone when somebody asks."""
+    cluster.create_topic("flights", [2, 3, 1])
+    standby = Decisions("controller-102", lambda: 0)
+    cluster.hold = True
+    cluster.die(2)
+    cluster.hold = False
+    start, records = cluster.committed, cluster.log[cluster.committed :]
+    for delta in cluster.controller.handle_commit(start, 1, cluster.now_ms, records):
+        note_heard(standby, 102, delta)
+    fenced, elected = standby.since(0)
+    assert fenced.told == (
+        "broker 2 is fenced: its process was seen to be gone; controller 102 read it in the metadata log"
+    )
+    assert elected.told == (
+        "leader of flights-0 moved 2 -> 3 in epoch 1: broker 2 is fenced, its process was seen to be gone; "
+        "controller 102 read it in the metadata log"
+    )
+    assert elected.facts["hearsay"] == fenced.facts["hearsay"] == 1
