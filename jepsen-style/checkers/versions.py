@@ -15,6 +15,9 @@ import numpy as np
 from checkers.arrays import Bools, Ints, pair_codes, ranks_in_runs, starts_of_runs
 from histories.history import INFO, OK, POLL, SEND, UNKNOWN, History
 
+PROVEN_ELSEWHERE = "proven elsewhere"
+"""What `History.once` may know of a part of a history: operations of which other parts show that they took place."""
+
 
 @dataclass(frozen=True)
 class Versions:
@@ -84,6 +87,7 @@ def _work_out(history: History) -> Versions:
     committed = outcome == OK
     proven = send_operation[read[send_value]]
     committed[proven[outcome[proven] == INFO]] = True
+    committed[history.once(PROVEN_ELSEWHERE, lambda _: np.empty(0, dtype=np.int64))] = True
 
     # All evidence, each (slot, value) once.
     told = (send_offset != UNKNOWN) & committed[send_operation]
