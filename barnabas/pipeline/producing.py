@@ -430,9 +430,7 @@ class ProduceTask:
         try:
             claims = self.write(batches, place)
         except (PipelineError, KafkaError) as error:
-            # BlockingError: the cluster was away for too long; another epoch may fare better.
-            again = isinstance(error, SecondAttempt | BlockingError)
-            claims = [refusal(place, str(error), again=again)]
+            claims = [refusal_of(place, error)]
         arrays = [pa.array([claim[index] for claim in claims], kind.type) for index, kind in enumerate(_CLAIM_SCHEMA)]
         yield pa.RecordBatch.from_arrays(arrays, schema=_CLAIM_SCHEMA)
 
@@ -475,9 +473,11 @@ class ProduceTask:
             yield int(number), batch.filter(pa.array(numbers == number))
 
 
-def refusal(place: TaskPlace, line: str, *, again: bool) -> Claim:
-    """What a task gives that must not be committed."""
-    return Claim("", -1, 0, -1, -1, 0, place.stage_id, place.task_id, " ".join(line.split()), again)
+def refusal_of(place: TaskPlace, error: Exception) -> Claim:
+    """What a task gives whose batch must not be committed."""
+    # BlockingError: the cluster was away for too long; another epoch may fare better.
+    again = isinstance(error, SecondAttempt | BlockingError)
+    return Claim("", -1, 0, -1, -1, 0, place.stage_id, place.task_id, " ".join(str(error).split()), again)
 
 
 def open_cluster(settings: ProducingSettings) -> BlockingCluster:

@@ -1,0 +1,135 @@
+"""A Spark driver with a query that ends where it is told to; run as a program by the tests of the sink.
+
+Its one argument is a JSON object: where to write, and `end`: the batch, and the moment around its EndTxn, at which this
+process and all of its JVM are killed, or stopped (`pause`). With `fail_task` a file's name, the first task that writes
+fails once when all its rows are written. What became of each batch is a JSON line of the output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from barnabas.pipeline import sink as sinks
+from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.producing import ProduceTask
+from barnabas.pipeline.transaction import Transaction
+from protocol.messages.end_txn import EndTxnRequest
+
+CHEAP = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.metricsEnabled": "false",
+}
+
+
+def tell(**told: Any) -> None:
+    print(json.dumps(told), flush=True)
+
+
+def end(how: int) -> None:
+    """For all processes of this driver at the same time."""
+    os.killpg(0, how)
+
+
+class FailsOnce:
+    """A task that writes everything, and then is lost."""
+
+    def __init__(self, task: ProduceTask, marker: str) -> None:
+        self.task = task
+        self.marker = marker
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        import os
+
+        claims = list(self.task(batches))
+        wrote = any(each["records"] for claim in claims for each in claim.to_pylist())
+        if wrote:
+            try:
+                os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                pass
+            else:
+                raise RuntimeError("the executor is lost")
+        yield from claims
+
+
+def arrange_end(batch_id: int, moment: str) -> None:
+    commit, call = Transaction.commit, BlockingCluster.call
+    ours: list[bool] = []
+
+    def commit_and_die(self: Transaction, group_id: str, offsets: Any) -> None:
+        [(number, _)] = offsets.values()
+        ours.append(number == batch_id)
+        if ours[-1] and moment in ("before", "pause"):
+            tell(ends=moment)
+            end(signal.SIGSTOP if moment == "pause" else signal.SIGKILL)
+        commit(self, group_id, offsets)
+        if ours[-1] and moment == "after":
+            tell(ends=moment)
+            end(signal.SIGKILL)
+
+    def call_and_die(self: BlockingCluster, node_id: int | None, request: Any, *, version: int | None = None) -> Any:
+        if isinstance(request, EndTxnRequest) and ours[-1:] == [True] and moment == "in":
+            assert node_id is not None
+            tell(ends=moment)
+            self.connection(node_id).post(request, 5_000, version=version)
+            end(signal.SIGKILL)
+        return call(self, node_id, request, version=version)
+
+    Transaction.commit = commit_and_die  # type: ignore[method-assign]
+    BlockingCluster.call = call_and_die  # type: ignore[method-assign]
+
+
+def main(place: dict[str, Any]) -> int:
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as f
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    arrange_end(place["end"]["batch"], place["end"]["moment"])
+    if place.get("fail_task"):
+        sinks.ProduceTask = lambda *given: FailsOnce(ProduceTask(*given), place["fail_task"])  # type: ignore[misc,assignment]
+    builder = SparkSession.builder.master("local[2,4]")
+    for key, value in CHEAP.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    sink = sinks.Sink(sinks.sink_settings(place["bootstrap"], place["topic"], place["query"], retry_timeout_ms=60_000))
+
+    def write(frame: Any, batch_id: int) -> None:
+        try:
+            sink(frame, batch_id)
+        except PipelineError as error:
+            tell(refused=str(error), kind=type(error).__name__)
+            raise
+        tell(**sink.last._asdict())  # type: ignore[union-attr]
+
+    rows = session.readStream.format("rate-micro-batch").option("rowsPerBatch", place["rows"]).load()
+    number = f.col("value").cast("string")
+    query = (
+        rows.select(number.alias("key"), number.alias("value"))
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", place["checkpoint"])
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    except Exception:
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(json.loads(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(code)
