@@ -98,6 +98,10 @@ def export(  # noqa: PLR0913, PLR0917 - options of a command
     group: Annotated[
         str | None, typer.Option("--group", metavar="GROUP", help="With --follow: shows its lag to whoever asks.")
     ] = None,
+    fail_on_data_loss: Annotated[
+        bool,
+        typer.Option("--fail-on-data-loss/--no-fail-on-data-loss", help="With --follow: offsets that are gone end it."),
+    ] = True,
     checkpoint: Checkpoint = None,
     *,
     cluster: ClusterOptions,
@@ -122,7 +126,16 @@ def export(  # noqa: PLR0913, PLR0917 - options of a command
         began = time.monotonic()
         if follow:
             stream = jobs.Follow(
-                cluster.servers, topic, to, checkpoint, value_schema, group, trigger, max_offsets, available_now
+                cluster.servers,
+                topic,
+                to,
+                checkpoint,
+                value_schema,
+                group,
+                trigger,
+                max_offsets,
+                available_now,
+                not fail_on_data_loss,
             )
             _tell(spark, began, jobs.follow(session, stream))
         else:

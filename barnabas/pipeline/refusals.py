@@ -8,6 +8,8 @@ A core: it reads texts.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from barnabas.pipeline import errors
 from barnabas.pipeline.errors import PipelineError
@@ -42,6 +44,17 @@ def refusal(error: BaseException) -> PipelineError:
     if isinstance(error, PipelineError):
         return error
     return PipelineError(one_line(_text(error)))
+
+
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """What Spark refuses within the block is a PipelineError."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        raise refusal(error) from None
 
 
 def one_line(text: str) -> str:

@@ -20,6 +20,7 @@ from barnabas.pipeline.jobs.plan import Plan, Range, Round, cut, spans
 from barnabas.pipeline.jobs.rounds import Rounds, Written, claimed, new_claim
 from barnabas.pipeline.jobs.streams import Streamed, finish
 from barnabas.pipeline.jobs.topics import Bounds, Place, bounds, find, offsets_at, require_same
+from barnabas.pipeline.refusals import in_one_line
 
 STATE = "_barnabas"
 """The folder of the lake where progress is kept unless --checkpoint says otherwise. Readers skip such names."""
@@ -61,6 +62,8 @@ class Follow:
     """In a batch."""
     to_the_end: bool = False
     """Ends when all is read that is there now."""
+    skip_lost: bool = False
+    """Offsets that are gone are no failure."""
 
 
 def export(session: Any, job: Export) -> Mapping[str, Any]:
@@ -107,6 +110,8 @@ def follow(session: Any, job: Follow) -> Mapping[str, Any]:
     with BlockingCluster(job.bootstrap) as cluster:
         place = find(cluster, job.topic)
     options = {"groupId": job.group} if job.group else {}
+    if job.skip_lost:
+        options["failOnDataLoss"] = "false"
     if job.max_offsets is not None:
         options["maxOffsetsPerTrigger"] = str(job.max_offsets)
     wanted = new_claim("export --follow", place, to, {"--value-schema": job.value_schema})
@@ -179,7 +184,8 @@ def write_round(session: Any, job: Any, place: Place, pieces: Round, aside: tupl
     frame = frame.withColumn("_start", first + F.floor((F.col("offset") - first) / size) * size)
     frame = frame.observe(seen, F.count(F.lit(1)).alias("records"))
     order = (*rows.FOLDERS, "_start", "offset")
-    frame.sortWithinPartitions(*order).write.partitionBy(*order[:-1]).parquet(folder)
+    with in_one_line():
+        frame.sortWithinPartitions(*order).write.partitionBy(*order[:-1]).parquet(folder)
     ends = {(piece.partition, piece.start): piece.end for piece in pieces}
     return Written(records=seen.get["records"], moves=list(_named(files.below(folder), ends)))
 
@@ -188,8 +194,9 @@ def _named(written: list[str], ends: Mapping[tuple[int, int], int]) -> Iterator[
     """`topic=t/partition=0/date=d/_start=0/part-….parquet` becomes `topic=t/partition=0/date=d/t-0-….parquet`."""
     taken: dict[str, int] = {}
     for name in written:
-        *folders, last, file = name.split("/")
-        if not file.endswith(".parquet") or file.startswith((".", "_")):
+        *folders, last, file = ("", *name.split("/"))[-5:]
+        if not file.endswith(".parquet") or file.startswith((".", "_")) or len(folders) != len(rows.FOLDERS):
+            # Of no rows Spark makes an empty file without a folder.
             continue
         of = dict(folder.split("=", 1) for folder in (*folders, last))
         partition, start = int(of["partition"]), int(of["_start"])

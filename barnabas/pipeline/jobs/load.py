@@ -6,9 +6,11 @@ With a checkpoint it is a stream of files: who starts it again goes on behind th
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from barnabas.pipeline.blocking import BlockingCluster
@@ -17,8 +19,8 @@ from barnabas.pipeline.files import files_for
 from barnabas.pipeline.jobs.rounds import claimed, new_claim
 from barnabas.pipeline.jobs.rows import JSON_OPTIONS
 from barnabas.pipeline.jobs.streams import finish
-from barnabas.pipeline.jobs.topics import find_or_make
-from barnabas.pipeline.refusals import refusal
+from barnabas.pipeline.jobs.topics import find_or_make, retention_ms
+from barnabas.pipeline.refusals import in_one_line, refusal
 from barnabas.pipeline.sink import Sink, sink_settings
 
 WHOLE_ROW = "json"
@@ -66,7 +68,11 @@ def load(session: Any, job: Load) -> Mapping[str, Any]:
     except Exception as error:
         raise _of_source(error, job.source) from None
     with BlockingCluster(job.bootstrap) as cluster:
-        place, made = find_or_make(cluster, job.topic, job.partitions)
+        # Records of the past would be deleted for their age as soon as they are there.
+        place, made = find_or_make(cluster, job.topic, job.partitions, keep=job.columns.timestamp is not None)
+        kept_ms = retention_ms(cluster, job.topic) if job.columns.timestamp is not None else None
+    if kept_ms is not None:
+        _require_young(records, job, kept_ms)
     account = {"topic": job.topic, "topic made": made, "partitions": len(place.partitions), "from": job.source}
     if job.checkpoint is None:
         sink = sink_for(job.bootstrap, job.topic, f"load-{uuid.uuid4().hex}", job.compression)
@@ -88,6 +94,20 @@ def load(session: Any, job: Load) -> Mapping[str, Any]:
         except Exception as error:
             raise sink.refusal(error) from None
     return {**account, "records": sink.records, "transactions": sink.transactions}
+
+
+def _require_young(records: Any, job: Load, kept_ms: int) -> None:
+    """PipelineError if the topic would delete records for their age as soon as they are there."""
+    from pyspark.sql import functions as F
+
+    with in_one_line():
+        oldest_ms = records.agg(F.min(F.unix_millis("timestamp"))).first()[0]
+    if oldest_ms is not None and oldest_ms < time.time() * 1000 - kept_ms:
+        raise PipelineError(
+            f"the oldest {job.columns.timestamp} is {datetime.fromtimestamp(oldest_ms / 1000, UTC):%Y-%m-%d}, and"
+            f" {job.topic} deletes what is older than {kept_ms // 3_600_000} hours: keep it with"
+            f" `barnabas configs set topic {job.topic} retention.ms=-1`, or leave out --timestamp"
+        )
 
 
 def as_records(frame: Any, columns: Columns) -> Any:

@@ -84,7 +84,7 @@ def replay(session: Any, job: Replay) -> Mapping[str, Any]:
             plan = _planned(cluster, session, job, place, plan)
             rounds.save(plan)
         if job.into is not None:
-            into, _ = find_or_make(cluster, job.into, None, len(place.partitions))
+            into, _ = find_or_make(cluster, job.into, None, otherwise=len(place.partitions), keep=True)
             if not job.by_key and len(into.partitions) < len(place.partitions):
                 raise PipelineError(
                     f"{job.into} has {len(into.partitions)} partitions, {job.topic} has {len(place.partitions)}; give"

@@ -15,6 +15,7 @@ from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.files import Files, files_for
 from barnabas.pipeline.jobs import rows
 from barnabas.pipeline.jobs.topics import bounds, find, require_same
+from barnabas.pipeline.refusals import in_one_line
 
 ASIDE = "{to}.barnabas-new"
 BEFORE = "{to}.barnabas-old"
@@ -52,7 +53,8 @@ def snapshot(session: Any, job: Snapshot) -> Mapping[str, Any]:
         aside = ASIDE.format(to=to)
         files.remove(aside)
         try:
-            table.write.parquet(aside)
+            with in_one_line():
+                table.write.parquet(aside)
             require_same(cluster, place)
         except BaseException:
             files.remove(aside)

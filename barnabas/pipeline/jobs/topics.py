@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from barnabas.client.metadata import TopicView
 from barnabas.pipeline.blocking import EARLIEST, LATEST, BlockingCluster, Isolation, is_passing
 from barnabas.pipeline.errors import PipelineError
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.errors import ErrorCode, error_code
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.primitives import uuid_to_string
 
 CREATE_TIMEOUT_MS = 30_000
+TOPIC_RESOURCE = 2
+RETENTION = "retention.ms"
+CLEANUP = "cleanup.policy"
 
 
 class Bounds(NamedTuple):
@@ -40,10 +44,11 @@ def find(cluster: BlockingCluster, topic: str) -> Place:
 
 
 def find_or_make(
-    cluster: BlockingCluster, topic: str, partitions: int | None, otherwise: int = -1
+    cluster: BlockingCluster, topic: str, partitions: int | None, *, otherwise: int = -1, keep: bool = False
 ) -> tuple[Place, bool]:
     """The topic, and whether it was made now: with `partitions`, or with `otherwise` so many; -1 is as brokers like.
-    PipelineError if it cannot be made, or is there with another count than `partitions`."""
+    To `keep` is to delete no record for its age. PipelineError if it cannot be made, or is there with another count
+    than `partitions`."""
     found = _look(cluster, topic)
     if found is not None:
         if partitions not in (None, len(found.partitions)):
@@ -52,7 +57,7 @@ def find_or_make(
                 " or take another topic"
             )
         return found, False
-    _make(cluster, topic, otherwise if partitions is None else partitions)
+    _make(cluster, topic, otherwise if partitions is None else partitions, keep)
     return _led(cluster, topic), True
 
 
@@ -81,6 +86,19 @@ def require_same(cluster: BlockingCluster, place: Place) -> None:
         raise PipelineError(f"the topic {place.topic} was made anew while it was read: what was read is of the old one")
 
 
+def retention_ms(cluster: BlockingCluster, topic: str) -> int | None:
+    """How old records become before they are deleted; None: nothing is deleted for its age."""
+    resource = DescribeConfigsResource(
+        resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=[RETENTION, CLEANUP]
+    )
+    response = cluster.call(None, DescribeConfigsRequest(resources=[resource]))
+    found = {config.name: config.value for result in response.results for config in result.configs}
+    value = found.get(RETENTION)
+    if value is None or int(value) < 0 or "delete" not in (found.get(CLEANUP) or ""):
+        return None
+    return int(value)
+
+
 def _look(cluster: BlockingCluster, topic: str) -> Place | None:
     view = cluster.metadata([topic])
     found: TopicView | None = view.topics.get(topic)
@@ -91,8 +109,9 @@ def _look(cluster: BlockingCluster, topic: str) -> Place | None:
     return Place(view.cluster_id or "", topic, uuid_to_string(found.topic_id), tuple(sorted(found.partitions)))
 
 
-def _make(cluster: BlockingCluster, topic: str, partitions: int) -> None:
-    wanted = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1)
+def _make(cluster: BlockingCluster, topic: str, partitions: int, keep: bool) -> None:
+    configs = [CreatableTopicConfig(name=RETENTION, value="-1")] if keep else []
+    wanted = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1, configs=configs)
     response = cluster.call(None, CreateTopicsRequest(topics=[wanted], timeout_ms=CREATE_TIMEOUT_MS))
     for made in response.topics:
         code = error_code(made.error_code)
@@ -110,12 +129,3 @@ def _led(cluster: BlockingCluster, topic: str) -> Place:
             cluster.list_offsets({(topic, 0): LATEST})  # waits with patience, and says when there is none
     bounds(cluster, found)
     return found
-
-
-def code_of(error: Exception) -> ErrorCode | None:
-    return error.code if isinstance(error, KafkaError) else None
-
-
-def names(cluster: BlockingCluster) -> Sequence[str]:
-    """Of all topics that are not the brokers' own."""
-    return sorted(name for name, view in cluster.metadata(None).topics.items() if not view.internal)
