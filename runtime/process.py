@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 import trio
 
+from runtime.request_times import request_log
 from settings.errors import SettingsError
 
 log = logging.getLogger("process")
@@ -259,8 +260,22 @@ def start_logging(log_file: str | None) -> None:
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    wanted = os.environ.get("BARNABAS_LOG_LEVEL", "INFO").upper()
-    root.setLevel(logging.getLevelNamesMapping().get(wanted, logging.INFO))
+    for name, level in wanted_levels(os.environ.get("BARNABAS_LOG_LEVEL", "")).items():
+        logging.getLogger(name).setLevel(level)
+
+
+def wanted_levels(text: str) -> dict[str, int]:
+    """`INFO,kafka.request.logger=DEBUG`: the level of all loggers (""), and those of single ones, by name. What is not
+    understood is passed over: nobody is kept from starting by it.
+    """
+    known = logging.getLevelNamesMapping() | {"WARN": logging.WARNING, "TRACE": logging.DEBUG}
+    # Not even a DEBUG for all is meant to bring a line for each request.
+    levels = {"": logging.INFO, request_log.name: logging.WARNING}
+    for part in text.split(","):
+        name, _, level = part.rpartition("=")
+        if level.strip().upper() in known:
+            levels[name.strip()] = known[level.strip().upper()]
+    return levels
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> str:

@@ -14,39 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from barnabas import Admin, Consumer, Producer
 from barnabas.client.admin import NewTopic
 from barnabas.testing.simulated import SimulatedClusterForTests
-from runtime.world import ConnectionLost
-
-HTTP_PORT = 9292
-
-Numbers = dict[tuple[str, str], float]
-"""By name and labels (`partition=0,topic=flights`)."""
-
-
-async def asked(cluster: SimulatedClusterForTests, node: str, path: str) -> str:
-    """The body of a page."""
-    connection = await cluster.world.network.dial(node, HTTP_PORT)
-    connection.send_now([f"GET {path} HTTP/1.1\r\nConnection: close\r\n\r\n".encode()])
-    told, buffer = bytearray(), bytearray(1 << 16)
-    try:
-        while True:
-            count = await connection.receive_into(memoryview(buffer))
-            told += buffer[:count]
-    except ConnectionLost:
-        connection.close()
-    head, _, body = bytes(told).partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 200"), head
-    return body.decode()
-
-
-async def metrics(cluster: SimulatedClusterForTests, node: str) -> Numbers:
-    found: Numbers = {}
-    for family in text_string_to_metric_families(await asked(cluster, node, "/metrics")):
-        assert family.documentation
-        for sample in family.samples:
-            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
-            found[sample.name, labels] = sample.value
-    return found
-
+from tests.barnabas.cluster.scraping import asked, metrics
 
 def play(story: Callable[[SimulatedClusterForTests], Awaitable[None]]) -> None:
     cluster = SimulatedClusterForTests(seed=1)

@@ -1,0 +1,108 @@
+"""What is counted of requests, and how it is written for Prometheus."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from runtime.metrics import Family, render, request_families
+from runtime.process import wanted_levels
+from runtime.request_times import BUSY_SECONDS, STRIDE, ApiCounter, Spread, error_codes
+
+
+@pytest.mark.feature("OB-01")
+def test_errors_are_found_wherever_they_stand() -> None:
+    fine = PartitionProduceResponse(index=0)
+    refused = PartitionProduceResponse(index=1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert error_codes(ProduceResponse(responses=[TopicProduceResponse(partition_responses=[fine, refused])])) == [6]
+    partition = PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+    response = FetchResponse(error_code=70, responses=[FetchableTopicResponse(partitions=[partition])])
+    assert sorted(error_codes(response)) == [1, 70]
+    assert error_codes(FindCoordinatorResponse(coordinators=[Coordinator(error_code=15)])) == [15]
+    assert error_codes(ProduceResponse()) == []
+
+
+def test_of_many_requests_every_seventh_is_timed() -> None:
+    counter, timed = ApiCounter(), []
+    for number in range(1, 50):
+        counter.requests = number
+        if number >= counter.next_timed:
+            timed.append(number)
+            counter.timed(number * BUSY_SECONDS / 10)
+    assert timed[:3] == [1, 2, 9] and {later - each for each, later in zip(timed[1:], timed[2:])} == {STRIDE}
+    counter.requests = counter.next_timed
+    counter.timed(1_000.0)
+    assert counter.next_timed == counter.requests + 1, "rare ones are all timed"
+
+
+def test_all_are_timed_while_they_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    counter = ApiCounter()
+    with caplog.at_level(logging.DEBUG, "kafka.request.logger"):
+        for number in range(1, 10):
+            counter.requests = number
+            assert number >= counter.next_timed
+            counter.timed(number * 1e-6)
+
+
+label = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=20)
+
+
+@given(st.lists(st.tuples(label, label, st.integers() | st.floats()), unique_by=lambda it: it[:2]))
+def test_prometheus_reads_what_is_written(samples: list[tuple[str, str, float]]) -> None:
+    family = Family("gauge", "a_b", "What it is: \\ and\nmore", ("x", "y"), [((x, y), v) for x, y, v in samples])
+    [read] = text_string_to_metric_families("".join(render(family)))
+    assert (read.name, read.type, read.documentation) == ("a_b", "gauge", family.told)
+    for sample, (x, y, value) in zip(read.samples, samples, strict=True):
+        assert sample.labels == {"x": x, "y": y}
+        assert sample.value == value or (math.isnan(value) and math.isnan(sample.value))
+
+
+@given(st.lists(st.floats(0, 100), max_size=50))
+def test_a_histogram_adds_up(times: list[float]) -> None:
+    spread = Spread()
+    for each in times:
+        spread.took(each)
+    [read] = text_string_to_metric_families("".join(render(Family.of("histogram", "h", "How long.", spread))))
+    values = {(sample.name, sample.labels.get("le")): sample.value for sample in read.samples}
+    assert values["h_count", None] == values["h_bucket", "+Inf"] == len(times)
+    assert values["h_sum", None] == pytest.approx(sum(times) * 1000)
+    for (name, bound), count in values.items():
+        if name == "h_bucket":
+            assert bound is not None
+            assert count == sum(each <= float(bound) / 1000 for each in times)
+
+
+def test_apis_that_nobody_asked_for_are_not_told() -> None:
+    used = ApiCounter()
+    used.requests = used.answers = 2
+    used.errors.update([3, 3, 12_345])
+    told = {family.name: list(family.samples) for family in request_families({"Fetch": used, "Produce": ApiCounter()})}
+    assert told["kafka_network_requestmetrics_requests"] == [(("Fetch",), 2)]
+    assert told["kafka_network_requestmetrics_errors"] == [
+        (("Fetch", "UNKNOWN_TOPIC_OR_PARTITION"), 2),
+        (("Fetch", "12345"), 1),
+    ]
+    assert told["kafka_network_requestmetrics_totaltimems"] == []
+
+
+@pytest.mark.feature("OB-01")
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [
+        ("", {"": logging.INFO, "kafka.request.logger": logging.WARNING}),
+        ("DEBUG", {"": logging.DEBUG, "kafka.request.logger": logging.WARNING}),
+        ("warn, kafka.request.logger=debug", {"": logging.WARNING, "kafka.request.logger": logging.DEBUG}),
+        ("broker.node=ERROR,nonsense,x=LOUD", {"": 20, "kafka.request.logger": 30, "broker.node": logging.ERROR}),
+    ],
+)
+def test_levels_are_set_for_all_and_for_single_loggers(text: str, levels: dict[str, int]) -> None:
+    assert wanted_levels(text) == levels
