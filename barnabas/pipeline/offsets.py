@@ -222,7 +222,11 @@ def without_lost(
     ends = latest_offsets(cluster, partitions, Isolation.READ_UNCOMMITTED) if check_ends else {}
     kept = []
     for each in ranges:
-        start, end = starts[each.partition], ends.get(each.partition, each.until_offset)
+        start, end = starts[each.partition], ends.get(each.partition, max(each[1:]))
+        if fail_on_data_loss and each.from_offset > end:
+            raise lost_at_end(each.partition, each.from_offset, end)
+        if not each.size:
+            continue
         if fail_on_data_loss and each.from_offset < start:
             raise lost_at_start(each.partition, each.from_offset, start)
         if fail_on_data_loss and each.until_offset > end:

@@ -7,6 +7,7 @@ here knows an event loop.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -176,7 +177,8 @@ class BatchReader(_Reader, DataSourceReader):
         partitions = offsets.partitions_of(topics)
         starts = offsets.starting_offsets(cluster, options, partitions)
         ends = offsets.ending_offsets(cluster, options, partitions)
-        ranges = offsets.without_lost(cluster, ranges_between(starts, ends), options.fail_on_data_loss, check_ends=True)
+        wanted = [OffsetRange(partition, starts[partition], ends[partition]) for partition in partitions]
+        ranges = offsets.without_lost(cluster, wanted, options.fail_on_data_loss, check_ends=True)
         ids = {name: topic.topic_id for name, topic in topics.items()}
         return self.tasks(self._narrowed(ranges), ids)
 
@@ -339,8 +341,20 @@ def _ids(topics: Mapping[str, Topic]) -> dict[str, bytes]:
 
 @contextmanager
 def _in_one_line() -> Iterator[None]:
-    """What the cluster refuses is told as one line."""
+    """What the cluster refuses is told as one line: in a worker of Spark nothing else is said of it.
+
+    Such a worker ends with its first error, so nobody else's traceback is hidden.
+    """
     try:
         yield
-    except KafkaError as error:
+    except (PipelineError, KafkaError) as error:
+        if _in_worker():
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        if isinstance(error, PipelineError):
+            raise
         raise PipelineError(f"the cluster says {error}") from None
+
+
+def _in_worker() -> bool:
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and str(spec.name).startswith("pyspark.")

@@ -1,0 +1,43 @@
+"""What Spark's executors and its Python workers import has no event loop, and little else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.house.test_arrows import ROOT, imports, sources
+
+SPARK_SIDE = [
+    "barnabas.pipeline.blocking",
+    "barnabas.pipeline.columns",
+    "barnabas.pipeline.range_reader",
+    "barnabas.pipeline.group_offsets",
+    "barnabas.pipeline.filters",
+]
+NEVER = {"trio", "pydantic", "typer", "rich", "structlog"}
+
+
+def loaded_by(module: str) -> set[str]:
+    """What a fresh process has in it after the import."""
+    program = f"import sys, {module}; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_readers_of_executors_import_no_event_loop() -> None:
+    pytest.importorskip("pyarrow")
+    assert loaded_by(", ".join(SPARK_SIDE)) & NEVER == set()
+
+
+def test_the_source_imports_no_event_loop() -> None:
+    pytest.importorskip("pyspark")
+    assert loaded_by("barnabas.pipeline.source, pyspark_barnabas") & NEVER == set()
+
+
+def test_the_pipeline_sees_of_the_house_what_it_needs() -> None:
+    """Not the broker, nor consensus; and of the client its cores and errors, but where the driver asks for topics."""
+    for path in sources("barnabas/pipeline"):
+        for name in imports(path):
+            assert name.split(".")[0] not in {"broker", "kraft"}, f"{path.relative_to(ROOT)} imports {name}"

@@ -1,0 +1,69 @@
+"""Without Spark, or without Java, there is one line that says what to install."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.session import SPARK_VERSION, active_session, open_session, require_java
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A JAVA_HOME in which there is nothing yet."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    return tmp_path
+
+
+def java(home: Path, says: str) -> None:
+    program = home / "bin" / "java"
+    program.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    program.chmod(0o755)
+
+
+def pyspark(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", module)
+
+
+def test_no_spark_and_a_wrong_one_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pyspark(monkeypatch, None)
+    with pytest.raises(PipelineError, match=r"pip install 'barnabas\[pipeline\]'"):
+        open_session()
+    pyspark(monkeypatch, SimpleNamespace(__version__="3.5.1"))
+    with pytest.raises(PipelineError, match=r"PySpark 3.5.1 is installed.*pip install pyspark==4.2.0"):
+        open_session()
+
+
+def test_no_java_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PipelineError, match=r"no Java in JAVA_HOME=.*Debian: apt install openjdk-17-jdk-headless"):
+        require_java()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(home))
+    with pytest.raises(PipelineError, match="no Java; Spark needs a JDK 17"):
+        require_java()
+    pyspark(monkeypatch, SimpleNamespace(__version__=SPARK_VERSION))
+    monkeypatch.delitem(sys.modules, "pyspark.sql", raising=False)
+    with pytest.raises(PipelineError, match="no Java"):
+        open_session()
+    assert active_session() is None
+
+
+@pytest.mark.parametrize("says", ['openjdk version "11.0.2" 2019', 'java version "1.8.0_292"', "what do you want"])
+def test_an_old_java_is_told(home: Path, says: str) -> None:
+    java(home, says)
+    with pytest.raises(PipelineError, match=r"is (Java 11|Java 8|no Java); Spark needs a JDK 17"):
+        require_java()
+
+
+@pytest.mark.parametrize("says", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023-09-19'])
+def test_a_java_of_today_will_do(home: Path, says: str) -> None:
+    java(home, says)
+    require_java()
+    assert os.environ["JAVA_HOME"] == str(home)
