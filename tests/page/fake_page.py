@@ -119,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
         query = parse_qs(target.query)
         if target.path == "/":
             self._answer(200, (STATIC / "index.html").read_bytes(), "text/html")
-        elif target.path.startswith("/static/") and (file := STATIC / target.path[8:]).parent == STATIC and file.exists():
+        elif (file := STATIC / target.path.removeprefix("/static/")).parent == STATIC and file.exists():
             self._answer(200, file.read_bytes(), _TYPES[file.suffix])
         elif target.path == "/feed" and page.feed_is_up:
             self._stream(query.get("topic", [None])[0])

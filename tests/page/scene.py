@@ -42,7 +42,7 @@ class Scene:
     def __init__(self, page: FakePage, at_ms: int) -> None:
         self.page = page
         self.at_ms = at_ms
-        self.states = {name: "follower" for name in CONTROLLERS} | {name: "running" for name in BROKERS}
+        self.states = dict.fromkeys(CONTROLLERS, "follower") | dict.fromkeys(BROKERS, "running")
         self.states["controller-101"] = "leader"
         self.metadata_end = 4711
         self.end = 120_000

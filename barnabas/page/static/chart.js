@@ -7,9 +7,10 @@ import { LANES, kindLook, markLook } from "./shapes.js";
 
 const LEFT = 66;
 const RIGHT = 14;
-const RATE = { top: 34, bottom: 164 };
-const LATENCY = { top: 196, bottom: 276 };
-const LANES_TOP = 296;
+const BANDS_TOP = 2;
+const RATE = { top: 56, bottom: 184 };
+const LATENCY = { top: 214, bottom: 292 };
+const LANES_TOP = 308;
 const LANE = 22;
 const AXIS = LANES_TOP + LANES.length * LANE + 4;
 const HEIGHT = AXIS + 24;
@@ -54,7 +55,7 @@ export class Chart {
     this.gridRows = new Rows(this.grid, makeGridLine, (row, item) => this.#refreshGridLine(row, item));
     this.bandRows = new Rows(
       this.bands,
-      () => ({ root: drawing("rect", { y: RATE.top, height: AXIS - RATE.top }) }),
+      () => ({ root: drawing("rect", { y: BANDS_TOP, height: AXIS - BANDS_TOP }) }),
       (row, band) => this.#refreshBand(row, band),
     );
     this.bandWordRows = new Rows(
@@ -156,8 +157,9 @@ export class Chart {
       const x = this.x(item.atMs).toFixed(1);
       for (const [name, value] of Object.entries({ x1: x, x2: x, y1: RATE.top, y2: AXIS }))
         setAttribute(row.line, name, value);
-      const edge = x - LEFT < 26 ? "start" : this.right - x < 26 ? "end" : "middle";
-      place(row.text, edge === "start" ? LEFT : edge === "end" ? this.right : x, AXIS + 16, edge);
+      const isCut = x - LEFT < 26 || this.right - x < 26;
+      setAttribute(row.text, "visibility", isCut ? "hidden" : null);
+      place(row.text, x, AXIS + 16, "middle");
       return;
     }
     const y = item.y.toFixed(1);
@@ -174,8 +176,9 @@ export class Chart {
 
   #refreshBandWords(row, band) {
     const from = this.#inside(band.fromMs);
-    const isLate = from > this.right - 130;
-    place(row.root, isLate ? this.right - 4 : from + 5, RATE.top + 14 + 14 * (band.row % 4), isLate ? "end" : "start");
+    const isLate = from > this.right - 150;
+    const y = BANDS_TOP + 14 + 15 * (band.row % 2);
+    place(row.root, isLate ? this.right - 4 : from + 5, y, isLate ? "end" : "start");
   }
 
   #drawMarks() {
@@ -231,8 +234,8 @@ export class Chart {
     if (!isSeen) return;
     const from = this.#inside(gap.fromMs);
     const to = this.#inside(gap.toMs);
-    const y = (RATE.top + RATE.bottom) / 2 + 14;
-    setAttribute(this.gap.firstChild, "d", `M${from} ${y - 9}V${y + 9}M${from} ${y}H${to}M${to} ${y - 9}V${y + 9}`);
+    const y = (RATE.top + RATE.bottom) / 2;
+    setAttribute(this.gap.firstChild, "d", `M${from} ${y - 7}V${y + 7}M${from} ${y}H${to}M${to} ${y - 7}V${y + 7}`);
     setText(this.gap.lastChild, `longest gap ${duration(gap.ms)}`);
     const isLate = to > this.right - 150;
     place(this.gap.lastChild, isLate ? from - 8 : to + 8, y + 4, isLate ? "end" : "start");

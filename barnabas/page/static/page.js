@@ -46,7 +46,16 @@ const axis = new TimeAxis(
   marks,
   open,
 );
-const tour = new Tour(at("tour"), at("tour-progress"), at("tour-steps"), at("tour-summary"), announcer.say);
+const tour = new Tour(
+  {
+    panel: at("tour"),
+    progress: at("tour-progress"),
+    steps: at("tour-steps"),
+    summary: at("tour-summary"),
+    hide: at("tour-hide"),
+  },
+  announcer.say,
+);
 const theme = new Theme(at("theme"));
 const feed = new Feed(
   (kind, data) => takers[kind](data),

@@ -7,8 +7,13 @@ import { count, duration, isNumber } from "./numbers.js";
 const MOST_LINES = 100;
 
 export class Tour {
-  constructor(panel, progress, steps, summary, announce) {
-    Object.assign(this, { panel, progress, summary, announce });
+  constructor({ panel, progress, steps, summary, hide }, announce) {
+    Object.assign(this, { panel, progress, summary, hide, announce });
+    this.hidden = false;
+    hide.addEventListener("click", () => {
+      this.hidden = true;
+      askFrame(this);
+    });
     this.told = [];
     this.lines = 0;
     this.last = null;
@@ -27,6 +32,7 @@ export class Tour {
     const step = isNumber(tour.step) ? tour.step : 0;
     const before = this.last;
     if (before && (step < before.step || (before.finished && tour.finished !== true))) this.told = []; // it began anew
+    if (tour.finished !== true) this.hidden = false;
     const text = typeof tour.text === "string" ? tour.text : "";
     this.last = { step, of: tour.of, finished: tour.finished === true, summary: tour.summary ?? null };
     if (text && text !== this.told.at(-1)?.text) {
@@ -38,11 +44,12 @@ export class Tour {
   }
 
   draw() {
-    this.panel.hidden = this.last === null;
+    this.panel.hidden = this.last === null || this.hidden;
     if (this.last === null) return;
     const { step, of, finished, summary } = this.last;
     setText(this.progress, finished ? "finished" : isNumber(of) ? `step ${step} of ${of}` : "under way");
     setAttribute(this.panel, "data-finished", finished);
+    this.hide.hidden = !finished;
     this.rows.update(this.told, (line) => line.key);
     if (summary !== this.shown) {
       this.shown = summary;
@@ -85,7 +92,7 @@ function windows(summary) {
   const list = Array.isArray(summary.windows) ? summary.windows.filter((item) => item && typeof item === "object") : [];
   const longest = Math.max(1, ...list.flatMap((item) => [item.gap_ms, item.apache_kafka_gap_ms]).filter(isNumber));
   const bar = (ms, name) => {
-    const fill = element("i");
+    const fill = element("i", { hidden: !isNumber(ms) });
     fill.style.setProperty("--share", isNumber(ms) ? `${(100 * ms) / longest}%` : "0%");
     return element(
       "td",
