@@ -14,7 +14,6 @@ from runtime.world import Chance
 
 PARTITIONS = 2
 """Of each topic, as `operations.place_of` has it."""
-REPLICAS = 3
 
 
 class Keys:

@@ -13,7 +13,6 @@ other, whoever reads.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +23,8 @@ from checkers.verdict import Checker
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation
 from runtime.world import Chance
-from workloads.keys import PARTITIONS, REPLICAS, Keys
+from workloads.keys import PARTITIONS, Keys
+from workloads.lives import CRASH, Lives, crash
 from workloads.topics import Topics
 from workloads.workload import WorkloadOptions
 
@@ -42,7 +42,6 @@ ON_PURPOSE = "AbortedOnPurpose"
 class Process:
     """What is known of one process."""
 
-    crashes_at_ns: int
     transactions_ready: bool = False
 
 
@@ -53,9 +52,9 @@ class ListAppend:
 
     def __init__(self, options: WorkloadOptions) -> None:
         self._options = options
-        self._prefix = options.more.get("prefix", "")
-        self._keys = Keys(options.keys, min(options.max_writes_per_key, MAX_WRITES), self._prefix)
-        self._topics = Topics(PARTITIONS, int(options.more.get("replicas", REPLICAS)))
+        self._lives = Lives(options)
+        self._keys = Keys(options.keys, min(options.max_writes_per_key, MAX_WRITES), self._lives.named(""))
+        self._topics = Topics(PARTITIONS, self._lives.replicas)
         self._processes: dict[int, Process] = {}
         self._to_read: dict[int, int] | None = None
         """In the final phase: keys that nobody has read yet, with the tries that are left."""
@@ -65,7 +64,7 @@ class ListAppend:
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
         return replace(
             base,
-            transactional_id=f"{self._prefix}list-append-{process}" if self._is_transactional(process) else None,
+            transactional_id=self._lives.named(f"list-append-{process}") if self._is_transactional(process) else None,
             idempotence=self._options.idempotence,
             isolation=self._options.isolation,
         )
@@ -74,19 +73,16 @@ class ListAppend:
         await self._topics.need(client, [self._keys.topic_of(0)])
 
     def _is_transactional(self, process: int) -> bool:
-        return self._options.transactions and process % self._options.processes % 2 == 0
+        return self._options.transactions and self._lives.thread(process) % 2 == 0
 
     # ---- what comes next
 
     def invoke(self, process: int, chance: Chance, now_ns: int) -> Invocation | None:
-        state = self._processes.get(process)
-        if state is None:
-            lives_seconds = -math.log(1.0 - chance.random()) * self._options.crash_every_seconds
-            state = self._processes[process] = Process(now_ns + int(lives_seconds * 1e9))
+        self._processes.setdefault(process, Process())
         if self._to_read is not None:
             return self._invoke_final(self._to_read)
-        if now_ns >= state.crashes_at_ns:
-            return Invocation("crash")
+        if self._lives.crashes(process, chance, now_ns):
+            return CRASH
         if self._is_transactional(process):
             count = chance.randrange(1, MAX_MICRO_OPERATIONS + 1)
             return Invocation("txn", self._micro_operations(chance, count))
@@ -119,8 +115,7 @@ class ListAppend:
 
     async def perform(self, process: int, invocation: Invocation, client: WorkClient, chance: Chance) -> Completion:
         if invocation.f == "crash":
-            await client.crash()
-            return Completion("info")
+            return await crash(client)
         value = _unacknowledged(invocation.value)
         try:
             await self._topics.need(client, self._keys.topics_of([_key(each) for each in invocation.value]))

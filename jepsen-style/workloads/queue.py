@@ -20,7 +20,6 @@ what he polled, whoever assigned by hand has nothing to do with the group.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -32,7 +31,8 @@ from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place, place_of
 from runtime.world import Chance
 from workloads.final_reading import FinalReading
-from workloads.keys import PARTITIONS, REPLICAS, Keys, some_of
+from workloads.keys import PARTITIONS, Keys, some_of
+from workloads.lives import CRASH, Lives, crash
 from workloads.topics import Topics
 from workloads.workload import WorkloadOptions
 
@@ -49,7 +49,6 @@ ON_PURPOSE = "AbortedOnPurpose"
 class Process:
     """What is known of one process."""
 
-    crashes_at_ns: int
     assigned: bool = False
     subscribed: bool = False
     transactions_ready: bool = False
@@ -76,11 +75,10 @@ class Queue:
 
     def __init__(self, options: WorkloadOptions) -> None:
         self._options = options
-        self._prefix = options.more.get("prefix", "")
-        self._group = f"{self._prefix}queue"
-        self._replicas = int(options.more.get("replicas", REPLICAS))
-        self._keys = Keys(options.keys, options.max_writes_per_key, self._prefix)
-        self._topics = Topics(PARTITIONS, self._replicas)
+        self._lives = Lives(options)
+        self._group = self._lives.named("queue")
+        self._keys = Keys(options.keys, options.max_writes_per_key, self._lives.named(""))
+        self._topics = Topics(PARTITIONS, self._lives.replicas)
         self._processes: dict[int, Process] = {}
         self._highest: dict[int, int] = {}
         """Of each key, the highest offset that is there for sure."""
@@ -100,7 +98,7 @@ class Queue:
         return replace(
             base,
             group_id=self._group,
-            transactional_id=f"{self._prefix}queue-{process}" if self._is_transactional(process) else None,
+            transactional_id=self._lives.named(f"queue-{process}") if self._is_transactional(process) else None,
             idempotence=options.idempotence,
             isolation=options.isolation,
             group_protocol=options.group_protocol,
@@ -110,19 +108,16 @@ class Queue:
         await self._topics.need(client, [self._keys.topic_of(0)])
 
     def _is_transactional(self, process: int) -> bool:
-        return self._options.transactions and process % self._options.processes % 2 == 0
+        return self._options.transactions and self._lives.thread(process) % 2 == 0
 
     # ---- what comes next
 
     def invoke(self, process: int, chance: Chance, now_ns: int) -> Invocation | None:
-        state = self._processes.get(process)
-        if state is None:
-            lives_seconds = -math.log(1.0 - chance.random()) * self._options.crash_every_seconds
-            state = self._processes[process] = Process(now_ns + int(lives_seconds * 1e9))
+        state = self._processes.setdefault(process, Process())
         if self._final is not None:
             return self._invoke_final(self._final, process, now_ns)
-        if now_ns >= state.crashes_at_ns:
-            return Invocation("crash")
+        if self._lives.crashes(process, chance, now_ns):
+            return CRASH
         if not state.assigned or chance.random() < REASSIGN_PROBABILITY:
             return self._reassign(chance)
         if self._is_transactional(process):
@@ -152,7 +147,7 @@ class Queue:
             case "poll":
                 return Invocation("poll", [["poll"]])
             case "crash":
-                return Invocation("crash")
+                return CRASH
             case step:
                 return Invocation(step, final.keys)
 
@@ -162,8 +157,7 @@ class Queue:
         state = self._processes[process]
         match invocation.f:
             case "crash":
-                await client.crash()
-                return Completion("info")
+                return await crash(client)
             case "debug":
                 return await self._debug(invocation.value, client)
             case "assign" | "subscribe":
