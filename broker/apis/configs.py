@@ -38,6 +38,7 @@ from protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from runtime.dispatch import Call
+from runtime.request_times import request_log
 from settings.describe import (
     BrokerLayers,
     ConfigEntry,
@@ -133,7 +134,7 @@ def _check_own_id(broker: BrokerServices, name: str) -> None:
 def _loggers() -> list[logging.Logger]:
     """The root and every logger of ours, by name."""
     names = sorted(name for name in logging.root.manager.loggerDict if name.split(".")[0] in _ROOMS)
-    return [logging.root, *(logging.getLogger(name) for name in names)]
+    return [logging.root, *(logging.getLogger(name) for name in names), request_log]
 
 
 _ROOMS = frozenset({"broker", "kraft", "runtime", "storage"})

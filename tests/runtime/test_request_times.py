@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -38,7 +39,7 @@ def test_of_many_requests_every_seventh_is_timed() -> None:
         if number >= counter.next_timed:
             timed.append(number)
             counter.timed(number * BUSY_SECONDS / 10)
-    assert timed[:3] == [1, 2, 9] and {later - each for each, later in zip(timed[1:], timed[2:])} == {STRIDE}
+    assert timed[:3] == [1, 2, 9] and {later - each for each, later in pairwise(timed[1:])} == {STRIDE}
     counter.requests = counter.next_timed
     counter.timed(1_000.0)
     assert counter.next_timed == counter.requests + 1, "rare ones are all timed"

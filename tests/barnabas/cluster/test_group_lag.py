@@ -59,7 +59,7 @@ def test_lag_is_told_in_records_and_in_seconds() -> None:
                 assert value("lag_seconds", "alone", index) == pytest.approx(31, abs=2)
                 assert value("lag_read_committed", "alone", index) is None
 
-            await admin.alter_consumer_group_offsets("slow", {partition: 4 for partition in offsets})
+            await admin.alter_consumer_group_offsets("slow", dict.fromkeys(offsets, 4))
             value = await lag_of(cluster, "slow")
             for index in range(3):
                 assert (value("lag", "alone", index), value("lag_seconds", "alone", index)) == (0, 0)

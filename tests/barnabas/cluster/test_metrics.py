@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import shutil
+import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,9 +15,12 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas import Admin, Consumer, Producer
-from barnabas.client.admin import NewTopic
+from barnabas.client.admin import AlterConfigOp, ConfigResource, NewTopic, ResourceType
 from barnabas.testing.simulated import SimulatedClusterForTests
 from tests.barnabas.cluster.scraping import asked, metrics
+
+PROMTOOL = ("promtool", "check", "metrics")
+
 
 def play(story: Callable[[SimulatedClusterForTests], Awaitable[None]]) -> None:
     cluster = SimulatedClusterForTests(seed=1)
@@ -52,6 +58,17 @@ def test_brokers_tell_of_replicas_traffic_and_requests() -> None:
         assert numbers["kafka_server_kafkaserver_fenced", ""] == 0
         assert numbers["kafka_server_raftmetrics_current_leader", ""] in (101, 102, 103)
         assert numbers["kafka_server_raftmetrics_current_state", "state=follower"] == 1
+        prefix = "kafka_network_requestmetrics_"
+        whole = numbers[prefix + "totaltimems_sum", "request=Produce"]
+        phases = ("requestqueue", "local", "remote", "throttle", "responsequeue", "responsesend")
+        spent = [numbers[f"{prefix}{phase}timems_total", "request=Produce"] for phase in phases]
+        assert sum(spent) == pytest.approx(whole, abs=0.01) and spent[2] > 0, "replicas take their time"
+        assert 0 < numbers[prefix + "totaltimems_bucket", "le=+Inf,request=Produce"] <= 10
+        refused = (prefix + "errors_total", "error=MEMBER_ID_REQUIRED,request=JoinGroup")
+        assert sum(each.get(refused, 0) for each in groups) == 1
+        prefix = "kafka_server_groupcoordinatormetrics_"
+        assert sum(each[prefix + "group_completed_rebalance_total", ""] for each in groups) == 1
+        assert sum(each.get((prefix + "num_partitions", "state=active"), 0) for each in groups) == 50
         name = "kafka_coordinator_group_groupmetadatamanager_numgroups"
         assert sum(each.get((name, "protocol=classic,state=Stable"), 0) for each in groups) == 1
 
@@ -85,6 +102,96 @@ def test_a_killed_broker_is_seen_by_the_others() -> None:
     play(story)
 
 
+@pytest.mark.feature("OB-01")
+def test_each_request_has_its_line_once_that_is_wanted(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(cluster: SimulatedClusterForTests) -> None:
+        await cluster.create_topic("flights")
+        options = {"bootstrap_servers": cluster.bootstrap_servers, "world": cluster.world, "client_id": 'a "b'}
+        logger = ConfigResource(ResourceType.BROKER_LOGGER, "1")
+        level = "kafka.request.logger"
+        try:
+            async with Producer(**options) as producer, Admin(**options) as admin:
+                await producer.send("flights", b"not told")
+                assert not [each for each in caplog.records if each.name == level]
+                await admin.incremental_alter_configs({logger: [AlterConfigOp(level, "DEBUG")]})
+                caplog.clear()
+                for _ in range(20):
+                    await producer.send("flights", b"told")
+        finally:
+            logging.getLogger(level).setLevel(logging.WARNING)
+        lines = [each.message for each in caplog.records if each.name == level and "request=Produce" in each.message]
+        assert len(lines) == 20
+        pattern = (
+            r'request=Produce version=\d+ client_id="a \\"b" correlation_id=\d+ principal=User:ANONYMOUS connection=\d+'
+            r" peer=\S+ listener=\w+ request_bytes=\d+ response_bytes=\d+ total_ms=[\d.]+ queue_ms=[\d.]+"
+            r" local_ms=[\d.]+ remote_ms=[\d.]+ throttle_ms=0.000 response_queue_ms=[\d.]+ send_ms=[\d.]+"
+        )
+        assert all(re.fullmatch(pattern, line) for line in lines), lines[0]
+
+    # The handler takes all; the logger is as it is in a node.
+    caplog.set_level(logging.DEBUG, "kafka.request.logger")
+    logging.getLogger("kafka.request.logger").setLevel(logging.WARNING)
+    play(story)
+
+
+@pytest.mark.feature("OB-02", "OB-03")
+def test_controllers_tell_how_long_they_take() -> None:
+    async def story(cluster: SimulatedClusterForTests) -> None:
+        await cluster.create_topic("flights")
+        numbers = await metrics(cluster, await cluster.active_controller())
+        commits = numbers["kafka_server_raftmetrics_commit_latency_count", ""]
+        assert commits > 0 and numbers["kafka_server_raftmetrics_commit_latency_sum", ""] > 0
+        assert numbers["kafka_server_raftmetrics_append_records_total", ""] >= commits
+        prefix = "kafka_controller_"
+        decisions = numbers[prefix + "kafkacontroller_eventqueueoperationsstarted_total", ""]
+        assert numbers[prefix + "controllereventmanager_eventqueueprocessingtimems_count", ""] == decisions > 0
+        assert numbers[prefix + "kafkacontroller_newactivecontrollers_total", ""] == 1
+        assert numbers[prefix + "kafkacontroller_lastappliedrecordlagms", ""] == 0
+        others = [node for node in cluster.controllers if node != await cluster.active_controller()]
+        numbers = await metrics(cluster, others[0])
+        assert numbers["kafka_server_raftmetrics_fetch_records_total", ""] > 0
+        assert numbers[prefix + "kafkacontroller_newactivecontrollers_total", ""] == 0
+        broker = await metrics(cluster, "broker-1")
+        assert broker["kafka_server_replicafetchermanager_maxlag", "clientId=Replica"] == 0
+
+    play(story)
+
+
+@pytest.mark.feature("OB-03")
+def test_transactions_are_told_by_state() -> None:
+    async def story(cluster: SimulatedClusterForTests) -> None:
+        await cluster.create_topic("flights")
+        options = {"bootstrap_servers": cluster.bootstrap_servers, "world": cluster.world}
+        name = "kafka_coordinator_transaction_numtransactions"
+        async with Producer(**options, transactional_id="till") as producer:
+            async with producer.transaction():
+                await producer.send("flights", b"x")
+                told = [await metrics(cluster, node) for node in cluster.brokers]
+            assert sum(each.get((name, "state=Ongoing"), 0) for each in told) == 1
+            prefix = "kafka_server_addpartitionstotxnmanager_verification"
+            assert sum(each[prefix + "timems_count", ""] for each in told) == 1
+            assert sum(each[prefix + "failures_total", ""] for each in told) == 0
+            assert sum(each["kafka_server_replicamanager_produceridcount", ""] for each in told) >= 3
+
+    play(story)
+
+
+@pytest.mark.feature("OB-04")
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (of Debian's prometheus) is not here")
+def test_prometheus_own_tool_reads_every_page() -> None:
+    pages = []
+
+    async def story(cluster: SimulatedClusterForTests) -> None:
+        await cluster.create_topic("flights")
+        pages.extend([await asked(cluster, node, "/metrics") for node in (*cluster.brokers, *cluster.controllers)])
+
+    play(story)
+    for page in pages:
+        checked = subprocess.run(PROMTOOL, input=page, text=True, capture_output=True, check=False)
+        # 3: it has opinions on how Kafka's metrics should be called.
+        assert checked.returncode in (0, 3), checked.stderr
+
+
 @pytest.mark.feature("OB-04")
 def test_a_thousand_partitions_are_told_in_a_moment() -> None:
     """The bound is loose, as machines are busy; what it costs is in the benchmark's notes."""
@@ -97,7 +204,7 @@ def test_a_thousand_partitions_are_told_in_a_moment() -> None:
         began = time.process_time()
         told = await asked(cluster, "broker-1", "/metrics")
         assert time.process_time() - began < 1.0
-        assert told.count("topic=\"many\"") > 4_000
+        assert told.count('topic="many"') > 4_000
 
     play(story)
 
