@@ -186,6 +186,8 @@ class Sink:
             check_claims(claims)
             refuse_stage_retry(frame.sparkSession, claims)
         except BaseException:
+            # Tasks of a batch that takes too long are refused, and do not know why.
+            transaction.check_time()
             self._give_up(transaction)
             raise
         topics = [settings.topic] if settings.topic is not None else sorted({claim.topic for claim in claims})

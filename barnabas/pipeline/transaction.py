@@ -133,6 +133,14 @@ class Transaction:
         """Since the first partition was added; 0 while there is none."""
         return 0 if self._began is None else int((time.monotonic() - self._began) * 1000)
 
+    def check_time(self) -> None:
+        """TookTooLong if the coordinator has aborted it by now, or is about to."""
+        if self.open_ms >= self.timeout_ms:
+            raise TookTooLong(
+                f"the batch took {self.open_ms} ms, and transaction.timeout.ms is {self.timeout_ms}: it was aborted;"
+                " raise the timeout, or make batches smaller (maxOffsetsPerTrigger)"
+            )
+
     def resume(self, producer: ProducerStamp) -> None:
         """Go on with a transaction that another object of the same driver began, and added partitions to."""
         self.producer = producer
@@ -208,11 +216,8 @@ class Transaction:
     def _check(self, code: ErrorCode, step: str) -> None:
         if code is ErrorCode.NONE:
             return
-        if self.open_ms >= self.timeout_ms and (code in FENCED or code is ErrorCode.INVALID_TXN_STATE):
-            raise TookTooLong(
-                f"the batch took {self.open_ms} ms, and transaction.timeout.ms is {self.timeout_ms}: it was aborted;"
-                " raise the timeout, or make batches smaller (maxOffsetsPerTrigger)"
-            )
+        if code in FENCED or code is ErrorCode.INVALID_TXN_STATE:
+            self.check_time()
         if code in FENCED:
             raise Fenced(
                 f"another driver writes as {self.transactional_id} now ({code.name} to {step}): this one ends; if no"
