@@ -29,6 +29,7 @@ from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse,
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from protocol.records.coordinator import decode_key, decode_versioned, encode_key, encode_versioned, record_types
 from protocol.schema import Message, decode, encode
+from runtime.decisions import Decisions
 from settings.broker import BrokerSettings
 
 GROUP = "readers"
@@ -114,6 +115,7 @@ class Shell:
         self.replicated = 0
         """So much of the log survives."""
         self.asked: list[Asked] = []
+        self.decisions = Decisions("broker-1", lambda: WALL_MS + self.now_ms)
         self._begin()
 
     def _begin(self) -> None:
@@ -154,6 +156,7 @@ class Shell:
             value = None if record.value is None else encode_versioned(record.value, record.version)
             self.log.append((encode_key(record.key), value))
             self._check_record(record.key, record.value)
+        self.decisions.take(outcome.notes)
         self.held += outcome.answers
         if not self.is_cut_off:
             self.replicate()

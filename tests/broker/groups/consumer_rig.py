@@ -29,6 +29,7 @@ from protocol.messages.consumer_group_heartbeat import (
 from protocol.messages.metadata_log import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from protocol.records.coordinator import decode_key, decode_versioned, encode_key, encode_versioned, record_types
 from protocol.schema import decode, encode
+from runtime.decisions import Decisions
 from settings.broker import BrokerSettings
 
 TYPES = dict(record_types(group_log))
@@ -83,6 +84,7 @@ class Rig:
         self._epochs: dict[str, int] = {}
         self._states: dict[str, GroupState] = {}
         self._member_states: dict[tuple[str, str], MemberState] = {}
+        self.decisions = Decisions("broker-1", lambda: WALL_MS + self.monotonic_ms)
         self.core = self._begin()
 
     def _begin(self) -> ConsumerGroups:
@@ -167,6 +169,7 @@ class Rig:
             self.log.append((encode_key(record.key), value))
             if outcome.replay:
                 self._replay(self.core, *self.log[-1])
+        self.decisions.take(outcome.notes)
         for answered, response in outcome.answers:
             answered.answer(response)
         self.check()

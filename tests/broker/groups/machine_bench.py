@@ -20,6 +20,7 @@ from protocol.messages import group_log
 from protocol.messages.metadata_log import PartitionRecord, RemoveTopicRecord, TopicRecord
 from protocol.records.coordinator import decode_key, decode_versioned, encode_key, encode_versioned, record_types
 from protocol.schema import Message
+from runtime.decisions import Decisions
 from settings.broker import BrokerSettings, load_broker_settings
 
 TYPES = record_types(group_log)
@@ -75,6 +76,7 @@ class Bench:
         self.broken: KafkaError | None = None
         """Set: nothing can be written."""
         self._topics = 0
+        self.decisions = Decisions("broker-1", lambda: WALL_MS + self.monotonic_ms)
         self._begin()
 
     def _begin(self) -> None:
@@ -113,6 +115,7 @@ class Bench:
             self.log.append(written)
             if outcome.replay:
                 self._replay(self.machine, written)
+        self.decisions.take(outcome.notes)
         if outcome.committed is not None:
             outcome.committed()
         for reply, response in outcome.answers:

@@ -54,6 +54,7 @@ from protocol.records.builder import build_batch
 from protocol.records.record import Record
 from protocol.schema import Message, decode, encode_chunks
 from runtime.channel import ConnectionFailed, NotSent
+from runtime.decisions import Decisions
 from runtime.disk import RealDisk
 from runtime.world import FileRegion, World
 from settings.topic import TopicConfig
@@ -126,7 +127,15 @@ class ShellBroker:
             lambda: self.epoch,
             self._dial,
         )
-        host = PartitionHost(clock, clock, self.isr_changes.propose, self.fetchers.follow, self._on_change)
+        self.decisions = Decisions(f"broker-{node}", clock.now_ms)
+        host = PartitionHost(
+            clock,
+            clock,
+            self.isr_changes.propose,
+            self.fetchers.follow,
+            self._on_change,
+            decisions=self.decisions,
+        )
         self.partitions = Partitions(
             ReplicationSettings(node, LAG_MS),
             logs,

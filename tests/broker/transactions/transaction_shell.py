@@ -30,6 +30,7 @@ from protocol.messages.end_txn import EndTxnRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.transaction_log import TransactionLogKey, TransactionLogValue
 from protocol.records.coordinator import decode_key, decode_versioned, encode_key, encode_versioned, record_types
+from runtime.decisions import Decisions
 from settings.broker import BrokerSettings
 
 ID = "payments"
@@ -124,6 +125,7 @@ class Shell:
         """The partitions take no markers until `take_markers`."""
         self.results: dict[tuple[str, ProducerStamp], bool] = {}
         self.told: list[EndedTransaction] = []
+        self.decisions = Decisions("broker-1", lambda: WALL_MS + self.now_ms)
         self._begin()
 
     def _begin(self) -> None:
@@ -177,6 +179,8 @@ class Shell:
             assert not outcome.records
         for record in outcome.records:
             self._append(record)
+        if outcome.notes:
+            self.held.append(partial(self.decisions.take, outcome.notes))
         if outcome.committed is not None:
             self.held.append(outcome.committed)
         self.held += [partial(reply.answer, response) for reply, response in outcome.answers]

@@ -1,0 +1,145 @@
+"""What a replica tells: from where it leads, whom it wants in sync and why, what it cuts; and that producing and
+fetching tell nothing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import trio
+
+from broker.replication.partition import Partition
+from runtime.decisions import Decisions
+from tests.broker.replication.shells import LAG_MS, ShellBroker
+from tests.broker.replication.test_shells import Clock, NewCluster, new_cluster, until
+
+pytestmark = pytest.mark.feature("OB-07")
+__all__ = ["new_cluster"]
+
+
+def story(broker: ShellBroker) -> list[str]:
+    return [it.told for it in broker.decisions.since(0, "orders-0")]
+
+
+async def test_who_does_not_fetch_leaves_and_comes_back_with_the_reasons(
+    new_cluster: NewCluster, autojump_clock: Clock
+) -> None:
+    async with new_cluster() as cluster:
+        leader = cluster.brokers[1]
+        await trio.sleep(0.1)
+        cluster.brokers[3].stuck = True
+        for _ in range(3):
+            leader.produce("without 3")
+        await cluster.tick(2 * LAG_MS)
+        cluster.brokers[3].stuck = False
+        await until(lambda: cluster.partitions[0].isr == (1, 2, 3))
+    led, shrinks, expands = leader.decisions.since(0, "orders-0")
+    assert led.told == "broker 1 leads orders-0 in epoch 0 from offset 0 on: the metadata log says so"
+    assert shrinks.told.startswith("broker 1, the leader of orders-0, asks for ISR [1, 2] instead of [1, 2, 3]: ")
+    late = re.fullmatch(
+        r"replica 3 did not catch up for (\d+) ms, allowed are 1000 ms; it is at offset 0 of 3", shrinks.cause
+    )
+    assert late is not None and int(late[1]) > LAG_MS
+    assert shrinks.facts["isr_wanted"] == (1, 2) and shrinks.facts["replica_behind_ms"] == (int(late[1]),)
+    assert shrinks.facts["partition_epoch"] == 0 and expands.facts["partition_epoch"] == 1
+    assert expands.cause == "replica 3 has caught up, it is at offset 3, where 3 is committed and the log ends at 3"
+
+
+async def test_a_deposed_leader_tells_what_it_cuts_and_by_whose_epoch(
+    new_cluster: NewCluster, autojump_clock: Clock
+) -> None:
+    async with new_cluster() as cluster:
+        old, new = cluster.brokers[1], cluster.brokers[2]
+        _, answers = old.produce("kept")
+        await until(lambda: answers == [None])
+        for node in (2, 3):
+            cluster.brokers[node].stuck = True
+        old.produce("lost")
+        old.produce("lost, too")
+        cluster.elect(2)
+        for node in (2, 3):
+            cluster.brokers[node].stuck = False
+            cluster.brokers[node].learn()
+        _, kept = new.produce("instead")
+        await trio.sleep(0.1)
+        old.learn()
+        await until(lambda: kept == [None])
+    assert story(old)[1:] == [
+        "broker 1 does not lead orders-0 any more since epoch 1: the metadata log says so; "
+        "its own log ends at 3, what it knows to be committed at 1",
+        "broker 1 cuts its log of orders-0 from 3 to 1: broker 2, its leader in epoch 1, has epoch 0 only up to offset "
+        "1; 2 records that were never acknowledged by all in sync go",
+    ]
+    cut = old.decisions.since(0, "orders-0")[-1]
+    assert (cut.facts["offset_before"], cut.facts["offset"], cut.facts["leader_epoch"]) == (3, 1, 1)
+    assert story(new)[-1] == "broker 2 leads orders-0 in epoch 1 from offset 1 on: the metadata log says so"
+
+
+async def test_after_an_unclean_election_it_is_told_that_committed_records_are_given_up(
+    new_cluster: NewCluster, autojump_clock: Clock
+) -> None:
+    async with new_cluster() as cluster:
+        cluster.brokers[3].stuck = True
+        cluster.elect(1, isr=(1, 2))
+        cluster.learn()
+        _, answers = cluster.brokers[1].produce("only on two")
+        await until(lambda: answers == [None])
+        for node in (1, 2):
+            cluster.brokers[node].stuck = True
+        cluster.elect(3, isr=(3,))
+        cluster.brokers[3].stuck = False
+        cluster.learn()
+        cluster.brokers[3].produce("the truth now")
+        for node in (1, 2):
+            cluster.brokers[node].stuck = False
+        await until(lambda: cluster.partitions[0].isr == (1, 2, 3))
+    assert any("is above that, what was committed is given up" in it for it in story(cluster.brokers[1]))
+
+
+async def test_a_proposal_that_is_sent_again_and_again_is_told_once(
+    new_cluster: NewCluster, autojump_clock: Clock
+) -> None:
+    async with new_cluster() as cluster:
+        leader = cluster.brokers[1]
+        await trio.sleep(0.1)
+        cluster.errors = [41] * 20
+        cluster.brokers[3].stuck = True
+        leader.produce("without 3")
+        await cluster.tick(20 * LAG_MS)
+        assert cluster.partitions[0].isr == (1, 2)
+    assert len([it for it in story(leader) if "asks for ISR" in it]) == 1
+
+
+async def test_a_failed_disk_and_a_deleted_topic(new_cluster: NewCluster, autojump_clock: Clock) -> None:
+    async with new_cluster() as cluster:
+        one, two = cluster.brokers[1], cluster.brokers[2]
+        await trio.sleep(0.1)
+        path = str(one.logs.directory)
+        one.partitions.directory_failed(path)
+        assert story(one)[-1] == f"the replica of orders-0 on broker 1 is offline: log directory {path} failed"
+        (lost,) = one.decisions.since(0, "broker 1")
+        assert lost.told == f"broker 1 lost its log directory {path} with 1 replicas: log directory {path} failed"
+        cluster.has_topic = False
+        two.learn()
+        assert story(two)[-1] == "broker 2 gives up its replica of orders-0: the topic is deleted"
+
+
+async def test_producing_and_fetching_tell_nothing(
+    new_cluster: NewCluster, autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trace costs them nothing, for it is never called there."""
+    async with new_cluster() as cluster:
+        leader = cluster.brokers[1]
+        await trio.sleep(0.1)
+        noted: list[object] = []
+        monkeypatch.setattr(Decisions, "note", lambda *arguments, **facts: noted.append(arguments))
+        appended: list[object] = []
+        append = Partition.append
+        monkeypatch.setattr(Partition, "append", lambda *given: (appended.append(1), append(*given))[1])
+        for number in range(500):
+            _, answers = leader.produce(f"record {number}")
+            if number % 50 == 0:
+                await trio.sleep(0.01)
+        await until(lambda: answers == [None])
+        assert cluster.bytes_of(1) == cluster.bytes_of(2) == cluster.bytes_of(3)
+        assert len(appended) == 500 and noted == []

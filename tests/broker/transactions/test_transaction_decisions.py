@@ -1,0 +1,97 @@
+"""What a transaction's coordinator tells: who may write, how transactions end and why, which of them hang."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.transactions.machine import HANGING_MS
+from protocol.errors import ErrorCode
+from tests.broker.transactions.transaction_shell import ID, TIMEOUT_MS, A, B, Shell
+
+pytestmark = pytest.mark.feature("OB-07")
+
+
+def story(shell: Shell) -> list[str]:
+    return [it.told for it in shell.decisions.since(0, f"transaction {ID}")]
+
+
+def test_a_transaction_from_its_producer_to_its_last_marker() -> None:
+    shell = Shell()
+    shell.markers_hang = True
+    producer = shell.init().producer
+    shell.add(producer, A, B)
+    shell.pass_ms(300)
+    shell.end(producer, True)
+    shell.pass_ms(20)
+    shell.take_markers()
+    assert story(shell) == [
+        "transaction payments is producer 1000's in epoch 0: InitProducerId asked for it, the id was not known",
+        "transaction payments is to be committed, its producer's epoch goes 0 -> 1: its producer asked for it (EndTxn)",
+        "transaction payments is committed: all 2 partitions have their marker, 20 ms after that was decided",
+    ]
+    begun, decided, done = shell.decisions.since(0)
+    assert (decided.facts["open_ms"], decided.facts["partitions"], done.facts["took_ms"]) == (300, 2, 20)
+    assert begun.facts["producer_epoch_before"] == -1
+
+
+def test_another_producer_with_the_same_id_aborts_what_was_open() -> None:
+    shell = Shell()
+    first = shell.init().producer
+    shell.add(first, A)
+    shell.init()
+    assert story(shell)[1] == (
+        "transaction payments is to be aborted, its producer's epoch goes 0 -> 1: "
+        "another producer began with this id (InitProducerId); the one before is fenced"
+    )
+    assert shell.decisions.since(0, "orders-0"), "it is part of the partition's story"
+    second = shell.init()
+    assert second.error is ErrorCode.NONE
+    assert story(shell)[-1].endswith("InitProducerId asked for it; who still has epoch 1 is fenced")
+
+
+def test_who_takes_too_long_is_aborted_and_it_is_told_how_long() -> None:
+    shell = Shell()
+    producer = shell.init().producer
+    shell.add(producer, A)
+    shell.pass_ms(TIMEOUT_MS + 20_000)
+    cause = shell.decisions.since(0, f"transaction {ID}")[1].cause
+    assert cause == "it was open for 70000 ms, its timeout is 60000 ms (transaction.timeout.ms)"
+
+
+def test_what_hangs_is_told_once() -> None:
+    shell = Shell()
+    shell.markers_hang = True
+    producer = shell.init().producer
+    shell.add(producer, A, B)
+    shell.end(producer, False)
+    shell.pass_ms(3 * HANGING_MS)
+    hanging = [it for it in story(shell) if "hangs" in it]
+    assert hanging == [
+        "transaction payments hangs: it is to be aborted since 30000 ms, "
+        "and not all of its partitions took their marker so far: orders-0, orders-1"
+    ]
+    shell.take_markers()
+    assert story(shell)[-1].startswith("transaction payments is aborted: all 2 partitions have their marker")
+
+
+def test_what_was_not_committed_was_not_decided() -> None:
+    shell = Shell()
+    producer = shell.init().producer
+    shell.add(producer, A)
+    count = len(story(shell))
+    shell.is_cut_off = True
+    shell.end(producer, True)
+    shell.fail_over(lost=1)
+    assert len(story(shell)) == count
+
+
+def test_commits_do_not_push_out_what_matters() -> None:
+    shell = Shell()
+    producer = shell.init().producer
+    shell.add(producer, A)
+    shell.init()
+    for _ in range(1_500):
+        producer = shell.init().producer
+    told = story(shell)
+    assert any("another producer began" in it for it in told)
+    assert len(told) < 1_500
