@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 from barnabas.client.metadata import STALE_METADATA, Leadership, Metadata, Node, TopicPartition, TopicView
 from barnabas.client.patience import Backoff
 from barnabas.pipeline.addresses import Address, parse_bootstrap
-from barnabas.pipeline.connection import BlockingConnection
+from barnabas.pipeline.connection import BlockingConnection, Posted
 from barnabas.pipeline.errors import BlockingError, ConnectionFailed, NotSent, PipelineError, TimedOut
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -37,6 +37,7 @@ __all__ = [
     "ClusterView",
     "ConnectionFailed",
     "CoordinatorKind",
+    "FetchAhead",
     "FetchedPartition",
     "FoundOffset",
     "Isolation",
@@ -106,6 +107,15 @@ class FetchedPartition(NamedTuple):
     """(producer id, first offset) of aborted transactions that reach into `records`; only for READ_COMMITTED."""
 
 
+class FetchAhead(NamedTuple):
+    """A fetch whose answer is on its way."""
+
+    partition: TopicPartition
+    offset: int
+    connection: BlockingConnection
+    posted: Posted
+
+
 class _Patience:
     """Of one operation: waits between attempts, and the end of them."""
 
@@ -164,6 +174,7 @@ class BlockingCluster:
         self._addresses = parse_bootstrap(bootstrap)
         self._metadata = Metadata()
         self._connections: dict[Address, BlockingConnection] = {}
+        self._ahead: BlockingConnection | None = None
         self._failed_at: dict[Address, float] = {}
         """When an address last gave nothing; asked last then."""
 
@@ -179,6 +190,7 @@ class BlockingCluster:
         connections, self._connections = self._connections, {}
         for connection in connections.values():
             connection.close()
+        self._close_ahead()
 
     # Calls
 
@@ -337,6 +349,47 @@ class BlockingCluster:
         response = self.leader_call(topic, partition, ask)
         self.require_topic_id(topic, topic_id)
         return fetched_partition(response, TopicPartition(topic, partition))
+
+    def fetch_ahead(  # noqa: PLR0913 - as `fetch`
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = 8 * 1024 * 1024,
+        isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
+        max_wait_ms: int = 500,
+        topic_id: bytes = ZERO_UUID,
+    ) -> FetchAhead | None:
+        """Ask as `fetch` does, and go on without the answer; None if that cannot be done just now. One at a time."""
+        place = TopicPartition(topic, partition)
+        leadership = self._metadata.leadership(place)
+        known_id = self._metadata.topic_id(topic)
+        if leadership is None or topic_id not in (ZERO_UUID, known_id):
+            return None
+        request = self._fetch_request(place, offset, leadership.epoch, max_bytes, Isolation(isolation), max_wait_ms)
+        try:
+            address = self._address_of(leadership.node_id)
+            # What waits for its answer there must not stand in the way of other calls.
+            if self._ahead is None or self._ahead.is_lost or self._ahead.address != address:
+                self._close_ahead()
+                self._ahead = BlockingConnection(address, self.client_id, self.request_timeout_ms)
+            posted = self._ahead.post(request, self.request_timeout_ms)
+        except BlockingError:
+            return None
+        return FetchAhead(place, offset, self._ahead, posted)
+
+    def fetched_ahead(self, ahead: FetchAhead) -> FetchedPartition | None:
+        """The answer; None if it is none that helps, and `fetch` has to ask again."""
+        try:
+            return fetched_partition(ahead.connection.take(ahead.posted), ahead.partition)
+        except (BlockingError, KafkaError):
+            return None
+
+    def _close_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
 
     def require_topic_id(self, topic: str, topic_id: bytes) -> None:
         """KafkaError(INCONSISTENT_TOPIC_ID) if the topic is known by another id."""

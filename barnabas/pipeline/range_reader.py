@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from barnabas.client.metadata import TopicPartition
-from barnabas.pipeline.blocking import BlockingCluster, FetchedPartition, Isolation
+from barnabas.pipeline.blocking import BlockingCluster, FetchAhead, FetchedPartition, Isolation
 from barnabas.pipeline.columns import Columns, Progress, Window, decode_columns
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.offsets import earliest_offsets, latest_offsets, lost_at_end, lost_at_start, made_anew, vanished
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID
-from protocol.records.batch import CorruptBatch
+from protocol.records.batch import CorruptBatch, iterate_batches
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +58,14 @@ class _Reader:
         self._until = reading.window.until_offset
         self._fetch_bytes = min(FIRST_FETCH_BYTES, reading.fetch_bytes)
         self._waiting_since: float | None = None
+        self._ahead: FetchAhead | None = None
 
     def columns(self) -> Iterator[Columns]:
         while self._position < self._until:
-            fetched = self._fetch()
+            fetched = self._taken_ahead() or self._fetch()
             if fetched is None:
                 continue
+            self._ask_ahead(fetched)
             progress = Progress(self._position)
             try:
                 yield from decode_columns(
@@ -79,6 +81,38 @@ class _Reader:
                     " replica may have it whole"
                 ) from None
             self._move_on(fetched, progress)
+
+    def _ask_ahead(self, fetched: FetchedPartition) -> None:
+        """Ask for what comes behind these batches, if it is of the range."""
+        next_offset = self._position
+        try:
+            for _, header in iterate_batches(fetched.records):
+                next_offset = header.next_offset
+        except CorruptBatch:
+            # Whoever decodes it tells what is wrong.
+            return
+        if self._position < next_offset < min(self._until, fetched.high_watermark):
+            self._size_next(fetched, next_offset)
+            self._ahead = self._cluster.fetch_ahead(
+                *self._reading.partition,
+                next_offset,
+                max_bytes=self._fetch_bytes,
+                isolation=self._reading.isolation,
+                max_wait_ms=MAX_WAIT_MS,
+                topic_id=self._reading.topic_id,
+            )
+
+    def _taken_ahead(self) -> FetchedPartition | None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return None
+        fetched = self._cluster.fetched_ahead(ahead)
+        return fetched if ahead.offset == self._position else None
+
+    def _size_next(self, fetched: FetchedPartition, next_offset: int) -> None:
+        """What is left needs about as many bytes for each offset as what came."""
+        needed = len(fetched.records) * (self._until - next_offset) // max(1, next_offset - self._position)
+        self._fetch_bytes = max(64 * 1024, min(self._reading.fetch_bytes, needed + needed // 8))
 
     def _fetch(self) -> FetchedPartition | None:
         """None if there has to be another look."""
@@ -107,9 +141,7 @@ class _Reader:
         came = progress.next_offset - self._position
         if came > 0:
             self._waiting_since = None
-            # What is left needs about as many bytes for each offset as what came.
-            needed = len(fetched.records) * (self._until - progress.next_offset) // came
-            self._fetch_bytes = max(64 * 1024, min(self._reading.fetch_bytes, needed + needed // 8))
+            self._size_next(fetched, progress.next_offset)
             self._position = progress.next_offset
         if progress.is_at_end:
             # The last offsets of the range are a gap.

@@ -12,6 +12,7 @@ from barnabas.pipeline.blocking import (
     LATEST,
     BlockingCluster,
     ClusterView,
+    FetchAhead,
     FetchedPartition,
     FoundOffset,
     Isolation,
@@ -59,6 +60,7 @@ class LogCluster(BlockingCluster):
         self.ids = {topic: bytes([index]) * 16 for index, topic in enumerate(topics, 1)}
         self.fetches: list[tuple[int, int]] = []
         """(offset, max_bytes)"""
+        self.taken_ahead = 0
 
     def metadata(self, topics: Sequence[str] | None = None) -> ClusterView:
         views = {}
@@ -106,6 +108,16 @@ class LogCluster(BlockingCluster):
                 break
             records += batch
         return FetchedPartition(memoryview(records), log.end, stable, log.start, log.aborted)
+
+    def fetch_ahead(self, topic: str, partition: int, offset: int, **options: Any) -> Any:
+        """What is there when it is asked for."""
+        return FetchAhead(
+            TopicPartition(topic, partition), offset, *[self.fetch(topic, partition, offset, **options)] * 2
+        )
+
+    def fetched_ahead(self, ahead: FetchAhead) -> FetchedPartition | None:
+        self.taken_ahead += 1
+        return ahead.posted  # type: ignore[return-value]
 
     def _log(self, partition: TopicPartition) -> MemoryLog:
         if partition not in self.logs:

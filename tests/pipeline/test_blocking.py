@@ -197,6 +197,22 @@ def test_a_fetch_goes_to_the_leader_and_says_what_was_aborted(cluster: BlockingC
     assert request.topics[0].partitions[0].fetch_offset == 5
 
 
+def test_a_fetch_may_be_asked_ahead(cluster: BlockingCluster, peers: list[Peer]) -> None:
+    peers[0].handlers[ApiKey.FETCH] = lambda request: fetched(
+        records=b"at %d" % request.topics[0].partitions[0].fetch_offset
+    )
+    assert cluster.fetch_ahead("flights", 0, 5) is None, "nothing is known of the leader yet"
+    cluster.fetch("flights", 0, 3)
+    ahead = cluster.fetch_ahead("flights", 0, 5)
+    assert bytes(cluster.fetch("flights", 0, 4).records) == b"at 4", "other calls do not wait for it"
+    assert ahead is not None
+    found = cluster.fetched_ahead(ahead)
+    assert found is not None and bytes(found.records) == b"at 5"
+    peers[0].handlers[ApiKey.FETCH] = lambda request: fetched(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    moved = cluster.fetch_ahead("flights", 0, 6)
+    assert moved is not None and cluster.fetched_ahead(moved) is None
+
+
 def test_a_leader_that_moved_is_looked_for_again(cluster: BlockingCluster, peers: list[Peer]) -> None:
     def moved(_request: Any) -> Message:
         for peer in peers:
