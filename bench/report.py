@@ -48,11 +48,22 @@ aiokafka has its record codec in C, confluent-kafka is librdkafka. {compiled} Mi
 {table}
 """
 
+PIPELINE = """
+## Records to Spark and back
+
+Four partitions with three replicas, uncompressed; one Spark session on all cores, which it shares with the servers.
+`source` is `format("barnabas")`, `segments` reads the brokers' files, `connector` is spark-sql-kafka-0-10 4.2.0 on the
+JVM; `sum` adds up the lengths of values, `parquet` writes all columns. `sink` is one transaction, exactly once; the
+connector's is at least once. CPU of Spark is of the driver, the JVM and the Python workers.
+
+{table}
+"""
+
 
 def main() -> None:
     program, *files = sys.argv[1:]
     with tempfile.TemporaryDirectory() as directory:
-        general = [without_clients(Path(file), Path(directory)) for file in files]
+        general = [only_general(Path(file), Path(directory)) for file in files]
         made = subprocess.run([sys.executable, program, *general], check=True, capture_output=True, text=True).stdout
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     machine = (
@@ -64,15 +75,24 @@ def main() -> None:
     if any('"name": "client.' in Path(file).read_text() for file in files):
         compiled = "Ours walks and lays out records in " + ("compiled Python." if COMPILED else "Python as it stands.")
         sys.stdout.write(CLIENTS.format(compiled=compiled, table="\n".join(clients.table(files))))
+    if any('"name": "pipeline.' in Path(file).read_text() for file in files):
+        # Here, because it needs Spark.
+        import pipeline
+
+        sys.stdout.write(PIPELINE.format(table="\n".join(pipeline.table(files))))
     sys.stdout.write((Path(__file__).parent / "behind.md").read_text())
 
 
-def without_clients(file: Path, directory: Path) -> str:
+def only_general(file: Path, directory: Path) -> str:
     """A copy that lacks what has a table of its own."""
     lines = file.read_text().splitlines(keepends=True)
     copy = directory / file.name
-    copy.write_text("".join(line for line in lines if not json.loads(line)["name"].startswith("client.")))
+    copy.write_text("".join(line for line in lines if not is_apart(line)))
     return str(copy)
+
+
+def is_apart(line: str) -> bool:
+    return json.loads(line)["name"].startswith(("client.", "pipeline."))
 
 
 if __name__ == "__main__":

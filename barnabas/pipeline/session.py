@@ -63,10 +63,12 @@ def open_session(
     except (PySparkException, RuntimeError, OSError) as error:
         raise PipelineError(f"Spark does not start: {refusal(error).line}") from None
     session.sparkContext.setLogLevel(log_level)
+    from barnabas.pipeline.segments import SegmentDataSource
     from barnabas.pipeline.source import BarnabasDataSource
 
-    # Spark finds it by itself where this package is installed, but not where it is only linked to.
-    session.dataSource.register(BarnabasDataSource)
+    # Spark finds them by itself where this package is installed, but not where it is only linked to.
+    for source in (BarnabasDataSource, SegmentDataSource):
+        session.dataSource.register(source)
     return session
 
 

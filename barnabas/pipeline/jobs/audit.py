@@ -19,7 +19,8 @@ from barnabas.pipeline.auditing import LOST, Account, Finding, PartitionFacts, R
 from barnabas.pipeline.batch_rows import SCHEMA
 from barnabas.pipeline.blocking import Isolation
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.jobs.segments import named
+from barnabas.pipeline.grouping import apply_to_groups
+from barnabas.pipeline.jobs.segments import frame_of
 from barnabas.pipeline.log_files import log_end_offset
 from barnabas.pipeline.segment_plan import SegmentOptions, SegmentPlan, plan_of
 
@@ -83,8 +84,8 @@ def audit(session: Any, options: SegmentOptions, acks: str | None = None) -> Aud
     options = replace(options, batches=True, skip_gone=True)
     plan = plan_of(options)
     facts = facts_of(plan)
-    frame = session.read.format("barnabas-segments").options(**named(options)).load()
-    rows = frame.groupBy("topic", "partition").applyInArrow(_judge_with(facts), _RESULT).collect()
+    batches = frame_of(session, options)
+    rows = apply_to_groups(batches, ("topic", "partition"), _judge_with(facts), _RESULT).collect()
     judged = {(row.topic, row.partition): _account(json.loads(row.account)) for row in rows}
     accounts = tuple(
         judged.get(key) or judge(facts[key], columns_of(pa.Table.from_batches([], SCHEMA))) for key in sorted(facts)
@@ -174,11 +175,8 @@ def check_acks(
         "topic string, partition int, first long, cleaned long",
     )
     read = replace(options, batches=False, isolation=Isolation.READ_COMMITTED)
-    records = (
-        session.read.format("barnabas-segments")
-        .options(**named(read))
-        .load()
-        .selectExpr("topic", "partition", "offset", "CAST(value AS STRING) AS there", "true AS is_there")
+    records = frame_of(session, read).selectExpr(
+        "topic", "partition", "offset", "CAST(value AS STRING) AS there", "true AS is_there"
     )
     place = ["topic", "partition"]
     joined = acks.join(F.broadcast(known), place, "left").join(records, [*place, "offset"], "left")

@@ -94,14 +94,21 @@ def export(session: Any, options: SegmentOptions, to: str) -> int:
     there. Nothing is to be seen of a job that failed."""
     from pyspark.errors import AnalysisException
 
-    frame = session.read.format("barnabas-segments").options(**named(options)).load()
     try:
-        frame.write.partitionBy("topic", "partition").parquet(to)
+        frame_of(session, options).write.partitionBy("topic", "partition").parquet(to)
     except AnalysisException as error:
         if "PATH_ALREADY_EXISTS" in str(error):
             raise PipelineError(f"{to} is there already; take another folder") from None
         raise
     return int(session.read.parquet(to).count())
+
+
+def frame_of(session: Any, options: SegmentOptions) -> Any:
+    """What the source gives."""
+    from barnabas.pipeline.segments import NAME, SegmentDataSource
+
+    session.dataSource.register(SegmentDataSource)
+    return session.read.format(NAME).options(**named(options)).load()
 
 
 def named(options: SegmentOptions) -> dict[str, str]:
