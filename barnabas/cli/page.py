@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from barnabas.cli.options import DEFAULT_DATA, BasePort, Data, Settings, overrides_from
+from barnabas.cli.options import DEFAULT_DATA, BasePort, Data, Settings, bootstrap_from, overrides_from
 from barnabas.cli.session import run_until_done
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
@@ -55,10 +55,10 @@ def page(  # noqa: PLR0913, PLR0917 - options of a command
     from barnabas.page.show import Show, show
 
     listener, place = open_port(host, port)
-    options = Show(
-        listener, place, secrets.token_urlsafe(16), bootstrap or "", allow_faults=allow_faults, load=load, tour=tour
-    )
-    if bootstrap is None:
+    options = Show(listener, place, secrets.token_urlsafe(16), allow_faults=allow_faults, load=load, tour=tour)
+    if bootstrap is not None:
+        options.bootstrap = bootstrap_from(bootstrap, data)
+    else:
         from barnabas.page.local_side import look_on, open_to_faults
 
         overrides = overrides_from(settings)

@@ -16,6 +16,8 @@ from barnabas.page.node_state import NodeName, NodeState, PartitionState
 FRESH_MS = 1_700
 """An answer is good for so long: a node is asked twice in a second."""
 
+NOT_ASKED = "it was not asked yet"
+
 _SEEKING = {
     "prospective": "asks whether it could be elected",
     "unattached": "knows no leader",
@@ -37,7 +39,7 @@ class Sight:
     """By topic, what it told last."""
     refused: bool = False
     """Since then its port refused."""
-    silence: str = "it was not asked yet"
+    silence: str = NOT_ASKED
     """Why it did not answer the last time; one line."""
     process: str = ""
     """Of a local cluster: running, paused, dead or stopped."""
@@ -109,7 +111,7 @@ def _word(sight: Sight, active: NodeState | None, now_ms: int) -> tuple[str, str
         return "dead", f"nobody listens at its port: {sight.silence}" if sight.silence else "nobody listens at its port"
     state = sight.state
     if state is None or not sight.is_fresh(now_ms):
-        starts = sight.heard_ms is None and sight.process == "running"
+        starts = sight.heard_ms is None and (sight.process == "running" or sight.silence == NOT_ASKED)
         return "starting" if starts else "unreachable", sight.silence or "it does not answer"
     if sight.node.role == "controller":
         if state.state in _SEEKING:

@@ -7,9 +7,11 @@ anything.
 
 from __future__ import annotations
 
+import errno
 import hmac
 import ipaddress
 import json
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +29,7 @@ from werkzeug.exceptions import HTTPException
 
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.page.control import Do, Json, NotNow
-from barnabas.page.feed import Feed, TooMany
+from barnabas.page.feed import Feed, Reader, TooMany
 from barnabas.page.watch import Watch
 
 STATIC = Path(__file__).resolve().parent / "static"
@@ -110,27 +112,20 @@ class Page:
 
     # The feed
 
-    async def events(self, topic: str, last_id: int) -> AsyncIterator[bytes]:
-        """Server-sent events for one reader."""
-        awake = trio.Event()
+    def events(self, topic: str, last_id: int) -> AsyncIterator[bytes]:
+        """Server-sent events for one reader. Raises `TooMany`."""
+        awake = _Awake()
+        # One that goes before the first event is let go as any that takes nothing.
+        return self._events(self.feed.join(topic, awake.wake, self.watch.now_ms()), awake, last_id)
 
-        def wake() -> None:
-            awake.set()
-
-        number = last_id
+    async def _events(self, reader: Reader, awake: _Awake, last_id: int) -> AsyncIterator[bytes]:
+        number = last_id + 1
         try:
-            reader = self.feed.join(topic, wake, self.watch.now_ms())
-        except TooMany as error:
-            yield f": {error}\n\n".encode()
-            return
-        try:
-            number += 1
-            yield f"retry: {FIRST_RETRY_MS}\n".encode() + _event(number, "hello", json.dumps(self.hello(topic)))
+            yield f"retry: {FIRST_RETRY_MS}\n".encode() + _event(number, "hello", json.dumps(self.hello(reader.topic)))
             while not reader.gone:
                 if not reader.has_news:
-                    awake = trio.Event()
                     with trio.move_on_after(HEARTBEAT_SECONDS) as patience:
-                        await awake.wait()
+                        await awake.next()
                     if patience.cancelled_caught:
                         yield b": still here\n\n"
                         continue
@@ -143,13 +138,28 @@ class Page:
             self.feed.leave(reader)
 
 
+class _Awake:
+    """Whether there is news."""
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    async def next(self) -> None:
+        """From now on."""
+        self._event = trio.Event()
+        await self._event.wait()
+
+
 def open_port(host: str, port: int) -> tuple[socket.socket, Place]:
     """Listens, so that whoever finds the port taken knows it before anything else is done. Raises `ClusterError`."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=100)
     except (OSError, OverflowError) as error:
-        told = getattr(error, "strerror", None) or error
+        told = os.strerror(error.errno) if isinstance(error, OSError) and error.errno in errno.errorcode else error
         raise ClusterError(f"the page cannot be served at {host}:{port}: {told}; --port takes another") from None
     return listener, Place(host, listener.getsockname()[1])
 
@@ -185,7 +195,11 @@ def _app(page: Page) -> QuartTrio:
         topic = _topic(page)
         last = request.headers.get("Last-Event-ID", "")
         last_id = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else 0
-        response = Response(page.events(topic, last_id), content_type="text/event-stream; charset=utf-8")
+        try:
+            events = page.events(topic, last_id)
+        except TooMany as error:
+            return _line(str(error), HTTPStatus.SERVICE_UNAVAILABLE)
+        response = Response(events, content_type="text/event-stream; charset=utf-8")
         response.timeout = None
         return response
 

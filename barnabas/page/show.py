@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ import trio
 from barnabas.cluster.layout import Layout
 from barnabas.page.control import Faults, buttons
 from barnabas.page.feed import Feed
+from barnabas.page.kafka_view import KafkaView
 from barnabas.page.load import TOPIC, LoadRunner
 from barnabas.page.local_side import LocalSide, until_ready
 from barnabas.page.node_state import NodeName
@@ -31,7 +32,8 @@ class Show:
     listener: socket.socket
     place: Place
     token: str
-    bootstrap: str = ""
+    bootstrap: Sequence[tuple[str, int]] = ()
+    """Brokers of a cluster that is elsewhere."""
     open_side: Callable[[], LocalSide] | None = None
     """Opens the cluster, if it is one of this machine; blocks."""
     allow_faults: bool = False
@@ -66,6 +68,7 @@ async def _show(options: Show, side: LocalSide | None, told: Callable[[str], Non
         addresses_of(side.cluster.layout) if side is not None else [],
         processes=side.processes if side is not None else dict,
         cut=(lambda: side.cut) if side is not None else list,
+        beside=KafkaView(world, options.bootstrap) if side is None else None,
     )
     control, load, tour = None, None, None
     if options.load or options.allow_faults:
@@ -81,8 +84,8 @@ async def _show(options: Show, side: LocalSide | None, told: Callable[[str], Non
     def hello(topic: str) -> Mapping[str, Any]:
         return {
             "allow_faults": control is not None,
-            "bootstrap": options.bootstrap if side is None else side.cluster.bootstrap_servers,
-            "nodes": [each.node.to_json() for each in watch.addresses],
+            "bootstrap": _text(options.bootstrap) if side is None else side.cluster.bootstrap_servers,
+            "nodes": [sight.node.to_json() for sight in watch.sights.values()],
             "topic": topic,
             "tour": control is not None,
             "links": control is not None and side is not None and side.links is not None,
@@ -101,6 +104,10 @@ async def _show(options: Show, side: LocalSide | None, told: Callable[[str], Non
         elif load is not None and options.load:
             load.start()
         told(await nursery.start(page.serve))
+
+
+def _text(addresses: Sequence[tuple[str, int]]) -> str:
+    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses)
 
 
 def _busy(tour: Tour) -> str:

@@ -6,9 +6,9 @@ nobody: each has a task of its own, and what is shown is made of what they told 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import trio
@@ -22,12 +22,15 @@ from runtime.world import World
 INTERVAL_SECONDS = 0.5
 ANSWER_SECONDS = 1.5
 """How long a node may take. Longer than an answer is good for would show a slow node as unreachable, and then not."""
-FIRST_ANSWERS_SECONDS = 0.15
-"""Nothing is told before: nobody shall see a cluster gone that was not asked yet."""
+FIRST_ANSWERS_SECONDS = 0.5
+FIRST_DISCOVERY_SECONDS = 3.0
+"""Nothing is told before, unless a node has answered: nobody shall see a cluster gone that was not asked yet."""
 STORY_LENGTH = 200
 """How many of a node's earlier decisions are told to the first who looks."""
 MOST_DECISIONS = 1000
 """Of one node in one answer."""
+
+_POLL_SECONDS = 0.02
 
 Processes = Callable[[], Mapping[str, str]]
 """By node, how its process is: running, paused, dead, stopped. Empty if nobody can know."""
@@ -54,6 +57,15 @@ class _Asked:
     """That decision. If it is another one by now, the node has begun anew."""
 
 
+class Beside(Protocol):
+    """Somebody who looks at the cluster by other ways."""
+
+    async def run(self, watch: Watch) -> None:
+        """Until cancelled."""
+
+    async def look_once(self, watch: Watch, topic: str) -> None: ...
+
+
 @dataclass
 class Watch:
     """One for all who look."""
@@ -66,8 +78,8 @@ class Watch:
     """Links that are cut."""
     at_each_look: list[Callable[[], None]] = field(default_factory=list)
     """Called twice a second while somebody looks: others may have something to tell as well."""
-    beside: Callable[[Watch], Awaitable[None]] | None = None
-    """Runs as long as somebody looks; what it tells goes to `sights`."""
+    beside: Beside | None = None
+    """Who else looks, as long as somebody does; what it finds goes to `sights`."""
 
     def __post_init__(self) -> None:
         self._changed = trio.Event()
@@ -113,7 +125,7 @@ class Watch:
     async def _while_read(self) -> None:
         async with trio.open_nursery() as nursery:
             if self.beside is not None:
-                nursery.start_soon(self.beside, self)
+                nursery.start_soon(self.beside.run, self)
             asking: dict[str, _Asked] = {}
             next_at = trio.current_time()
             begun = False
@@ -124,13 +136,23 @@ class Watch:
                         nursery.start_soon(self._ask_again_and_again, name, asked)
                 if not begun:
                     begun = True
-                    await trio.sleep(FIRST_ANSWERS_SECONDS)
+                    await self._first_answers()
                 self._tell()
                 next_at = max(next_at + INTERVAL_SECONDS, trio.current_time() + INTERVAL_SECONDS / 5)
                 await self._sleep_until(next_at)
             nursery.cancel_scope.cancel()
         for asked in self._asked.values():
             asked.page.close()
+
+    async def _first_answers(self) -> None:
+        """Until most nodes have answered, or time is over."""
+        seconds = FIRST_ANSWERS_SECONDS if self.beside is None else FIRST_DISCOVERY_SECONDS
+        with trio.move_on_after(seconds):
+            while True:
+                await trio.sleep(_POLL_SECONDS)
+                known = [sight.is_fresh(self.now_ms()) or sight.refused for sight in self.sights.values()]
+                if known and all(known):
+                    return
 
     async def _sleep_until(self, moment: float) -> None:
         """Or until the last reader has gone."""
@@ -228,6 +250,8 @@ class Watch:
     async def look_once(self, topic: str) -> dict[str, Any]:
         """The events `cluster` and `partitions` as they are now; asks the nodes unless that is done already."""
         if topic not in self.feed.topics:
+            if self.beside is not None:
+                await self.beside.look_once(self, topic)
             async with trio.open_nursery() as nursery:
                 for asked in self._asked.values():
                     page = NodePage(self.world.network, asked.page.host, asked.page.port)

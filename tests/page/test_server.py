@@ -1,0 +1,242 @@
+"""The page's server over real sockets: the feed as a browser reads it, and what strangers are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from barnabas.cluster.errors import ClusterError, WrongArgument
+from barnabas.page.control import NotNow
+from barnabas.page.feed import MOST_READERS, Feed
+from barnabas.page.server import MOST_BODY_BYTES, Page, Place, open_port
+from barnabas.page.watch import Watch
+from runtime.real import real_world
+
+TOKEN = "the-token"
+
+
+class Served:
+    """A page over no nodes at all, and what was done by its buttons."""
+
+    def __init__(self, *, buttons: bool = True) -> None:
+        self.feed = Feed()
+        self.done: list[tuple[str, str, Mapping[str, Any]]] = []
+        self.failure: Exception | None = None
+        listener, place = open_port("127.0.0.1", 0)
+        self.port = place.port
+        watch = Watch(real_world(), self.feed, [])
+        control = {"kill": self._kill} if buttons else None
+
+        def hello(topic: str) -> Mapping[str, Any]:
+            return {"topic": topic}
+
+        self.page = Page(watch, self.feed, listener, place, TOKEN, hello, lambda: "demo", control)
+
+    async def _kill(self, about: str, body: Mapping[str, Any]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.done.append(("kill", about, body))
+
+    async def ask(self, request: bytes) -> tuple[int, dict[str, str], bytes]:
+        """The answer to a whole request."""
+        answer = b""
+        with trio.fail_after(20):
+            async with await trio.open_tcp_stream("127.0.0.1", self.port) as stream:
+                await stream.send_all(request)
+                while True:
+                    head, blank, body = answer.partition(b"\r\n\r\n")
+                    first, *lines = head.decode().split("\r\n")
+                    headers = {name.lower(): value.strip() for name, _, value in (it.partition(":") for it in lines)}
+                    if blank and len(body) >= int(headers.get("content-length", 1 << 30)):
+                        break
+                    piece = await stream.receive_some()
+                    if not piece:
+                        break
+                    answer += piece
+        return int(first.split(" ")[1]), headers, body
+
+    async def get(self, path: str, host: str = "") -> tuple[int, dict[str, str], bytes]:
+        name = host or f"127.0.0.1:{self.port}"
+        return await self.ask(f"GET {path} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
+
+    async def post(self, path: str, body: bytes = b"", **headers: str) -> tuple[int, str]:
+        """`X_Barnabas_Token` for a header of that name."""
+        sent = {"Host": f"127.0.0.1:{self.port}", "X-Barnabas-Token": TOKEN, "Content-Length": str(len(body))}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+        request = f"POST /control/{path} HTTP/1.1\r\n{lines}Connection: close\r\n\r\n".encode() + body
+        status, _headers, told = await self.ask(request)
+        text = told.decode()
+        assert text.count("\n") <= 1
+        return status, text
+
+
+@asynccontextmanager
+async def served(*, buttons: bool = True) -> AsyncIterator[Served]:
+    it = Served(buttons=buttons)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(it.page.watch.run)
+        await nursery.start(it.page.serve)
+        yield it
+        nursery.cancel_scope.cancel()
+
+
+class Events:
+    """Server-sent events of one connection."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._data = b""
+
+    async def next(self) -> tuple[int, str, Any]:
+        with trio.fail_after(20):
+            while b"\n\n" not in self._data.partition(b"\r\n\r\n")[2]:
+                piece = await self._stream.receive_some()
+                assert piece, "the feed has ended"
+                self._data += piece
+        # Chunks begin with a line of their size and end with an empty one.
+        head, blank, rest = self._data.partition(b"\r\n\r\n")
+        event, _, rest = rest.partition(b"\n\n")
+        self._data = head + blank + rest
+        fields = dict(line.partition(b": ")[::2] for line in event.splitlines())
+        if b"event" not in fields:
+            return await self.next()
+        return int(fields[b"id"]), fields[b"event"].decode(), json.loads(fields[b"data"])
+
+
+@asynccontextmanager
+async def feed_of(it: Served, query: str = "", **headers: str) -> AsyncIterator[Events]:
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    async with await trio.open_tcp_stream("127.0.0.1", it.port) as stream:
+        await stream.send_all(f"GET /feed{query} HTTP/1.1\r\nHost: localhost:{it.port}\r\n{lines}\r\n".encode())
+        yield Events(stream)
+
+
+@pytest.mark.feature("OB-07")
+async def test_the_feed_begins_with_hello_and_numbers_its_events() -> None:
+    async with served() as it:
+        it.feed.mark("fault", "broker 1", "broker-1 is killed", at_ms=5)
+        async with feed_of(it, "?topic=flights") as events:
+            assert await events.next() == (1, "hello", {"topic": "flights"})
+            number, kind, mark = await events.next()
+            assert (number, kind, mark["text"], mark["decision"]) == (2, "mark", "broker-1 is killed", None)
+            seen = []
+            while len(seen) < 4:
+                number, kind, data = await events.next()
+                seen.append((number, kind))
+                if kind == "cluster":
+                    assert data["away"] is True
+            assert [number for number, _kind in seen] == [3, 4, 5, 6]
+            assert {kind for _number, kind in seen} == {"cluster", "partitions"}
+        async with feed_of(it, Last_Event_ID="41") as events:
+            assert await events.next() == (42, "hello", {"topic": "demo"})
+        with trio.fail_after(10):
+            while it.feed.is_read:  # who closes the connection looks no more
+                await trio.sleep(0.01)
+
+
+async def test_two_pages_at_once_and_not_more_than_many() -> None:
+    async with served() as it, feed_of(it) as one, feed_of(it, "?topic=flights") as other:
+        assert (await one.next())[2] == {"topic": "demo"}
+        assert (await other.next())[2] == {"topic": "flights"}
+        for _ in range(MOST_READERS - 2):
+            it.feed.join("demo", lambda: None, it.page.watch.now_ms())
+        status, _headers, body = await it.get("/feed")
+        assert (status, body) == (503, b"%d look already\n" % MOST_READERS)
+
+
+async def test_the_page_and_what_is_asked_once() -> None:
+    async with served() as it:
+        status, headers, body = await it.get("/")
+        assert status == 200 and b"<!doctype html>" in body.lower()
+        assert headers["content-security-policy"].startswith("default-src 'self'")
+        assert headers["cache-control"] == "no-store"
+        status, headers, body = await it.get("/snapshot?topic=flights")
+        told = json.loads(body)
+        assert status == 200 and told["cluster"]["away"] is True and told["partitions"]["topic"] == "flights"
+        assert set(told) == {"hello", "cluster", "partitions", "load", "tour", "marks"}
+        assert json.loads((await it.get("/why?subject=flights-0"))[2]) == {"subject": "flights-0", "decisions": []}
+        assert (await it.get("/why"))[0] == 400
+        status, _headers, body = await it.get("/static/../server.py")
+        assert status == 404 and body.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:9644", "127.0.0.1:1", "10.0.0.1:9644", "[::1", ""])
+async def test_a_name_that_somebody_else_made_point_here_is_refused(host: str) -> None:
+    async with served() as it:
+        status, _headers, _body = await it.get("/snapshot", host=host or " ")
+        assert status in (400, 403)
+
+
+def test_what_a_page_is_called() -> None:
+    assert Place("127.0.0.1", 9644).is_called("localhost:9644")
+    assert Place("127.0.0.1", 9644).is_called("[::1]:9644")
+    assert not Place("127.0.0.1", 9644).is_called("localhost")
+    assert not Place("127.0.0.1", 9644).is_called("192.168.1.1:9644")
+    open_to_all = Place("0.0.0.0", 9644)
+    assert open_to_all.is_called("192.168.1.1:9644") and open_to_all.is_called("127.0.0.1:80")
+    assert not open_to_all.is_called("evil.example:9644")
+    assert not open_to_all.is_loopback and Place("localhost", 1).is_loopback
+
+
+@pytest.mark.feature("OB-07")
+async def test_the_buttons_need_the_token_and_no_foreign_origin() -> None:
+    async with served() as it:
+        own = f"http://127.0.0.1:{it.port}"
+        for refused in (
+            {"X_Barnabas_Token": "guessed"},
+            {"X_Barnabas_Token": ""},
+            {"X_Barnabas_Token": "tökén"},
+            {"Origin": "http://evil.example"},
+            {"Origin": "null"},
+            {"Origin": f"http://127.0.0.1:{it.port + 1}"},
+            {"Host": f"evil.example:{it.port}"},
+        ):
+            status, text = await it.post("kill/broker-1", **refused)
+            assert status == 403 and text, refused
+        assert it.done == []
+        assert await it.post("kill/broker-1", Origin=own) == (200, '{"done": true}')
+        assert await it.post("kill/broker-1", b'{"now": true}') == (200, '{"done": true}')
+        assert it.done == [("kill", "broker-1", {}), ("kill", "broker-1", {"now": True})]
+        assert (await it.get("/control/kill/broker-1"))[0] == 405
+        assert (await it.post("explode/broker-1"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b"7", b"\xff\xfe", b"[" * 4000, b'{"a":' * 700, b"x" * (MOST_BODY_BYTES + 1), b"null"]
+)
+async def test_a_hostile_body_is_refused_in_one_line(body: bytes) -> None:
+    async with served() as it:
+        status, text = await it.post("kill/broker-1", body)
+        assert status in (400, 413) and text
+        assert it.done == []
+
+
+async def test_refusals_of_the_cluster_are_told_in_one_line() -> None:
+    async with served() as it:
+        for failure, expected in (
+            (WrongArgument("there is no node\nbroker-9"), 400),
+            (NotNow("the tour is under way"), 409),
+            (ClusterError("broker-1 does not run"), 503),
+        ):
+            it.failure = failure
+            assert await it.post("kill/broker-1") == (expected, " ".join(str(failure).split()) + "\n")
+
+
+async def test_a_page_that_only_looks_on_has_no_buttons() -> None:
+    async with served(buttons=False) as it:
+        status, text = await it.post("kill/broker-1")
+        assert status == 405 and "--allow-faults" in text
+
+
+def test_a_port_that_is_taken_is_told_in_one_line() -> None:
+    listener, place = open_port("127.0.0.1", 0)
+    with listener, pytest.raises(ClusterError, match=f"127.0.0.1:{place.port}: Address already in use; --port"):
+        open_port("127.0.0.1", place.port)
+    with pytest.raises(ClusterError, match="cannot be served at no-such-host"):
+        open_port("no-such-host.invalid", 0)
