@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -49,11 +49,6 @@ _PUSHING = "data_source_pushdown_filters.py"
 class BarnabasDataSource(DataSource):
     """The format `barnabas`. Its options are those of Spark's own Kafka source, and `groupId`."""
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-        # The class that Spark gives keeps names in small letters, and does not pickle everywhere.
-        self.options = {str(name).lower(): str(value) for name, value in options.items()}
-
     @classmethod
     def name(cls) -> str:
         return "barnabas"
@@ -78,6 +73,12 @@ class BarnabasDataSource(DataSource):
         from barnabas.pipeline.writer import batch_writer
 
         return batch_writer(schema, self.options, overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        """Writes a stream to a topic, each micro-batch in one transaction."""
+        from barnabas.pipeline.writer import stream_writer
+
+        return stream_writer(schema, self.options, overwrite)
 
     def _columns(self) -> dict[str, str]:
         return COLUMNS | HEADERS if includes_headers(self.options) else COLUMNS
