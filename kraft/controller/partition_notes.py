@@ -6,12 +6,14 @@ Reads a partition before a record and after it; decides nothing. The causes come
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from kraft.controller.state import ControllerState
 from kraft.metadata.image import NO_LEADER, PartitionImage, TopicImage
 from kraft.metadata.replay import merge_change
 from protocol.messages.metadata_log import PartitionChangeRecord
-from runtime.decisions import DecisionKind, Fact
+from runtime.decisions import DecisionKind, Fact, Note
 
 log = logging.getLogger("kraft.controller")
 
@@ -37,18 +39,18 @@ def note_change(
     }
     if before.elr or after.elr:
         facts |= {"elr": after.elr, "elr_before": before.elr}
-    note = state.notes.note
+    note = partial(_note, state, name, facts=facts, also=also)
     if after.leader != before.leader:
         told = election_told(name, before, after)
         chosen = f"{cause}; {_why_this_one(before, after)}"
-        note(DecisionKind.ELECTION, name, told, also=also, cause=chosen, **facts)
+        note(DecisionKind.ELECTION, told, chosen)
         _warn(told, chosen, before, after)
     elif after.isr != before.isr:
         told = f"ISR of {name} changed {list(before.isr)} -> {list(after.isr)} in leader epoch {after.leader_epoch}"
-        note(DecisionKind.ISR, name, told, also=also, cause=cause, **facts)
+        note(DecisionKind.ISR, told, cause)
     elif after.elr != before.elr:
         told = f"eligible leader replicas of {name} changed {list(before.elr)} -> {list(after.elr)}"
-        note(DecisionKind.ISR, name, told, also=also, cause=cause, **facts)
+        note(DecisionKind.ISR, told, cause)
     _note_reassignment(state, name, before, after, cause, facts)
 
 
@@ -82,7 +84,20 @@ def _note_reassignment(
         told = f"replicas of {name} changed {list(before.replicas)} -> {wanted}"
     else:
         return
-    state.notes.note(DecisionKind.REASSIGNMENT, name, told, also=(), cause=cause, **facts)
+    _note(state, name, DecisionKind.REASSIGNMENT, told, cause, facts=facts)
+
+
+def _note(  # noqa: PLR0913 - all of a note
+    state: ControllerState,
+    name: str,
+    kind: DecisionKind,
+    told: str,
+    cause: str,
+    *,
+    facts: Mapping[str, Fact],
+    also: Sequence[str] = (),
+) -> None:
+    state.notes.append(Note(kind, name, told, also, cause, facts))
 
 
 def _why_this_one(before: PartitionImage, after: PartitionImage) -> str:
