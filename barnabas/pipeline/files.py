@@ -28,6 +28,8 @@ class Files(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def is_file(self, path: str) -> bool: ...
+
     def below(self, path: str) -> list[str]:
         """All files in a folder and its folders, relative to it, in order; none if it is not there."""
 
@@ -72,6 +74,9 @@ class LocalFiles:
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
+
+    def is_file(self, path: str) -> bool:
+        return os.path.isfile(path)
 
     def below(self, path: str) -> list[str]:
         found = Path(path).rglob("*")
@@ -148,6 +153,11 @@ class SessionFiles:
         with self._refusals(path):
             system, place = self._at(path)
             return bool(system.exists(place))
+
+    def is_file(self, path: str) -> bool:
+        with self._refusals(path):
+            system, place = self._at(path)
+            return bool(system.exists(place)) and bool(system.getFileStatus(place).isFile())
 
     def below(self, path: str) -> list[str]:
         with self._refusals(path):

@@ -78,12 +78,14 @@ def _draw_lag(axes: Any, samples: Sequence[Sample], marks: Sequence[Mark]) -> No
     axes.plot(seconds, [each.lag for each in samples], color=LAG, lw=1.2, label="lag")
     top = max([each.loaded for each in samples], default=1) or 1
     axes.set_ylim(0, top * 1.32)
+    end = max([*seconds, *(mark.seconds for mark in marks)], default=1) or 1
     for number, mark in enumerate(marks):
         axes.axvline(mark.seconds, color=FAINT, lw=0.8, ls=(0, (3, 3)), zorder=0)
         height = top * (1.25 - 0.075 * (number % 3))
-        axes.text(mark.seconds, height, f" {mark.text}", fontsize=8, color=INK, va="center")
-    axes.set_xlim(0, max(seconds, default=1))
+        side = "right" if mark.seconds > 0.85 * end else "left"
+        axes.text(mark.seconds, height, f" {mark.text} ", fontsize=8, color=INK, va="center", ha=side)
+    axes.set_xlim(0, end)
     axes.set_xlabel("seconds")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f} k" if value else "0")
     axes.grid(axis="y", color=FAINT, alpha=0.2)
-    axes.legend(frameon=False, loc="center right", fontsize=8)
+    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 0.98), ncols=3, fontsize=8)

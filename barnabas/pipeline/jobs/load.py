@@ -82,7 +82,7 @@ def load(session: Any, job: Load) -> Mapping[str, Any]:
     with claimed(files, folder, wanted) as claim:
         sink = sink_for(job.bootstrap, job.topic, claim.query_id, job.compression)
         reader = session.readStream.schema(frame.schema).option("maxFilesPerTrigger", str(job.files_per_transaction))
-        stream = as_records(reader.option("maxFileAge", FOR_EVER).parquet(job.source), job.columns)
+        stream = as_records(reader.option("maxFileAge", FOR_EVER).parquet(_watched(session, job.source)), job.columns)
         writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", folder)
         writer = writer.queryName(f"load {job.topic}")
         if not job.follow:
@@ -94,6 +94,15 @@ def load(session: Any, job: Load) -> Mapping[str, Any]:
         except Exception as error:
             raise sink.refusal(error) from None
     return {**account, "records": sink.records, "transactions": sink.transactions}
+
+
+def _watched(session: Any, source: str) -> str:
+    """What a stream of files is given: for a single file a pattern that fits it alone, since it wants folders."""
+    files, path = files_for(session, source)
+    if not files.is_file(path):
+        return source
+    folder, name = path.rsplit("/", 1)
+    return f"{folder}/[{name[0]}]{name[1:]}"
 
 
 def _require_young(records: Any, job: Load, kept_ms: int) -> None:
