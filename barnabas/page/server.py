@@ -7,7 +7,6 @@ anything.
 
 from __future__ import annotations
 
-import errno
 import hmac
 import ipaddress
 import json
@@ -159,7 +158,7 @@ def open_port(host: str, port: int) -> tuple[socket.socket, Place]:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=100)
     except (OSError, OverflowError) as error:
-        told = os.strerror(error.errno) if isinstance(error, OSError) and error.errno in errno.errorcode else error
+        told = os.strerror(error.errno) if isinstance(error, OSError) and error.errno and error.errno > 0 else error
         raise ClusterError(f"the page cannot be served at {host}:{port}: {told}; --port takes another") from None
     return listener, Place(host, listener.getsockname()[1])
 
