@@ -1,5 +1,5 @@
 """Takes docs/page.png and docs/page-dark.png: the page of a real cluster; a leader was killed and came back, and
-a broker is paused. Takes two minutes, and needs Chromium and playwright (make page-test brings both).
+the active controller has just been killed. Takes two minutes, and needs Chromium and playwright (make page-test brings both).
 
     python docs/take_screenshots.py [PATH-OF-CHROMIUM]
 """
@@ -54,10 +54,9 @@ def play(page: Any) -> None:
     press(page, f"Start {victim}")
     page.wait_for_selector(f"[data-node={victim}][data-state=running]")
     page.wait_for_timeout(20_000)
-    leader = page.locator("[data-partition='0'] .leader").inner_text().replace("leader ", "broker-")
-    other = next(name for name in ("broker-1", "broker-2", "broker-3") if name not in (victim, leader))
-    press(page, f"Pause {other}")
-    page.wait_for_timeout(14_000)
+    active = page.locator(".node[data-state=leader]").get_attribute("data-node")
+    press(page, f"Kill {active}")
+    page.wait_for_timeout(12_000)
 
 
 def main(chromium: str) -> None:

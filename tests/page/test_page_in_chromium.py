@@ -34,6 +34,7 @@ def page(looking: Looking, fake: FakePage, scene: Scene) -> Page:
     page.wait_for_selector("[data-node=broker-3][data-state=running]")
     for _ in range(4):
         scene.tick(scene.at_ms + 500)
+    page.locator("[data-number=acked] strong", has_text=f"{scene.load['acked']:,}").wait_for()
     return page
 
 

@@ -36,7 +36,7 @@ export class Chart {
     this.bandWords = group("band-words");
     this.gap = group("gap", drawing("path"), words({}));
     this.cross = line1({ class: "cross", y1: RATE.top, y2: AXIS });
-    this.clip = drawing("rect", { x: LEFT, y: 0, height: HEIGHT });
+    this.clip = drawing("rect", { x: LEFT, y: RATE.top - 2, height: LATENCY.bottom + 4 - RATE.top });
     const lines = drawing("g", { "clip-path": "url(#plot)" }, ...Object.values(paths));
     const clip = drawing("clipPath", { id: "plot" }, this.clip);
     this.svg = drawing(
@@ -83,7 +83,9 @@ export class Chart {
     this.right = right;
     this.x = linear(fromMs, toMs, LEFT, right);
     const samples = this.history.samplesBetween(fromMs, toMs);
-    const rateTop = highest(samples, ["acked", "read"], 10);
+    // Who reads what was written long ago reads fast for a moment: that may leave the plot.
+    const ackedTop = highest(samples, ["acked"], 10);
+    const rateTop = Math.min(highest(samples, ["acked", "read"], 10), 2 * ackedTop);
     const latencyTop = Math.max(100, decadeAbove(highest(samples, ["p50", "p99"], 1)));
     const rate = linear(0, rateTop, RATE.bottom, RATE.top);
     const latency = logarithmic(1, latencyTop, LATENCY.bottom, LATENCY.top);
