@@ -1,4 +1,4 @@
-# One image for brokers and controllers; docker-compose.yml says which node a container is.
+# One image for brokers, controllers and the page; docker-compose.yml says which a container is.
 
 FROM python:3.11-slim-bookworm
 
@@ -10,7 +10,8 @@ WORKDIR /usr/src/barnabas
 
 # What we depend on changes seldom: a layer of its own.
 COPY pyproject.toml ./
-RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
+RUN python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+            print(*project['dependencies'], *project['optional-dependencies']['page'], sep='\n')" \
         > /tmp/requirements.txt \
     && pip install --no-cache-dir --requirement /tmp/requirements.txt \
     && rm /tmp/requirements.txt
