@@ -1,5 +1,5 @@
 """Takes docs/page.png and docs/page-dark.png: the page of a real cluster; a leader was killed and came back, and
-the active controller has just been killed. Takes two minutes, and needs Chromium and playwright (make page-test brings both).
+the active controller has just been killed. Takes two minutes; needs what `make page-test` installs.
 
     python docs/take_screenshots.py [PATH-OF-CHROMIUM]
 """
