@@ -15,6 +15,10 @@ SPARK_SIDE = [
     "barnabas.pipeline.range_reader",
     "barnabas.pipeline.group_offsets",
     "barnabas.pipeline.filters",
+    "barnabas.pipeline.segment_plan",
+    "barnabas.pipeline.jobs.audit",
+    "barnabas.pipeline.jobs.history",
+    "barnabas.pipeline.jobs.segments",
 ]
 NEVER = {"trio", "pydantic", "typer", "rich", "structlog"}
 
@@ -33,7 +37,8 @@ def test_readers_of_executors_import_no_event_loop() -> None:
 
 def test_the_source_imports_no_event_loop() -> None:
     pytest.importorskip("pyspark")
-    assert loaded_by("barnabas.pipeline.source, pyspark_barnabas") & NEVER == set()
+    ours = "barnabas.pipeline.source, pyspark_barnabas, barnabas.pipeline.segments, pyspark_barnabas_segments"
+    assert loaded_by(ours) & NEVER == set()
 
 
 def test_the_pipeline_sees_of_the_house_what_it_needs() -> None:
