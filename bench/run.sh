@@ -3,8 +3,9 @@
 # writes docs/benchmarks.md. Most loads are in the folder PEER (by default ../shared/peer beside the checkout), which
 # needs a JDK 17 and Maven; those on group coordinators are in bench/coordinators.py, and what records cost the clients
 # of Python programs, ours among them, is measured by bench/clients.py. Where Spark is installed (make spark-test does
-# it), bench/pipeline.py moves records between it and our cluster. About an hour; less with
-#   STEPS (ready idle bench failover clients coordinators pipeline)
+# it), bench/pipeline.py moves records between it and our cluster; bench/trace.py tells what the decision trace costs.
+# About an hour; less with
+#   STEPS (ready idle bench failover clients coordinators trace pipeline)
 #   ONLY, CLIENTS_ONLY, COORDINATORS_ONLY, PIPELINE_ONLY (regular expressions)   PIPELINE_ARGS (--ten: 10 M records, too)
 #   REPEAT, DURATION, WARMUP (seconds)                       GROUPS_HELD, PRODUCER_IDS (how many, for their memory)
 set -euo pipefail
@@ -12,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PEER=$(cd "${PEER:-../shared/peer}" 2>/dev/null && pwd) || { echo "bench: no load generators; set PEER to their folder" >&2; exit 2; }
 OUT=$(pwd)/.cache/bench DATA=$(pwd)/.cache/bench/data PORT=${BASE_PORT:-30092}
 .venv/bin/python -c 'import pyspark' 2> /dev/null && SPARK=pipeline || SPARK=
-STEPS=${STEPS:-ready idle bench failover clients coordinators $SPARK}
+STEPS=${STEPS:-ready idle bench failover clients coordinators trace $SPARK}
 REPEAT=${REPEAT:-2} DURATION=${DURATION:-6} WARMUP=${WARMUP:-60}
 # Everything but a few kinds of produce that tell nothing the others do not.
 ONLY=${ONLY:-'^(?!produce.*(p1\.1.*lz4|p12\.100B|noidem))'}
@@ -31,7 +32,7 @@ SET="--set group.initial.rebalance.delay.ms=0"; for pair in $SETTINGS; do SET+="
 UP="$CLUSTER up --data $DATA --base-port $PORT $SET" DOWN="$CLUSTER down --data $DATA"
 KAFKA_PEER_BROKER_EXTRA=$(printf '%s\\n' $SETTINGS)
 export REPEAT DURATION WARMUP QUIET_WAIT=${QUIET_WAIT:-5} KAFKA_PEER_BROKER_EXTRA
-GENERAL=${STEPS//coordinators/} GENERAL=${GENERAL//clients/} GENERAL=${GENERAL//pipeline/}
+GENERAL=${STEPS//coordinators/} GENERAL=${GENERAL//clients/} GENERAL=${GENERAL//pipeline/} GENERAL=${GENERAL//trace/}
 
 wanted() { [[ " $STEPS " == *" $1 "* ]]; }
 # LABEL BOOTSTRAP FILE WARMUP PIDS KILL RESTART: what is measured by programs beside this one
@@ -64,10 +65,14 @@ if [ -n "${GENERAL// /}" ]; then
     KILLC="$NODE kill controller-{id}" STARTC="$NODE start controller-{id}" ACTIVE="$NODE active" \
     BENCH_ARGS="--only $ONLY --warmup 0" "$PEER/run_all.sh" "$OUT/barnabas.jsonl"
 fi
-if wanted clients || wanted coordinators || wanted pipeline; then
+if wanted clients || wanted coordinators || wanted trace || wanted pipeline; then
   trap '$DOWN' EXIT
   $DOWN || true; rm -rf "$DATA"; $UP > /dev/null
   ours barnabas "$OURS" "$OUT/barnabas.jsonl" 5 "$NODE pids" "$NODE kill broker-{id}" "$NODE start broker-{id}"
+  if wanted trace; then
+    .venv/bin/python bench/trace.py --bootstrap "$OURS" --data "$DATA" --pids "$NODE pids" --out "$OUT/barnabas.jsonl" \
+      --repeat "$REPEAT" --seconds "$DURATION"
+  fi
   if wanted pipeline; then
     tests/pipeline/install.sh
     # shellcheck disable=SC2086

@@ -29,6 +29,8 @@ _PLAIN = re.compile(r"[A-Za-z_][\w./:@+-]*", re.ASCII)
 _WORD = re.compile(rf"{_PLAIN.pattern}(?= |$)", re.ASCII)
 _NAME = re.compile(r"(\w+)=")
 _JSON = json.JSONDecoder()
+_COMPACT = json.JSONEncoder(separators=(",", ":")).encode
+_READABLE = json.JSONEncoder(ensure_ascii=False).encode
 _JSON_WORDS = frozenset({"null", "true", "false", "NaN", "Infinity"})
 _PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 MAX_TEXT = 400
@@ -174,8 +176,8 @@ def _value(value: object) -> str:
     if isinstance(value, str):
         if _PLAIN.fullmatch(value) and value not in _JSON_WORDS:
             return value
-        return json.dumps(value, ensure_ascii=not value.isprintable())
-    return json.dumps(value, separators=(",", ":"))
+        return _READABLE(value) if value.isprintable() else _COMPACT(value)
+    return str(value) if type(value) is int else _COMPACT(value)
 
 
 def read_log_line(line: str, node: str) -> dict[str, object] | None:
