@@ -168,8 +168,9 @@ def test_hostile_records_behind_a_right_crc_are_told_too(log: bytes, data: st.Da
         rows = rows_of(decode_columns(damaged, include_headers=True, check_crcs=False))
     except CorruptBatch:
         return
-    if expected is not None and all(text < "\udc80" for row in expected for text, _ in row[5] or ()):
-        assert rows == expected
+    if expected is not None:
+        told = [(*row[:5], row[5] and [(as_text(key), value) for key, value in row[5]]) for row in expected]
+        assert rows == told
 
 
 def as_text(key: str) -> str:
@@ -290,11 +291,13 @@ def test_a_record_batch_has_the_columns_of_sparks_own_source() -> None:
     assert "headers" not in next(decode_columns(log)).record_batch("flights", 4).schema.names
 
 
+@few
 @given(st.lists(st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(-70, 70), max_size=30))
 def test_varints_are_read_as_they_were_written(numbers: Sequence[int]) -> None:
     check_varints(numbers, read_varints)
 
 
+@few
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-70, 70), max_size=30))
 def test_varlongs_are_read_as_they_were_written(numbers: Sequence[int]) -> None:
     check_varints(numbers, read_varlongs)
