@@ -134,12 +134,16 @@ def log_end_offset(directory: Path) -> int:
     # Behind the last entry of the index there are a few batches.
     start = int(offsets[-1]) if len(offsets) else last.base_offset
     end = last.base_offset
-    try:
-        for chunk in read_batches(directory, start, 1 << 62):
-            if chunk.batches:
-                end = chunk.batches[-1].header.next_offset
-    except BrokenLog as broken:
-        end = max(end, broken.fault.offset)
+    for head in read_heads(directory, start, 1 << 62):
+        header = head.header
+        if header.next_offset <= end:
+            continue
+        # Only the last one may be half written; who reads it looks at the others.
+        if head.position + header.size_bytes == os.fstat(head.file.fileno()).st_size:
+            whole = head.whole()
+            if not crc_is_valid(whole, 0, header):
+                break
+        end = header.next_offset
     return end
 
 
@@ -180,6 +184,21 @@ class _Reader:
             return _Opened(segments[slot], file)
         why = "its segments change faster than one reads"
         raise BrokenLog(Fault(str(self.directory), -1, self.offset, "gone", why))
+
+    def segments(self) -> Iterator[_Opened]:
+        """One after the other, as long as there is something to read; each is closed when the next is asked for."""
+        opened: _Opened | None = None
+        try:
+            while self.offset < self.until:
+                finished, opened = opened, self.open(opened)
+                if finished is not None:
+                    finished.file.close()
+                if opened is None:
+                    return
+                yield opened
+        finally:
+            if opened is not None:
+                opened.file.close()
 
     def tell(self, fault: Fault) -> None:
         if self.skipped is None:
@@ -250,18 +269,40 @@ def read_batches(
     """
     reader = _Reader(directory, from_offset, until_offset, chunk_bytes)
     reader.skipped = skipped
-    opened: _Opened | None = None
-    try:
-        while reader.offset < until_offset:
-            finished, opened = opened, reader.open(opened)
-            if finished is not None:
-                finished.file.close()
-            if opened is None:
-                return
-            yield from _read_segment(reader, opened)
-    finally:
-        if opened is not None:
-            opened.file.close()
+    for opened in reader.segments():
+        yield from _read_segment(reader, opened)
+
+
+class Head(NamedTuple):
+    """A batch of which only the head was read, and nothing was checked."""
+
+    header: BatchHeader
+    position: int
+    file: BinaryIO
+
+    def whole(self) -> bytes:
+        """All of it."""
+        return os.pread(self.file.fileno(), self.header.size_bytes, self.position)
+
+
+def read_heads(directory: Path, from_offset: int, until_offset: int) -> Iterator[Head]:
+    """The heads of the batches that `read_batches` gives; the rest of a segment behind what is no head is left out.
+
+    Costs a small read for each batch, however large the log is.
+    """
+    reader = _Reader(directory, from_offset, until_offset, 0)
+    reader.skipped = []
+    for opened in reader.segments():
+        position = reader.seek(opened)
+        while position < opened.size_bytes and reader.offset < until_offset:
+            header = _header_at(opened.file, position)
+            if header is None or header.size_bytes > opened.size_bytes - position:
+                break
+            if header.base_offset >= until_offset:
+                break
+            reader.offset = max(reader.offset, header.next_offset)
+            yield Head(header, position, opened.file)
+            position += header.size_bytes
 
 
 def _read_segment(reader: _Reader, opened: _Opened) -> Iterator[Chunk]:

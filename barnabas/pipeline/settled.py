@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.log_files import Fault, read_batches, segment_files
+from barnabas.pipeline.log_files import read_heads, segment_files
 from protocol.records.batch import BatchHeader
 from protocol.records.control import read_end_txn
 from storage.aborted import AbortedTransaction, read_entries
@@ -63,19 +63,17 @@ def settled(directory: Path, until_offset: int, durable_offset: int) -> Settled:
     start, open_since = _snapshot(directory, min(until_offset, durable_offset))
     aborted = [entry for entry in _indexed(directory, start) if entry.last_offset < min(start, until_offset)]
     ranges: list[AbortedRange] = [(entry.producer_id, entry.first_offset, entry.last_offset) for entry in aborted]
-    unreadable: list[Fault] = []
-    for chunk in read_batches(directory, start, until_offset, skipped=unreadable):
-        for batch in chunk.batches:
-            header = batch.header
-            if not header.is_transactional or header.last_offset < start or header.last_offset >= until_offset:
-                continue
-            if not header.is_control:
-                open_since.setdefault(header.producer_id, header.base_offset)
-                continue
-            marker = read_end_txn(chunk.data, batch.position)
-            first_offset = open_since.pop(header.producer_id, None)
-            if marker is not None and not marker.committed and first_offset is not None:
-                ranges.append((header.producer_id, first_offset, header.base_offset))
+    for head in read_heads(directory, start, until_offset):
+        header = head.header
+        if not header.is_transactional or header.last_offset < start or header.last_offset >= until_offset:
+            continue
+        if not header.is_control:
+            open_since.setdefault(header.producer_id, header.base_offset)
+            continue
+        marker = read_end_txn(head.whole())
+        first_offset = open_since.pop(header.producer_id, None)
+        if marker is not None and not marker.committed and first_offset is not None:
+            ranges.append((header.producer_id, first_offset, header.base_offset))
     return Settled(min([until_offset, *open_since.values()]), tuple(ranges))
 
 
