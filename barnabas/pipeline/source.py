@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Supp
 from barnabas.client.metadata import TopicPartition
 from barnabas.pipeline import offsets
 from barnabas.pipeline.blocking import BlockingCluster
-from barnabas.pipeline.columns import END, Window
+from barnabas.pipeline.columns import Window
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.filters import Pushed
 from barnabas.pipeline.group_offsets import commit_group_offsets
@@ -193,9 +193,9 @@ class BatchReader(_Reader, DataSourceReader):
         ]
         wanted = [each for each in wanted if each.size]
         from_time, _ = self.pushed.between("timestamp")
-        if from_time > -END and wanted:
+        if from_time > 0 and wanted:
             # Whatever lies before the first record of that time is older.
-            specs = {each.partition: max(0, from_time) for each in wanted}
+            specs = {each.partition: from_time for each in wanted}
             found = self.cluster.list_offsets(specs, self.options.isolation)
             wanted = [
                 each._replace(from_offset=max(each.from_offset, found[each.partition].offset))
