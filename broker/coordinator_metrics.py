@@ -5,7 +5,7 @@ the lag of groups, which Kafka does not tell: there the names are those of kafka
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from broker.coordinator.coordinator import Coordinator
@@ -14,6 +14,8 @@ from broker.groups.lag import GroupLag
 from broker.services import BrokerServices
 from broker.transactions.transaction import TransactionState
 from runtime.metrics import Family, Labels
+
+LAG_LABELS = ("consumergroup", "topic", "partition")
 
 Samples = list[tuple[Labels, float]]
 
@@ -48,30 +50,35 @@ def group_families(broker: BrokerServices) -> Iterator[Family]:
     yield from _loads(prefix, broker.groups)
 
 
+LagValue = Callable[[GroupLag], float | None]
+
+
 def lag_families(lags: Sequence[GroupLag], now_ms: int) -> Iterator[Family]:
     """How far groups are behind, by the wall clock."""
-    offsets: Samples = []
-    records: Samples = []
-    stable: Samples = []
-    seconds: Samples = []
+    values: tuple[tuple[str, str, LagValue], ...] = (
+        ("current_offset", "The offset that a group committed last.", lambda lag: lag.offset),
+        ("lag", "Offsets from there to the high watermark.", lambda lag: lag.records),
+        (
+            "lag_read_committed",
+            "Offsets from there to the last stable offset, where open transactions hold read_committed readers back.",
+            lambda lag: lag.records_read_committed,
+        ),
+        (
+            "lag_seconds",
+            "Age of the oldest committed record that a group has not read; 0 if it has read all.",
+            lambda lag: lag.seconds(now_ms),
+        ),
+    )
+    for name, told, value in values:
+        # Not lists: there may be very many, and others are to have their turns.
+        yield Family("gauge", f"kafka_consumergroup_{name}", told, LAG_LABELS, _lag_samples(lags, value))
+
+
+def _lag_samples(lags: Sequence[GroupLag], value: LagValue) -> Iterator[tuple[Labels, float]]:
     for lag in lags:
-        labels = (lag.group_id, lag.topic, str(lag.partition))
-        offsets.append((labels, lag.offset))
-        if (count := lag.records) is not None:
-            records.append((labels, count))
-        if (count := lag.records_read_committed) is not None:
-            stable.append((labels, count))
-        if (age := lag.seconds(now_ms)) is not None:
-            seconds.append((labels, age))
-    prefix, names = "kafka_consumergroup_", ("consumergroup", "topic", "partition")
-    told = "The offset that a group committed last."
-    yield Family("gauge", prefix + "current_offset", told, names, offsets)
-    told = "Offsets from there to the high watermark."
-    yield Family("gauge", prefix + "lag", told, names, records)
-    told = "Offsets from there to the last stable offset, where open transactions hold read_committed readers back."
-    yield Family("gauge", prefix + "lag_read_committed", told, names, stable)
-    told = "Age of the oldest committed record that a group has not read; 0 if it has read all."
-    yield Family("gauge", prefix + "lag_seconds", told, names, seconds)
+        told = value(lag)
+        if told is not None:
+            yield (lag.group_id, lag.topic, str(lag.partition)), told
 
 
 def transaction_families(broker: BrokerServices) -> Iterator[Family]:

@@ -41,7 +41,8 @@ log = logging.getLogger(__name__)
 ASK_TIMEOUT_MS = 2_000
 """A scrape has ten seconds; what a leader did not say by then is left out."""
 OFFSETS_IN_A_STRETCH = 100
-"""After so many, others get their turn."""
+"""After so many lookups, others get their turn."""
+LAGS_IN_A_STRETCH = 2_000
 
 _LATEST = -1
 _CONSUMER = -1
@@ -106,7 +107,12 @@ class GroupLags:
             await trio.lowlevel.checkpoint()
         ends = await self._ends(asked)
         self._known = ends
-        return [GroupLag(*each, ends.get((each[1], each[2]))) for each in committed]
+        lags: list[GroupLag] = []
+        for start in range(0, len(committed), LAGS_IN_A_STRETCH):
+            some = committed[start : start + LAGS_IN_A_STRETCH]
+            lags += [GroupLag(*each, ends.get((each[1], each[2]))) for each in some]
+            await trio.lowlevel.checkpoint()
+        return lags
 
     def _is_there(self, topic: str, index: int, topic_id: bytes) -> bool:
         """Not of a deleted topic, nor of another one that had the same name."""
