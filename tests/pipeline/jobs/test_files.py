@@ -1,0 +1,78 @@
+"""Small files of a job: whole or not at all, and in one line where the disk refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from barnabas.pipeline.errors import PipelineError, WrongUse
+from barnabas.pipeline.files import LocalFiles, files_for, is_elsewhere, local_path
+from barnabas.pipeline.jobs.export import _named
+from barnabas.pipeline.jobs.replay import Wanted, parse_ranges
+
+
+def test_a_full_disk_leaves_the_old_file_and_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, path = LocalFiles(), str(tmp_path / "state" / "plan.json")
+    files.write(path, "old")
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(PipelineError, match=r"No space left on device; make room and run the same command again"):
+        files.write(path, "new")
+    assert files.read(path) == "old"
+    assert files.names(str(tmp_path / "state")) == ["plan.json"]
+
+
+def test_what_stands_in_the_way_is_told_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PipelineError, match=r"/file.*: Not a directory|/file.*: File exists"):
+        LocalFiles().write(str(tmp_path / "file" / "plan.json"), "")
+    assert LocalFiles().read(str(tmp_path / "file" / "plan.json")) is None
+    (tmp_path / "file").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(PipelineError, match="is not a text of ours"):
+        LocalFiles().read(str(tmp_path / "file"))
+
+
+def test_paths_of_this_machine_and_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert local_path("lake") == f"{tmp_path}/lake"
+    assert local_path("file:/lake") == local_path("file:///lake") == "/lake"
+    assert [is_elsewhere(path) for path in ("lake", "file:///lake", "hdfs://name/lake")] == [False, False, True]
+    assert files_for(None, "lake")[1] == f"{tmp_path}/lake"
+
+
+def test_files_of_a_round_are_named_by_their_offsets() -> None:
+    written = [
+        "_SUCCESS",
+        "part-00000-a.snappy.parquet",
+        "topic=t/partition=0/date=2013-01-01/_start=100/.part-1.parquet.crc",
+        "topic=t/partition=0/date=2013-01-01/_start=100/part-1.parquet",
+        "topic=t/partition=0/date=2013-01-01/_start=100/part-2.parquet",
+        "topic=t/partition=1/date=2013-01-02/_start=0/part-1.parquet",
+    ]
+    day = "topic=t/partition=0/date=2013-01-01"
+    assert list(_named(written, {(0, 100): 200, (1, 0): 7})) == [
+        (written[3], f"{day}/t-0-00000000000000000100-00000000000000000200.parquet"),
+        (written[4], f"{day}/t-0-00000000000000000100-00000000000000000200-1.parquet"),
+        (written[5], "topic=t/partition=1/date=2013-01-02/t-1-00000000000000000000-00000000000000000007.parquet"),
+    ]
+
+
+def test_ranges_as_people_write_them() -> None:
+    assert parse_ranges("0:100-200, 1:-5,2:7-,3:-") == (
+        Wanted(partition=0, start=100, end=200),
+        Wanted(partition=1, end=5),
+        Wanted(partition=2, start=7),
+        Wanted(partition=3),
+    )
+
+
+@pytest.mark.parametrize("text", ["0", "0:5", "a:1-2", "0:1-b", "0:-1-2", ":1-2"])
+def test_what_is_no_range(text: str) -> None:
+    with pytest.raises(WrongUse, match=r"--ranges .* is not PARTITION:START-END"):
+        parse_ranges(text)
