@@ -7,6 +7,8 @@ import { icon, setIcon, stateLook } from "./shapes.js";
 import { whileBusy } from "./control.js";
 
 const SHORTEST_SPAN = 50;
+/** Nodes are asked one after the other: so much may have been written meanwhile. */
+const IN_STEP = 2;
 const WORDS = { kill: "Kill", start: "Start", pause: "Pause", resume: "Resume" };
 
 /** The two buttons of a node in a state: [action, possible]. */
@@ -137,7 +139,7 @@ export class Nodes {
     setStyle(row.bar, "--end", share(end));
     setStyle(row.bar, "--committed", share(isNumber(highWatermark) ? highWatermark : null));
     const behind = isNumber(end) ? this.end - end : 0;
-    setText(row.offsets, behind > 0 ? `${count(end)}, ${count(behind)} behind` : count(end));
+    setText(row.offsets, behind > IN_STEP ? `${count(end)}, ${count(behind)} behind` : count(end));
     setAttribute(
       row.offsets.parentElement,
       "title",
