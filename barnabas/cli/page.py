@@ -46,8 +46,8 @@ def page(  # noqa: PLR0913, PLR0917 - options of a command
     """Show the cluster live on a page, until Ctrl-C."""
     if (allow_faults or load or tour) and bootstrap is not None:
         raise WrongArgument("--allow-faults, --load and --tour are for the cluster in --data, not for --bootstrap")
-    if tour and not allow_faults:
-        raise WrongArgument("--tour breaks things; it needs --allow-faults")
+    if (load or tour) and not allow_faults:
+        raise WrongArgument("--load and --tour act on the cluster: that needs --allow-faults")
     if (base_port is not None or settings) and not allow_faults:
         raise WrongArgument("--base-port and --set are for a cluster that this command starts: --allow-faults")
     _require_packages()
@@ -56,6 +56,7 @@ def page(  # noqa: PLR0913, PLR0917 - options of a command
 
     listener, place = open_port(host, port)
     options = Show(listener, place, secrets.token_urlsafe(16), allow_faults=allow_faults, load=load, tour=tour)
+    options.note = _note
     if bootstrap is not None:
         options.bootstrap = bootstrap_from(bootstrap, data)
     else:

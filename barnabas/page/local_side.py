@@ -50,9 +50,14 @@ class LocalSide:
         finally:
             self.links.close()
             (self.cluster.layout.data / "run" / "proxy.json").unlink(missing_ok=True)
-            if self._lock is not None:
-                os.close(self._lock)
+            self.let_go()
         return True
+
+    def let_go(self) -> None:
+        """Another page may have the buttons from now on."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 async def until_ready(side: LocalSide) -> None:

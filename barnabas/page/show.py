@@ -41,6 +41,8 @@ class Show:
     """A load begins at once."""
     tour: bool = False
     """The tour begins at once."""
+    note: Callable[[str], None] = lambda text: None
+    """For whoever reads along."""
 
 
 async def show(options: Show, told: Callable[[str], None]) -> None:
@@ -54,7 +56,8 @@ async def show(options: Show, told: Callable[[str], None]) -> None:
         await _show(options, side, told)
     finally:
         with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(side.close)
+            if await trio.to_thread.run_sync(side.close):
+                options.note(f"the cluster in {side.cluster.layout.data} has ended with its page; its data stays")
 
 
 async def _show(options: Show, side: LocalSide | None, told: Callable[[str], None]) -> None:
@@ -71,12 +74,10 @@ async def _show(options: Show, side: LocalSide | None, told: Callable[[str], Non
         beside=KafkaView(world, options.bootstrap) if side is None else None,
     )
     control, load, tour = None, None, None
-    if options.load or options.allow_faults:
+    if options.allow_faults:
         assert side is not None
         load = LoadRunner(world, side.cluster.bootstrap_servers, feed)
         watch.at_each_look.append(load.tell)
-    if options.allow_faults:
-        assert side is not None and load is not None
         faults = Faults(side, feed, world.wall_clock)
         tour = Tour(faults, load, feed, apache_kafka())
         control = buttons(faults, {"load": load, "tour": tour}, partial(_busy, tour))

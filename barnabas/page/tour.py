@@ -35,7 +35,7 @@ class Step:
     """One thing that is done."""
 
     what: str
-    """What its window is called in the summary; nothing: it has none."""
+    """What its window is called in the summary."""
     do: Callable[[Tour], Awaitable[str]]
     """Does it and waits for the cluster; gives one line, which is told."""
 
@@ -80,12 +80,12 @@ class Tour:
         return [
             Step(QUIET, begin),
             Step("kill leader", kill_leader),
-            Step("", start_again),
+            Step("start leader", start_again),
             Step("kill controller", kill_controller),
-            Step("", start_again),
-            *([Step("cut link", cut_link), Step("", heal_link)] if self.faults.side.links is not None else []),
+            Step("start controller", start_again),
+            *([Step("cut link", cut_link), Step("heal link", heal_link)] if self.faults.side.links is not None else []),
             Step("pause leader", pause_leader),
-            Step("", resume),
+            Step("resume leader", resume),
         ]
 
     async def _play(self) -> None:
@@ -120,7 +120,7 @@ class Tour:
             await self._load.ended()
         for number, step in enumerate(self.steps, 1):
             self._number = number
-            if step.what and step.what != QUIET:
+            if step.what != QUIET:
                 self.ledger.begin_window(step.what, self.now_ms())
             self._tell(await step.do(self))
             await trio.sleep(BEAT_SECONDS)

@@ -211,3 +211,49 @@ def test_acks_are_counted_by_time() -> None:
     Acks(ledger)(1_000, 1_099, 1_100, 1_350)
     assert ledger.accounts[0].acks == [2, 1, 0, 1]
     assert ledger.silence_ms(0, 1_400) == 50
+
+
+@given(st.lists(histories(), min_size=1, max_size=3), st.lists(st.integers(0, 40)), st.data())
+def test_what_is_settled_is_forgotten_and_the_verdict_stays_the_same(
+    all_histories: list[History], moments: list[int], data: st.DataObject
+) -> None:
+    """Whatever is read, in whatever order, and whenever it is settled."""
+    kept, forgetting = Ledger("run", len(all_histories), 0), Ledger("run", len(all_histories), 0)
+    for partition, history in enumerate(all_histories):
+        entries = list(enumerate(history.log))
+        read = data.draw(st.lists(st.sampled_from(entries), max_size=40)) if entries else []
+        history.tell(kept, partition, read)
+        history.tell(forgetting, partition, [])
+        for moment, (offset, number) in enumerate(read):
+            if moment in moments:
+                forgetting.accounts[partition].settle()
+            forgetting.read(partition, offset, b"run %d %d" % (partition, number))
+        forgetting.accounts[partition].settle()
+        assert forgetting.accounts[partition].end_of_acked == kept.accounts[partition].end_of_acked
+        assert forgetting.accounts[partition].undecided == kept.accounts[partition].undecided
+    assert forgetting.verdict() == kept.verdict()
+
+
+def test_a_run_that_goes_on_for_ever_keeps_little() -> None:
+    ledger = Ledger("run", 1, 0)
+    (account,) = ledger.accounts
+    for moment in range(5_000):
+        number, value = ledger.send(0)
+        ledger.acked(0, number, offset=moment, now_ms=moment)
+        ledger.read(0, moment, value)
+        account.settle()
+    assert not account.acked and not account.read
+    assert ledger.verdict().clean and ledger.verdict().acked == ledger.verdict().read == 5_000
+    ledger.read(0, 5_000, b"run 0 17")
+    assert ledger.verdict().duplicated == 1
+
+
+def test_an_acked_record_that_was_skipped_is_told_before_the_end() -> None:
+    ledger = Ledger("run", 1, 0)
+    values = [ledger.send(0)[1] for _ in range(3)]
+    for number in range(3):
+        ledger.acked(0, number, offset=number, now_ms=0)
+    ledger.read(0, 0, values[0])
+    assert ledger.accounts[0].skipped == 0
+    ledger.read(0, 2, values[2])
+    assert ledger.accounts[0].skipped == 1

@@ -1,0 +1,154 @@
+"""A page over six real nodes: links, load and buttons; and what becomes of the cluster when its page goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from barnabas.cli.main import run
+from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.local import LocalCluster
+from barnabas.cluster.ports import free_base_port
+from barnabas.page.control import Faults
+from barnabas.page.feed import Feed
+from barnabas.page.load import LoadRunner
+from barnabas.page.local_side import LocalSide, look_on, open_to_faults, until_ready
+from barnabas.page.show import addresses_of
+from barnabas.page.watch import Watch
+from runtime.real import real_world
+
+
+class Stage:
+    """A cluster with links, a watch, a load."""
+
+    def __init__(self, side: LocalSide) -> None:
+        self.side = side
+        world = real_world()
+        self.feed = Feed()
+        self.watch = Watch(
+            world, self.feed, addresses_of(side.cluster.layout), processes=side.processes, cut=lambda: side.cut
+        )
+        self.faults = Faults(side, self.feed, world.wall_clock)
+        self.load = LoadRunner(world, side.cluster.bootstrap_servers, self.feed)
+        self.watch.at_each_look.append(self.load.tell)
+        self.reader = self.feed.join("demo", lambda: None, self.watch.now_ms())
+
+    def state(self, name: str) -> str:
+        nodes = self.feed.newest.get("cluster", {"nodes": []})["nodes"]
+        return next((str(node["state"]) for node in nodes if node["name"] == name), "")
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        with trio.fail_after(60):
+            while not holds():
+                self.reader.take(self.watch.now_ms())
+                await trio.sleep(0.05)
+
+
+@pytest.mark.feature("FI-10", "OB-07")
+def test_a_leader_is_killed_by_a_button_and_no_record_is_lost(tmp_path: Path) -> None:
+    side = open_to_faults(tmp_path / "cluster", free_base_port(), {}, lambda text: None)
+
+    async def story() -> None:
+        stage = Stage(side)
+        async with trio.open_nursery() as nursery:
+            await until_ready(side)
+            nursery.start_soon(stage.watch.run)
+            await nursery.start(stage.load.run)
+            stage.load.start()
+            await stage.load.flowing.wait()
+            await stage.until(lambda: stage.state("broker-1") == "running")
+            told = await stage.watch.look_once("demo")
+            victim = f"broker-{told['partitions']['partitions'][0]['leader']}"
+            await stage.faults.kill(victim)
+            await stage.until(lambda: stage.state(victim) == "dead")
+            await stage.until(lambda: any(each["subject"] == "demo-0" for each in stage.feed.marks()[5:]))
+            await stage.faults.start(victim)
+            await stage.until(lambda: stage.state(victim) == "running")
+            await stage.faults.pause(victim)
+            await stage.until(lambda: stage.state(victim) == "paused")
+            await stage.faults.resume(victim)
+            await stage.until(lambda: stage.state(victim) in ("running", "catching up"))
+            await stage.faults.cut("controller-102", "controller-103", cut=True)
+            await stage.until(lambda: stage.feed.newest["cluster"]["cut"] == [["controller-102", "controller-103"]])
+            await stage.faults.cut("controller-103", "controller-102", cut=False)
+            await stage.until(lambda: stage.feed.newest["cluster"]["cut"] == [])
+            stage.load.stop()
+            verdict = await stage.load.ended()
+            assert verdict.clean and verdict.acked > 100
+            nursery.cancel_scope.cancel()
+
+    try:
+        trio.run(story)
+        with pytest.raises(ClusterError, match="another page has the buttons"):
+            open_to_faults(tmp_path / "cluster", None, {}, lambda text: None)
+        assert look_on(tmp_path / "cluster").close() is False
+    finally:
+        assert side.close()
+    assert set(side.processes().values()) == {"stopped"}
+
+
+def test_a_cluster_that_runs_already_is_used_and_left_as_it_is(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path / "cluster", free_base_port())
+    cluster.up()
+    told: list[str] = []
+    try:
+        side = open_to_faults(tmp_path / "cluster", None, {}, told.append)
+        assert side.links is None and "links cannot be cut" in told[0]
+        assert side.close() is False
+        assert set(side.processes().values()) == {"running"}
+    finally:
+        cluster.down()
+
+
+def test_nodes_that_lost_their_links_are_started_anew(tmp_path: Path) -> None:
+    data = tmp_path / "cluster"
+    lost = open_to_faults(data, free_base_port(), {}, lambda text: None)
+    assert lost.links is not None and lost._lock is not None
+    before = {node.name: node.pid for node in lost.cluster.processes()}
+    # As if its page had been killed: the ways are gone, and so is its lock.
+    lost.links.close()
+    lost.let_go()
+    told: list[str] = []
+    side = open_to_faults(data, None, {}, told.append)
+    try:
+        assert "has lost its links" in told[0]
+        now = {node.name: node.pid for node in side.cluster.processes()}
+        assert not set(before.values()) & set(now.values())
+        assert side.cluster.layout.base_port == lost.cluster.layout.base_port
+    finally:
+        side.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--bootstrap", "127.0.0.1:1", "--allow-faults"], "are for the cluster in --data"),
+        (["--bootstrap", "nonsense"], "not HOST:PORT"),
+        (["--tour"], "that needs --allow-faults"),
+        (["--load"], "that needs --allow-faults"),
+        (["--base-port", "20000"], "for a cluster that this command starts"),
+        (["--set", "num.partitions=3"], "for a cluster that this command starts"),
+        (["--port", "70000"], "--port"),
+    ],
+)
+def test_wrong_words_are_told_in_one_line(
+    words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["page", "--data", str(tmp_path), *words]) == 2
+    told = capsys.readouterr().err
+    assert why in told and told.count("\n") == 1
+
+
+def test_a_taken_port_is_told_before_anything_is_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert run(["page", "--data", str(tmp_path), "--port", port, "--allow-faults"]) == 1
+    told = capsys.readouterr().err
+    assert f"127.0.0.1:{port}: Address already in use; --port takes another" in told and told.count("\n") == 1
+    assert not (tmp_path / "run").exists()
