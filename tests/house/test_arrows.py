@@ -27,6 +27,7 @@ WORLD = {"trio", "os", "time", "random", "socket", "uuid", "subprocess", "secret
 """What reaches outside by itself."""
 
 CORES = [
+    "runtime/decisions.py",
     "protocol",
     "settings",
     "storage",
@@ -35,6 +36,7 @@ CORES = [
     "kraft/controller",
     "broker/replication/replica.py",
     "broker/replication/follower.py",
+    "broker/replication/told.py",
     "broker/timing_wheel.py",
     "broker/purgatory.py",
     "broker/fetch_sessions.py",
@@ -71,6 +73,8 @@ CORES = [
     "broker/groups",
     "broker/transactions/transaction.py",
     "broker/transactions/machine.py",
+    "broker/transactions/told.py",
+    "barnabas/why/story.py",
     "barnabas/cluster/proxy/frames.py",
     "barnabas/cluster/proxy/rules.py",
     "barnabas/cluster/proxy/stream.py",
