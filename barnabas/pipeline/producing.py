@@ -21,6 +21,7 @@ from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind, partiti
 from barnabas.pipeline.errors import BlockingError, PipelineError
 from barnabas.pipeline.transaction import FENCED, ProducerStamp
 from protocol.errors import ErrorCode, KafkaError, error_code
+from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.batch import add_to_sequence
@@ -146,6 +147,10 @@ class SecondAttempt(PipelineError):
             f"task {place.partition_id} was tried before, and what it wrote then cannot be told from what it would"
             " write now: the whole batch is aborted (why the task failed first stands in Spark's log)"
         )
+
+
+class AnotherWriter(PipelineError):
+    """A partition was written to by another task of the same epoch."""
 
 
 # ---- which partition a row goes to
@@ -344,7 +349,23 @@ class PartitionWriter:
         """Send what is pending and wait until all replicas in sync have it. PipelineError, KafkaError."""
         if self._pending:
             pending, self._pending, self._pending_bytes = self._pending, [], 0
+            if self.records == 0 and self._transactional_id is not None:
+                self._refuse_other_writer()
             self._send(pending, MAX_TIMES_SPLIT)
+
+    def _refuse_other_writer(self) -> None:
+        """AnotherWriter if somebody wrote here in our epoch: what we send would be taken for what he sent, come again.
+
+        A stage that Spark runs again has first attempts again. One that writes at this very moment is not seen here,
+        but by the driver.
+        """
+        request = DescribeProducersRequest(topics=[TopicRequest(name=self.topic, partition_indexes=[self.partition])])
+        response = self._cluster.leader_call(self.topic, self.partition, request)
+        # Who may write but not look is not asked again.
+        for producer in response.topics[0].partitions[0].active_producers:
+            stamp = ProducerStamp(producer.producer_id, producer.producer_epoch)
+            if stamp == self._producer and producer.last_sequence >= 0:
+                raise AnotherWriter(f"{self.topic}-{self.partition}: another task wrote there, and only one may")
 
     def _send(self, rows: list[Fields], splits: int) -> None:
         batch = build_batch(
@@ -476,7 +497,7 @@ class ProduceTask:
 def refusal_of(place: TaskPlace, error: Exception) -> Claim:
     """What a task gives whose batch must not be committed."""
     # BlockingError: the cluster was away for too long; another epoch may fare better.
-    again = isinstance(error, SecondAttempt | BlockingError)
+    again = isinstance(error, SecondAttempt | AnotherWriter | BlockingError)
     return Claim("", -1, 0, -1, -1, 0, place.stage_id, place.task_id, " ".join(str(error).split()), again)
 
 

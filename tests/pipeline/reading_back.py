@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from barnabas import TopicPartition, sync
+from barnabas.pipeline.blocking import LATEST, BlockingCluster, Isolation
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, isolation: str = "read_committed") -> list[bytes]:
@@ -24,8 +25,8 @@ def read_all(bootstrap: str, topic: str, partitions: int, isolation: str = "read
 
 def all_ended(bootstrap: str, topic: str, partitions: int) -> bool:
     """Whether readers of committed records see as far as all others."""
-    places = [TopicPartition(topic, index) for index in range(partitions)]
-    with sync.Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as stable:
-        stable_ends = stable.end_offsets(places)
-    with sync.Consumer(bootstrap_servers=bootstrap) as latest:
-        return bool(latest.end_offsets(places) == stable_ends)
+    ends = {(topic, index): LATEST for index in range(partitions)}
+    with BlockingCluster(bootstrap) as cluster:
+        stable = cluster.list_offsets(ends, Isolation.READ_COMMITTED)
+        latest = cluster.list_offsets(ends, Isolation.READ_UNCOMMITTED)
+    return [found.offset for found in stable.values()] == [found.offset for found in latest.values()]

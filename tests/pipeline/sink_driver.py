@@ -29,7 +29,8 @@ CHEAP = {
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.streaming.pollingDelay": "50ms",
 }
 
 

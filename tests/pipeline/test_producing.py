@@ -29,6 +29,13 @@ from barnabas.pipeline.producing import (
 )
 from barnabas.pipeline.transaction import ProducerStamp
 from protocol.errors import ErrorCode
+from protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
 from protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -56,8 +63,12 @@ class Leader(BlockingCluster):
         self.batches: list[tuple[BatchHeader, list[Any]]] = []
         self.requests: list[ProduceRequest] = []
         self.end_offset = 100
+        self.producers: list[ProducerState] = []
 
     def leader_call(self, topic: str, partition: int, request: Any, *, version: int | None = None) -> Any:
+        if isinstance(request, DescribeProducersRequest):
+            answered = PartitionResponse(partition_index=partition, active_producers=self.producers)
+            return DescribeProducersResponse(topics=[TopicResponse(name=topic, partitions=[answered])])
         assert version == 9, "in later versions leaders add to transactions by themselves"
         [data] = request.topic_data[0].partition_data
         batch = bytes(data.records)
@@ -301,6 +312,24 @@ def test_a_second_attempt_writes_nothing_and_says_that_the_batch_may_be_written_
     [claim] = claims.to_pylist()
     assert "tried before" in claim["refusal"] and claim["again"]
     assert not cluster.batches
+
+
+@pytest.mark.parametrize(
+    ("producer_id", "epoch", "last_sequence", "refused"),
+    [(40, 3, 7, True), (40, 3, -1, False), (40, 2, 7, False), (41, 3, 7, False)],
+)
+def test_who_finds_rows_of_its_own_epoch_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch, producer_id: int, epoch: int, last_sequence: int, refused: bool
+) -> None:
+    """A stage that is run again has first attempts again; a marker, another epoch, another producer are nobody."""
+    cluster = Leader()
+    cluster.producers = [ProducerState(producer_id=producer_id, producer_epoch=epoch, last_sequence=last_sequence)]
+    taken(monkeypatch, cluster, TaskPlace(5, 0, 9, 78))
+    [claims] = task()([routed(0)])
+    [claim] = claims.to_pylist()
+    if refused:
+        assert "another task wrote there" in claim["refusal"] and claim["again"]
+    assert bool(cluster.batches) is not refused
 
 
 def test_at_least_once_a_second_attempt_writes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from barnabas.pipeline.blocking import BlockingCluster
-from barnabas.pipeline.errors import Fenced, TransactionError
+from barnabas.pipeline.errors import Fenced, PipelineError, TransactionError
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, entries_at
 from barnabas.pipeline.producing import TARGET, ProduceTask, ProducingSettings, Targets, TaskPlace
 from barnabas.pipeline.transaction import ProducerStamp, Transaction
@@ -188,6 +188,18 @@ def test_a_task_that_still_runs_cannot_write_behind_an_abort(place: tuple[str, s
     with pytest.raises(Exception, match=r"sink-\d+-0: "):
         driver.produce(late, batch(9))
     driver.produce(producer, batch(0))
+    driver.commit(0, 40)
+    assert sorted(read_all(bootstrap, topic, PARTITIONS)) == batches(0)
+
+
+def test_two_tasks_of_one_epoch_are_told_apart_by_the_leader(place: tuple[str, str, str]) -> None:
+    bootstrap, topic, _ = place
+    driver = Driver(*place)
+    producer = driver.begin(0)
+    assert producer is not None
+    driver.produce(producer, batch(0))
+    with pytest.raises(PipelineError, match="another task wrote there"):
+        driver.produce(producer, batch(1))
     driver.commit(0, 40)
     assert sorted(read_all(bootstrap, topic, PARTITIONS)) == batches(0)
 
