@@ -40,7 +40,7 @@ RECORD_BYTES = 40
 """At most what a record adds to a batch besides key, value and headers."""
 MAX_TIMES_SPLIT = 20
 
-BATCH_BYTES = 512 * 1024
+BATCH_BYTES = 256 * 1024
 REQUEST_TIMEOUT_MS = 30_000
 RETRY_TIMEOUT_MS = 120_000
 OWN_GROUP = "spark-sink"
