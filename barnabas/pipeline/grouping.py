@@ -23,9 +23,12 @@ def apply_to_groups(frame: Any, by: Sequence[str], step: Callable[[Any], Any], s
 def apply_to_pairs(left: Any, right: Any, by: Sequence[str], step: Callable[[Any, Any, Any], Any], schema: str) -> Any:
     """The frame of what `step` makes of the key (pyarrow scalars) and the two Tables that have it; one may be empty."""
     from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
     from pyspark.sql.udf import _create_udf
     from pyspark.util import PythonEvalType
 
+    # Both may be made of the same frame: columns of the right one get an identity of their own.
+    right = right.select(*[F.col(name).alias(name) for name in right.columns])
     function = _create_udf(step, schema, PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF)
     columns = function(*[left[name] for name in left.columns], *[right[name] for name in right.columns])
     groups = left.groupBy(*by)._jgd.flatMapCoGroupsInArrow(right.groupBy(*by)._jgd, columns._jc)

@@ -1,0 +1,166 @@
+"""Segments, audits and histories in Spark, over a real cluster; tests without Spark show the parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas import sync
+from barnabas.cli.main import run
+from barnabas.pipeline.jobs import audit as audit_jobs
+from barnabas.pipeline.jobs import history as history_jobs
+from barnabas.pipeline.jobs import segments as segment_jobs
+from barnabas.pipeline.segment_plan import SegmentOptions
+from barnabas.testing.cluster import ClusterForTests
+from checkers.all_checkers import of_every_run, standard
+from histories.history import History, encode
+from histories.parquet import write_history
+from histories.synthetic import LegalOptions, legal_history
+
+pytest.importorskip("pyspark")
+
+pytestmark = [pytest.mark.spark, pytest.mark.feature("PL-05")]
+
+TOPIC, PARTITIONS = "audited", 2
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterForTests]:
+    """Three brokers of which two were killed while a producer went on; its acks are in `acks.jsonl`."""
+    directory = tmp_path_factory.mktemp("audited")
+    cluster = ClusterForTests.start_new(directory)
+    cluster.create_topic(TOPIC, PARTITIONS, configs={"segment.bytes": "1048576", "min.insync.replicas": "1"})
+    acks = []
+    options: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "transactional_id": "writes"}
+    with sync.Producer(**options) as producer:
+        for turn in range(12):
+            producer.begin_transaction()
+            # In different segments, whose size cannot be less than 1 MiB.
+            values = [f"{turn}:{number}".ljust(2500, ".") for number in range(100)]
+            sent = [producer.enqueue(TOPIC, each.encode(), partition=number % 2) for number, each in enumerate(values)]
+            producer.flush()
+            if turn % 4 == 3:
+                producer.abort_transaction()
+                continue
+            producer.commit_transaction()
+            for value, future in zip(values, sent, strict=True):
+                told = future.result()
+                acks.append({"topic": TOPIC, "partition": told.partition, "offset": told.offset, "value": value})
+            if turn in (2, 6):
+                killed = cluster.leader_of(TOPIC, turn % 2)
+                cluster.kill(killed)
+                cluster.start(killed)
+                cluster.wait_ready()
+    (directory / "acks.jsonl").write_text("".join(json.dumps(ack) + "\n" for ack in acks))
+    yield cluster
+    cluster.down()
+
+
+@pytest.fixture(scope="module")
+def acks(cluster: ClusterForTests) -> Path:
+    return Path(cluster.layout.data).parent / "acks.jsonl"
+
+
+def options_of(cluster: ClusterForTests) -> SegmentOptions:
+    return SegmentOptions((str(cluster.layout.data),), subscribe=TOPIC, bootstrap=cluster.bootstrap_servers)
+
+
+def test_a_running_cluster_is_read_from_its_files(
+    spark: Any, cluster: ClusterForTests, acks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = sorted(json.loads(line)["value"] for line in acks.read_text().splitlines())
+    frame = segment_jobs.frame_of(spark, options_of(cluster))
+    assert sorted(row.value.decode() for row in frame.select("value").collect()) == wanted
+    words = ["pipeline", "segments", str(cluster.layout.data), "--topic", TOPIC]
+    assert run([*words, "--bootstrap", cluster.bootstrap_servers, "--json"]) == 0
+    account = json.loads(capsys.readouterr().out)
+    assert account["records"] == len(wanted) == 900 and account["faults"] == []
+    assert all(row["tasks"] > 1 for row in account["partitions"])
+    assert sum(row["aborted"] for row in account["partitions"]) == 300
+
+
+def test_a_cluster_is_sound_after_kills_and_has_what_producers_were_told(
+    spark: Any, cluster: ClusterForTests, acks: Path
+) -> None:
+    found = audit_jobs.audit(spark, options_of(cluster), str(acks))
+    assert found.findings == () and found.is_sound
+    assert found.acks == audit_jobs.Acks(told=900, found=900)
+    for account in found.accounts:
+        total = account.records + account.aborted + account.markers + account.compacted + account.lost
+        assert total == account.end_offset - account.start_offset > 0
+
+
+def test_an_ack_of_what_is_not_there_is_found(spark: Any, cluster: ClusterForTests, acks: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in acks.read_text().splitlines()[:50]]
+    rows[10]["value"] = "another"
+    rows[20]["offset"] = 5000
+    lying = tmp_path / "lying.jsonl"
+    lying.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = audit_jobs.audit(spark, options_of(cluster), str(lying))
+    assert found.acks == audit_jobs.Acks(told=50, found=48, lost=1, changed=1) and not found.is_sound
+    assert {(finding.kind, finding.offset) for finding in found.findings} == {
+        ("changed", rows[10]["offset"]),
+        ("lost", 5000),
+    }
+
+
+def test_the_files_of_a_stopped_cluster_are_enough(
+    spark: Any, cluster: ClusterForTests, acks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.down()
+    options = replace(options_of(cluster), bootstrap="")
+    found = audit_jobs.audit(spark, options, str(acks))
+    assert found.is_sound and found.acks == audit_jobs.Acks(told=900, found=900)
+
+    broken = next(Path(cluster.layout.data).glob(f"broker-2/data/{TOPIC}-0/*.log"))
+    data = bytearray(broken.read_bytes())
+    data[15] ^= 1
+    broken.write_bytes(data)
+    assert run(["pipeline", "audit", str(cluster.layout.data), "--topic", TOPIC, "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert not told["sound"] and told["found"] == {"divergent": 1}
+
+
+@pytest.mark.parametrize("is_spoiled", [False, True], ids=["legal", "spoiled"])
+def test_histories_get_the_verdict_of_one_process(
+    spark: Any, tmp_path: Path, is_spoiled: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    operations = legal_history(LegalOptions(operations=600, keys=6, unknowns=0.1, subscribe=False), 5)
+    if is_spoiled:
+        polls = [each for each in operations if each.f == "poll" and each.type == "ok" and each.value[0][1]]
+        for poll in polls[20:30]:
+            for records in poll.value[0][1].values():
+                records.reverse()
+                records.append([10_000, 77])
+    of_run = {"workload": "queue", "options": {"subscribe": False}}
+    store = tmp_path / "run"
+    store.mkdir()
+    (store / "run.json").write_text(json.dumps(of_run))
+    (store / "history.jsonl").write_bytes(b"".join(map(encode, operations)))
+    history = History.load(store)
+    write_history(history, store)
+    one = {checker.name: checker.check(history) for checker in (*standard("queue"), *of_every_run(of_run))}
+
+    [judged] = history_jobs.check(spark, [str(store)], history_jobs.checkers_folder(), parts=4)
+    for name, verdict in one.items():
+        assert judged.verdicts[name].valid == verdict.valid, name
+    for name in judged.by_key:
+        counts = {kind: count for kind, count in one[name].figures.items() if isinstance(count, int) and count}
+        assert {kind: count for kind, count in judged.verdicts[name].figures.items() if count} == counts
+        if len(one[name].findings) < 40:
+            assert sorted(each.told for each in judged.verdicts[name].findings) == sorted(
+                each.told for each in one[name].findings
+            )
+    assert (judged.valid == "false") == is_spoiled
+
+    if is_spoiled:
+        assert run(["pipeline", "history", str(store), "--parts", "2", "--json"]) == 1
+        [told] = json.loads(capsys.readouterr().out)["runs"]
+        assert {name: each["valid"] for name, each in told["checkers"].items()} == {
+            name: each.valid for name, each in one.items()
+        }
