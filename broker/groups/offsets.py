@@ -15,9 +15,15 @@ from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Producer
 from broker.groups.committed import CommittedOffset, CommittedOffsets, commit_record, tombstone
 from broker.groups.group import Commit, Group, GroupContext
 from broker.groups.simple import SimpleGroup
+from broker.groups.told import note_gone
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
+from protocol.messages.group_log import (
+    ConsumerGroupMetadataKey,
+    GroupMetadataKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -341,6 +347,9 @@ class Offsets:
         """Tombstones for offsets that are too old, and for empty groups that have none left, some at a time."""
         outcome = _some(self._expired(now))
         self._context.events.expired += sum(isinstance(record.key, OffsetCommitKey) for record in outcome.records)
+        for group_id in [_ended_group(record) for record in outcome.records]:
+            if group_id is not None:
+                note_gone(outcome.notes, group_id, "it was empty, and the last of its offsets has expired")
         if len(outcome.records) >= RECORDS_IN_ONE_GO:
             outcome.committed = partial(self._context.timers.schedule, EXPIRY_TIMER, now.monotonic_ms, self.expire)
         else:
@@ -378,6 +387,13 @@ class Offsets:
         if since_ms is None:
             since_ms = committed.commit_timestamp_ms
         return now.wall_ms - since_ms >= self._context.settings().offsets_retention_minutes * 60_000
+
+
+def _ended_group(record: CoordinatorRecord) -> str | None:
+    """The group that ends with this tombstone, if it is one of a group."""
+    if isinstance(record.key, GroupMetadataKey):
+        return record.key.group
+    return record.key.group_id if isinstance(record.key, ConsumerGroupMetadataKey) else None
 
 
 def _simple_group(group_id: str, generation: int, error: ErrorCode) -> Group:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from protocol.errors import KafkaError
+from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.broker.groups.classic_shell import GROUP, INITIAL_DELAY_MS, SESSION_MS, Person, Shell
 from tests.broker.groups.consumer_rig import Reader, Rig
-from tests.broker.groups.machine_bench import Bench
+from tests.broker.groups.machine_bench import DAY_MS, Bench
 from tests.broker.groups.offset_words import commit
 
 pytestmark = pytest.mark.feature("OB-07")
@@ -122,3 +123,16 @@ def test_a_deleted_group_is_told_of_and_one_that_cannot_be_deleted_is_not() -> N
     with pytest.raises(KafkaError):
         bench.ask(bench.machine.delete, "etl")
     assert len(bench.decisions.since(0)) == 1
+
+
+def test_a_group_whose_last_offsets_expire() -> None:
+    bench = Bench()
+    bench.create_topic("t", 1)
+    bench.reload()
+    commit(bench, "t", 1)
+    value = GroupMetadataValue(protocol_type="consumer", generation=3, current_state_timestamp=bench.now.wall_ms)
+    bench.write(GroupMetadataKey(group="g"), value, 3)
+    bench.advance(8 * DAY_MS)
+    assert [it.told for it in bench.decisions.since(0, "group g")] == [
+        "group g is forgotten: it was empty, and the last of its offsets has expired"
+    ]
