@@ -34,7 +34,9 @@ class Topics:
 
     def make(self, name: str, count: int = EACH, partitions: int = PARTITIONS) -> str:
         with sync.Admin(bootstrap_servers=self.servers) as admin:
-            admin.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=3)])
+            # The records are from long ago, and no retention is to take them.
+            kept = {"retention.ms": "-1"}
+            admin.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=3, configs=kept)])
         if count:
             self.fill(name, range(count), range(partitions))
         return name
@@ -190,6 +192,7 @@ def test_only_what_was_committed_is_read(topics: Topics, read: Callable[..., Any
                 with producer.transaction():
                     for each in range(3):
                         producer.enqueue(name, b"%d-%d" % (number, each), partition=0)
+                    producer.flush()
                     if number % 2:
                         raise RuntimeError("this one is aborted")
             except RuntimeError:
