@@ -13,7 +13,7 @@ from barnabas.pipeline.jobs.plan import Claim, Plan, Range, Round, cut
 from barnabas.pipeline.jobs.rounds import Rounds, Written, claimed
 
 CLAIM = Claim(job="export", cluster_id="c", topic="t", topic_id="i", other="lake", query_id="q")
-RANGES = [Range(0, 0, 25), Range(1, 5, 18)]
+RANGES = [Range(0, 0, 15), Range(1, 5, 10)]
 
 
 class Killed(BaseException):
@@ -54,7 +54,7 @@ def attempt(files: LocalFiles, folder: Path) -> Plan:
     rounds = Rounds(files, f"{folder}/_barnabas", str(folder))
     plan = rounds.open(CLAIM)
     if not plan.rounds:
-        plan = plan.with_more(cut(RANGES, 10, 2), {0: 25, 1: 18})
+        plan = plan.with_more(cut(RANGES, 10, 2), {0: 15, 1: 10})
         rounds.save(plan)
 
     def work(number: int, pieces: Round) -> Written:
@@ -88,7 +88,7 @@ def seen(folder: Path) -> dict[str, str]:
 def test_killed_at_any_touch_and_started_again(tmp_path: Path, after: bool) -> None:
     whole = tmp_path / "whole"
     plan = attempt(LocalFiles(), whole)
-    assert (plan.done, plan.records, plan.files) == (len(plan.rounds), 38, 10)
+    assert (plan.done, plan.records, plan.files) == (len(plan.rounds), 20, 6)
     expected = seen(whole)
 
     touches = 0
@@ -100,23 +100,23 @@ def test_killed_at_any_touch_and_started_again(tmp_path: Path, after: bool) -> N
             assert seen(folder).items() <= expected.items()
             again = attempt(LocalFiles(), folder)
             assert seen(folder) == expected
-            assert (again.done, again.records, again.files) == (plan.done, 38, 10)
+            assert (again.done, again.records, again.files) == (plan.done, 20, 6)
             touches += 1
         else:
             break
-    assert touches > 20
+    assert touches > 15
 
 
 def test_killed_again_and_again_it_comes_to_its_end(tmp_path: Path) -> None:
     lives = 0
     while True:
         try:
-            attempt(DyingFiles(6, after=True), tmp_path)
+            attempt(DyingFiles(5, after=True), tmp_path)
             break
         except Killed:
             lives += 1
     assert lives > 2
-    assert len(seen(tmp_path)) == 10
+    assert len(seen(tmp_path)) == 6
     assert not (tmp_path / "_barnabas" / "moves.json").exists()
 
 
