@@ -33,8 +33,10 @@ _COMPACT = json.JSONEncoder(separators=(",", ":")).encode
 _READABLE = json.JSONEncoder(ensure_ascii=False).encode
 _JSON_WORDS = frozenset({"null", "true", "false", "NaN", "Infinity"})
 _PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
-MAX_TEXT = 400
-"""Characters of a name or a fact; a whole story may have some of them. More is cut."""
+MAX_TEXT = 250
+"""Characters of a name or a fact. More is cut."""
+MAX_SENTENCE = 600
+"""Characters of what was decided, and of why."""
 MAX_LIST = 50
 """Items of a list among the facts, and other subjects of a decision. More is cut."""
 
@@ -134,12 +136,17 @@ class Decision:
     """`flights-3`, `topic flights`, `group ID`, `transaction ID`, `broker N`, `controller N`, `quorum`."""
     also: tuple[str, ...]
     """Subjects whose story this is part of, too."""
-    told: str
-    """One line: what was decided, a colon, and why."""
+    what: str
+    """What was decided, in one line."""
     cause: str
-    """The part after the colon."""
+    """Why."""
     facts: Mapping[str, Fact]
     """Epochs, offsets, times. Lists are tuples."""
+
+    @property
+    def told(self) -> str:
+        """What was decided, a colon, and why."""
+        return f"{self.what}: {self.cause}" if self.cause else self.what
 
     def concerns(self, subject: str) -> bool:
         return subject == self.subject or subject in self.also
@@ -166,7 +173,7 @@ class Decision:
         pairs |= {"at_ms": self.at_ms, **self.facts}
         if self.also:
             pairs["also"] = self.also
-        pairs["told"] = self.told.removesuffix(self.cause).removesuffix(": ") if self.cause else self.told
+        pairs["told"] = self.what
         if self.cause:
             pairs["cause"] = self.cause
         return LOG_LINE + " ".join(f"{name}={_value(value)}" for name, value in pairs.items())
@@ -237,12 +244,8 @@ class Decisions:
         **facts: Fact,
     ) -> None:
         """As `Notepad.note`."""
-        told = cut(told, 4 * MAX_TEXT)
-        if cause:
-            cause = cut(cause, 4 * MAX_TEXT)
-            told = f"{told}: {cause}"
-        else:
-            cause = told.partition(": ")[2]
+        if not cause:
+            told, _, cause = told.partition(": ")
         decision = Decision(
             number=self.next_number,
             at_ms=self._now_ms(),
@@ -250,8 +253,8 @@ class Decisions:
             kind=kind,
             subject=cut(subject),
             also=tuple(cut(it) for it in also[:MAX_LIST]),
-            told=told,
-            cause=cause,
+            what=cut(told, MAX_SENTENCE),
+            cause=cut(cause, MAX_SENTENCE),
             facts={name: _kept(fact) for name, fact in facts.items()},
         )
         self.next_number += 1
