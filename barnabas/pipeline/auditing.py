@@ -138,7 +138,11 @@ def _numbers(table: Any, name: str) -> Ints:
 def judge(facts: PartitionFacts, columns: Mapping[str, Any]) -> Account:
     """Everything that can be said of a partition by its batches."""
     account = Account(facts.topic, facts.partition, facts.start_offset, facts.high_watermark)
-    replicas = [(replica, _Batches(columns, columns["node"] == replica.node_id)) for replica in facts.replicas]
+    # What was written since the facts were gathered does not count.
+    counts = columns["base_offset"] < facts.high_watermark
+    replicas = [
+        (replica, _Batches(columns, counts & (columns["node"] == replica.node_id))) for replica in facts.replicas
+    ]
     if not replicas:
         return account
     for replica, _ in replicas:

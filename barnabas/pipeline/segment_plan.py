@@ -104,8 +104,10 @@ def plan_of(options: SegmentOptions) -> SegmentPlan:
         raise PipelineError(f"no partition that is wanted is in {', '.join(options.directories)}")
     keys = dict.fromkeys((replica.topic, replica.partition) for replica in replicas)
     if options.bootstrap:
+        # An audit looks at what is undecided, too.
+        isolation = Isolation.READ_UNCOMMITTED if options.batches else options.isolation
         with BlockingCluster(options.bootstrap) as cluster:
-            ranges = ranges_of_cluster(cluster, keys, options.isolation)
+            ranges = ranges_of_cluster(cluster, keys, isolation)
     else:
         ranges = ranges_of_files(replicas)
     tasks: list[SegmentTask] = []

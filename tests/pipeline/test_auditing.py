@@ -10,10 +10,16 @@ import pytest
 
 from barnabas.pipeline.auditing import DIVERGENT, DUPLICATE, HOLE, LOST, MISSING, Account, columns_of, judge
 from barnabas.pipeline.batch_rows import SCHEMA
+from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.jobs.audit import facts_of
 from barnabas.pipeline.segment_plan import SegmentOptions, batch_columns, plan_of
 from protocol.records.batch import iterate_batches
-from storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, format_offsets
+from storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    format_offsets,
+)
 from tests.pipeline.log_rig import BrokerLogs, marker, produced, values
 
 pytestmark = pytest.mark.feature("PL-05")
@@ -163,3 +169,25 @@ def test_records_that_were_deleted_are_not_lost(tmp_path: Path) -> None:
     account = audited(tmp_path)
     assert account.kinds == {}
     assert account.records + account.aborted + account.markers == 360 - account.start_offset
+
+
+def test_what_was_written_after_the_facts_were_gathered_does_not_count(tmp_path: Path) -> None:
+    cluster(tmp_path)
+    for node in (1, 2, 3):
+        path = tmp_path / str(node) / REPLICATION_OFFSET_CHECKPOINT
+        path.write_bytes(format_offsets({("orders", 0): 348}))
+    options = SegmentOptions((str(tmp_path),), batches=True)
+    [facts] = facts_of(plan_of(options)).values()
+    for node in (1, 2, 3):
+        path = tmp_path / str(node) / REPLICATION_OFFSET_CHECKPOINT
+        path.write_bytes(format_offsets({("orders", 0): 360}))
+    batches = [each for task in plan_of(options).tasks for each in batch_columns(task, options, [])]
+    account = judge(facts, columns_of(pa.Table.from_batches(batches, SCHEMA)))
+    assert account.kinds == {} and account.records + account.aborted + account.markers == 348
+
+
+def test_two_copies_of_one_node_are_told_apart_by_nobody(tmp_path: Path) -> None:
+    cluster(tmp_path)
+    shutil.copytree(tmp_path / "1", tmp_path / "again")
+    with pytest.raises(PipelineError, match="two directories have orders-0 on 1: name only one of them"):
+        audited(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 
 from barnabas.pipeline.blocking import Isolation
 from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.jobs.segments import account, survey
 from barnabas.pipeline.log_files import (
     BrokenLog,
     Fault,
@@ -322,3 +323,23 @@ def test_directories_that_cannot_be(tmp_path: Path) -> None:
         topic_choice("a", "b")
     with pytest.raises(PipelineError, match="subscribePattern"):
         topic_choice(pattern="(")
+
+
+def test_a_survey_counts_what_readers_are_given_and_tells_what_cannot_be_read(logs: BrokerLogs) -> None:
+    kept = settled_log(logs)
+    logs.checkpoint()
+    options = options_of(logs)
+    plan = plan_of(options)
+    told = account(plan, [survey(task, options) for task in plan.tasks])
+    [row] = told["partitions"]
+    assert (told["records"], row["aborted"], row["markers"], told["faults"]) == (len(kept), 400 - len(kept), 80, [])
+    assert (row["from"], row["until"], row["high_watermark"]) == (0, 480, 480)
+
+    last = segment_files(logs.path())[-1]
+    with last.path.open("r+b") as file:
+        file.truncate(last.size_bytes - 3)
+    damaged = plan_of(options)
+    [fault] = account(damaged, [survey(task, options) for task in damaged.tasks])["faults"]
+    assert fault.endswith("ends at offset 479, below the high watermark 480; no other replica here has more")
+    with pytest.raises(PipelineError, match="torn from offset 479"):
+        [batch for task in plan.tasks for batch in record_columns(task, options, [])]
