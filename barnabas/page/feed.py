@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,8 @@ class Reader:
     """There is something to take."""
     took_ms: int
     """When it last took something."""
+    chose: bool = True
+    """It asked for this topic, and for no other."""
     gone: bool = False
     """It was let go: it gets nothing more."""
     _newest: dict[str, str] = field(default_factory=dict)
@@ -84,11 +86,11 @@ class Feed:
         """That somebody looks at."""
         return list(dict.fromkeys(reader.topic for reader in self._readers))
 
-    def join(self, topic: str, wake: Callable[[], None], now_ms: int) -> Reader:
+    def join(self, topic: str, wake: Callable[[], None], now_ms: int, *, chose: bool = True) -> Reader:
         """A new reader, for whom what was told last is ready. Raises `TooMany`."""
         if len(self._readers) >= MOST_READERS:
             raise TooMany(f"{MOST_READERS} look already")
-        reader = Reader(topic, wake, now_ms)
+        reader = Reader(topic, wake, now_ms, chose)
         for mark in self._marks:
             reader.add("mark", mark)
         if self._tour is not None:
@@ -131,9 +133,12 @@ class Feed:
         self.newest["tour"] = event
         self._tour = self._add("tour", event)
 
-    def hello(self, event: dict[str, Any]) -> None:
-        """To everybody; whoever comes is greeted by the server."""
-        self._replace("hello", event)
+    def offer(self, topics: Sequence[str], topic: str, hello: Callable[[str], Mapping[str, Any]]) -> None:
+        """Who has not chosen, and looks at a topic that is not there, is shown `topic`, and greeted anew."""
+        for reader in self._readers:
+            if not reader.chose and reader.topic not in topics and reader.topic != topic:
+                reader.topic = topic
+                reader.replace("hello", json.dumps(hello(topic), separators=(",", ":")))
 
     def mark(
         self,

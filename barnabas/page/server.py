@@ -112,10 +112,12 @@ class Page:
     # The feed
 
     def events(self, topic: str, last_id: int) -> AsyncIterator[bytes]:
-        """Server-sent events for one reader. Raises `TooMany`."""
+        """Server-sent events for one reader; without a topic, of some topic that there is. Raises `TooMany`."""
         awake = _Awake()
+        shown = topic or self.default_topic()
         # One that goes before the first event is let go as any that takes nothing.
-        return self._events(self.feed.join(topic, awake.wake, self.watch.now_ms()), awake, last_id)
+        reader = self.feed.join(shown, awake.wake, self.watch.now_ms(), chose=bool(topic))
+        return self._events(reader, awake, last_id)
 
     async def _events(self, reader: Reader, awake: _Awake, last_id: int) -> AsyncIterator[bytes]:
         number = last_id + 1
@@ -191,7 +193,7 @@ def _app(page: Page) -> QuartTrio:
         return await app.send_static_file("index.html")
 
     async def feed() -> Response:
-        topic = _topic(page)
+        topic = _topic()
         last = request.headers.get("Last-Event-ID", "")
         last_id = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else 0
         try:
@@ -203,7 +205,7 @@ def _app(page: Page) -> QuartTrio:
         return response
 
     async def snapshot() -> Response:
-        topic = _topic(page)
+        topic = _topic() or page.default_topic()
         told: dict[str, Any] = {"hello": page.hello(topic)}
         told |= await page.watch.look_once(topic)
         told |= {name: page.feed.newest.get(name) for name in ("load", "tour")}
@@ -267,8 +269,8 @@ async def _body() -> Json:
     return found
 
 
-def _topic(page: Page) -> str:
-    return request.args.get("topic", "")[:MOST_TOPIC_LENGTH] or page.default_topic()
+def _topic() -> str:
+    return request.args.get("topic", "")[:MOST_TOPIC_LENGTH]
 
 
 def _event(number: int, kind: str, data: str) -> bytes:

@@ -93,7 +93,12 @@ async def _show(options: Show, side: LocalSide | None, told: Callable[[str], Non
             "apache_kafka": apache_kafka(),
         }
 
-    page = Page(watch, feed, options.listener, options.place, options.token, hello, lambda: TOPIC, control)
+    def topic() -> str:
+        known = watch.topics
+        return TOPIC if TOPIC in known or not known or control is not None else known[0]
+
+    watch.at_each_look.append(lambda: feed.offer(watch.topics, topic(), hello))
+    page = Page(watch, feed, options.listener, options.place, options.token, hello, topic, control)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.run)
         if load is not None:

@@ -91,6 +91,12 @@ class Watch:
         self.feed.on_readers = self.readers_changed
         self.look_at(self.addresses)
 
+    @property
+    def topics(self) -> list[str]:
+        """That the brokers told of last; Kafka's own behind all others."""
+        names = {name: None for sight in self.sights.values() if sight.state is not None for name in sight.state.topics}
+        return sorted(names, key=lambda name: (name.startswith("__"), name))
+
     def look_at(self, addresses: Sequence[Address]) -> None:
         """These are the nodes with pages from now on; those that were known stay."""
         self.addresses = addresses

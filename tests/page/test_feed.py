@@ -101,3 +101,14 @@ def test_a_reader_that_takes_nothing_is_let_go() -> None:
     assert stalled.woken  # it shall notice
     feed.leave(awake.reader)
     assert not feed.is_read
+
+
+def test_who_has_not_chosen_is_shown_a_topic_that_there_is() -> None:
+    feed = Feed()
+    chosen = Looker(feed, "gone")
+    reader = feed.join("demo", lambda: None, 0, chose=False)
+    feed.offer(["flights", "orders"], "flights", lambda topic: {"topic": topic})
+    assert (reader.topic, chosen.reader.topic) == ("flights", "gone")
+    assert reader.take(0) == [("hello", '{"topic":"flights"}')]
+    feed.offer(["flights", "orders"], "flights", lambda topic: {"topic": topic})
+    assert reader.take(0) == [] and chosen.take() == []
