@@ -51,7 +51,7 @@ def told() -> Iterator[None]:
         raise ClusterError(refusals.refusal(error).line) from None
     finally:
         if in_main:
-            signal.signal(signal.SIGTERM, before)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
 @contextmanager

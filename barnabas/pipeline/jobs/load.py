@@ -78,7 +78,7 @@ def load(session: Any, job: Load) -> Mapping[str, Any]:
         sink = sink_for(job.bootstrap, job.topic, f"load-{uuid.uuid4().hex}", job.compression)
         return {**account, "records": sink.write(records, 0), "transactions": 1}
     files, folder = files_for(session, job.checkpoint)
-    wanted = new_claim("load", place, job.source, _settings(job.columns))
+    wanted = new_claim("load", place, files_for(session, job.source)[1], _settings(job.columns))
     with claimed(files, folder, wanted) as claim:
         sink = sink_for(job.bootstrap, job.topic, claim.query_id, job.compression)
         reader = session.readStream.schema(frame.schema).option("maxFilesPerTrigger", str(job.files_per_transaction))
