@@ -25,6 +25,7 @@ from broker.apis.markers import write_txn_markers
 from broker.apis.metadata import metadata
 from broker.apis.produce import produce
 from broker.apis.producer_ids import init_producer_id
+from broker.apis.telemetry import get_telemetry_subscriptions, push_telemetry
 from broker.apis.transactions import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -33,6 +34,7 @@ from broker.apis.transactions import (
     list_transactions,
 )
 from broker.forwarding import forward
+from broker.telemetry import Software
 from protocol.api_keys import ApiKey
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import ProduceRequest
@@ -147,7 +149,16 @@ def make_dispatcher(broker: BrokerServices) -> Dispatcher:
     for key in FORWARDED:
         handlers[key] = partial(forward, broker)
 
+    telemetry = broker.telemetry
+    if telemetry is not None:
+        monotonic = broker.world.monotonic
+        handlers[ApiKey.GET_TELEMETRY_SUBSCRIPTIONS] = partial(get_telemetry_subscriptions, telemetry, monotonic)
+        handlers[ApiKey.PUSH_TELEMETRY] = partial(push_telemetry, telemetry, monotonic)
+
     def tell_versions(call: Call) -> None:
+        if telemetry is not None:
+            software = Software(call.message.client_software_name, call.message.client_software_version)
+            telemetry.connected(call.request.connection_id, software)
         api_versions(broker, call, advertised)
 
     handlers[ApiKey.API_VERSIONS] = tell_versions

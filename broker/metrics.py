@@ -65,6 +65,8 @@ class BrokerMetrics:
         yield from group_families(broker)
         yield from lag_families(lags, broker.world.wall_clock.now_ms())
         yield from transaction_families(broker)
+        if broker.telemetry is not None:
+            yield from broker.telemetry.families(broker.world.monotonic.now_ms())
         yield from _broker(broker, sources.server)
         yield from raft_families(sources.replica)
         yield from request_families(sources.dispatcher.counters)

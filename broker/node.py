@@ -203,6 +203,8 @@ class _BrokerNode:
         self._assignments = DirectoryAssignments(store, requests, self._lifecycle)
         dispatcher = make_dispatcher(self.services)
         self._server = Server(world, dispatcher, ServerLimits.of(settings))
+        if self.services.telemetry is not None:
+            self._server.on_connection_closed = self.services.telemetry.disconnected
         self._observatory = Observatory(self._what_is_missing)
         sources = Sources(self.services, self._replica, dispatcher, self._server)
         self._observatory.pages["/metrics"] = BrokerMetrics(sources).page
@@ -336,6 +338,8 @@ class _BrokerNode:
             for line in passed_over:
                 log.warning("a dynamic config is passed over: %s", line)
             self._store.settings_changed(self.services.settings)
+        if self.services.telemetry is not None:
+            self.services.telemetry.configs_are(delta.after.configs)
         self.services.partitions.apply_delta(delta)
         for coordinator in self.services.coordinators:
             coordinator.metadata_changed(delta)

@@ -5,6 +5,7 @@ Built once by `broker/node.py`; handlers get it as their first argument.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +28,7 @@ from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.replication.fetcher import Fetchers
 from broker.replication.partitions import Partitions
+from broker.telemetry import REPORTER, ClientTelemetry
 from broker.timing_wheel import TimingWheel
 from broker.traffic import BytesOut, CleanerWork, Conversions, GroupEvents
 from broker.transactions.coordinator import marker_writer, transaction_coordinator
@@ -76,9 +78,14 @@ class BrokerServices:
     auto_topics: AutoTopics = field(init=False)
     verifier: TransactionVerifier = field(init=False)
     markers: MarkerWriter = field(init=False)
+    telemetry: ClientTelemetry | None = field(init=False)
+    """None: clients are not asked for metrics."""
 
     def __post_init__(self) -> None:
         self.conversions = Conversions(self.world.stopwatch)
+        self.telemetry = None
+        if REPORTER in re.split(r"\s*,\s*", self.static.get("metric.reporters", "").strip()):
+            self.telemetry = ClientTelemetry(self.world.chance, self.settings.telemetry_max_bytes)
         self.auto_topics = AutoTopics(self)
         self.verifier = TransactionVerifier(
             self.world, self.nursery, self.metadata, lambda: self.settings, partial(add_partitions_here, self)

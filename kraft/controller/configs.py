@@ -42,6 +42,16 @@ LONGEST_VALUE = 32767
 CORDONED_LOG_DIRS = "cordoned.log.dirs"
 
 CLIENT_METRICS_KEYS = frozenset(("metrics", "interval.ms", "match"))
+CLIENT_METRICS_MATCHES = frozenset(
+    (
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    )
+)
 Changes = dict[str, str | None]
 """New values by key; None removes the override."""
 
@@ -222,6 +232,7 @@ def _alter(state: ControllerState, resource: ConfigResource, changes: Changes) -
         unknown = [key for key in altered if key not in CLIENT_METRICS_KEYS]
         if unknown:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown key {', '.join(unknown)}")
+        _check_client_metrics(altered)
     # Brokers load things anew (certificates, say) when a key is set again to what it was.
     effective = {
         key: value for key, value in changes.items() if resource[0] == BROKER_RESOURCE or current.get(key) != value
@@ -229,6 +240,17 @@ def _alter(state: ControllerState, resource: ConfigResource, changes: Changes) -
     if effective:
         log.info("configs of %s: %s", _told(resource), ", ".join(_shown(resource, effective)))
     return config_records(resource, effective)
+
+
+def _check_client_metrics(config: Mapping[str, str]) -> None:
+    """Patterns are the broker's business, which has the language of clients' patterns."""
+    interval = config.get("interval.ms", "100").strip()
+    if not interval.isdecimal() or not 100 <= int(interval) <= 3_600_000:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"interval.ms is {interval}, not between 100 and 3600000")
+    for part in filter(None, (part.strip() for part in config.get("match", "").split(","))):
+        name, equals, pattern = part.partition("=")
+        if name.strip() not in CLIENT_METRICS_MATCHES or not equals or not pattern.strip() or "=" in pattern:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"illegal client matching pattern: {part}")
 
 
 def _check_topic(state: ControllerState, overrides: Mapping[str, str]) -> None:

@@ -1,0 +1,33 @@
+"""GetTelemetrySubscriptions (71) and PushTelemetry (72): clients' own metrics (KIP-714). Served only where there is
+somebody to take them.
+"""
+
+from __future__ import annotations
+
+from broker.telemetry import Asker, ClientTelemetry
+from protocol.errors import KafkaError
+from protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
+from protocol.messages.push_telemetry import PushTelemetryResponse
+from runtime.dispatch import Call
+from runtime.world import Clock
+
+
+def get_telemetry_subscriptions(telemetry: ClientTelemetry, monotonic: Clock, call: Call) -> None:
+    try:
+        call.answer(telemetry.get(call.message.client_instance_id, _asker(telemetry, call), monotonic.now_ms()))
+    except KafkaError as error:
+        call.answer(GetTelemetrySubscriptionsResponse(error_code=error.code))
+
+
+def push_telemetry(telemetry: ClientTelemetry, monotonic: Clock, call: Call) -> None:
+    response = PushTelemetryResponse()
+    try:
+        telemetry.push(call.message, _asker(telemetry, call), monotonic.now_ms())
+    except KafkaError as error:
+        response.error_code = error.code
+    call.answer(response)
+
+
+def _asker(telemetry: ClientTelemetry, call: Call) -> Asker:
+    request = call.request
+    return Asker(request.client_id or "", request.peer_host, telemetry.software(request.connection_id))

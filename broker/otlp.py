@@ -1,0 +1,133 @@
+"""Core: what a client pushes of its metrics, read from OpenTelemetry's protobuf (`MetricsData`, OTLP 1).
+
+Only what KIP-714 has clients send: gauges and sums of single numbers. Everything else is passed over. Knows no clients.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+MAX_POINTS = 2_000
+"""Of one push. Kafka's own clients have some hundreds."""
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_DELTA = 1
+
+Value = int | memoryview
+"""Of a field: a number, its eight or four bytes, or as many as it says."""
+
+
+class MalformedTelemetry(Exception):
+    """These bytes are no metrics. The one error for whatever is wrong with them."""
+
+
+class Point(NamedTuple):
+    """One number of one metric."""
+
+    name: str
+    attributes: tuple[tuple[str, str], ...]
+    value: float
+    is_delta: bool
+    """To be added to what was pushed before."""
+
+
+def read_metrics(data: bytes) -> list[Point]:
+    """All points. Raises MalformedTelemetry."""
+    points: list[Point] = []
+    try:
+        for resource in _messages(memoryview(data), 1):
+            for scope in _messages(resource, 2):
+                for metric in _messages(scope, 2):
+                    for point in _points_of(metric):
+                        points.append(point)
+                        if len(points) > MAX_POINTS:
+                            raise MalformedTelemetry(f"more than {MAX_POINTS} points")
+    except UnicodeDecodeError:
+        raise MalformedTelemetry("a text that is not UTF-8") from None
+    return points
+
+
+def _points_of(metric: memoryview) -> Iterator[Point]:
+    name, gauges, sums = "", list[memoryview](), list[memoryview]()
+    for number, value in _fields(metric):
+        if isinstance(value, memoryview):
+            if number == 1:
+                name = bytes(value).decode()
+            elif number == 5:
+                gauges.append(value)
+            elif number == 7:
+                sums.append(value)
+    for kind in gauges:
+        yield from (_point(name, point, False) for point in _messages(kind, 1))
+    for kind in sums:
+        temporality = [value for number, value in _fields(kind) if number == 2]
+        is_delta = temporality[-1:] == [_DELTA]
+        yield from (_point(name, point, is_delta) for point in _messages(kind, 1))
+
+
+def _point(name: str, data: memoryview, is_delta: bool) -> Point:
+    value, attributes = 0.0, []
+    for number, field in _fields(data):
+        if number == 4 and isinstance(field, memoryview) and len(field) == 8:
+            (value,) = struct.unpack("<d", field)
+        elif number == 6 and isinstance(field, memoryview) and len(field) == 8:
+            (value,) = struct.unpack("<q", field)
+        elif number == 7 and isinstance(field, memoryview):
+            attributes.append(_attribute(field))
+    return Point(name, tuple(sorted(attributes)), value, is_delta)
+
+
+def _attribute(data: memoryview) -> tuple[str, str]:
+    key, text = "", ""
+    for number, field in _fields(data):
+        if number == 1 and isinstance(field, memoryview):
+            key = bytes(field).decode()
+        elif number == 2 and isinstance(field, memoryview):
+            for kind, value in _fields(field):
+                if kind == 1 and isinstance(value, memoryview):
+                    text = bytes(value).decode()
+                elif kind in (2, 3) and isinstance(value, int):
+                    text = str(value)
+    return key, text
+
+
+def _messages(data: memoryview, wanted: int) -> Iterator[memoryview]:
+    """Of a repeated field."""
+    for number, value in _fields(data):
+        if number == wanted and isinstance(value, memoryview):
+            yield value
+
+
+def _fields(data: memoryview) -> Iterator[tuple[int, Value]]:
+    position, end = 0, len(data)
+    while position < end:
+        tag, position = _varint(data, position)
+        kind = tag & 7
+        if kind == _VARINT:
+            value, position = _varint(data, position)
+            yield tag >> 3, value
+            continue
+        if kind == _BYTES:
+            size, position = _varint(data, position)
+        elif kind in (_FIXED64, _FIXED32):
+            size = 8 if kind == _FIXED64 else 4
+        else:
+            raise MalformedTelemetry(f"a field of type {kind}")
+        if size > end - position:
+            raise MalformedTelemetry("a field that ends behind the end")
+        yield tag >> 3, data[position : position + size]
+        position += size
+
+
+def _varint(data: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < len(data) and shift < 64:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise MalformedTelemetry("a number without an end")

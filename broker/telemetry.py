@@ -1,0 +1,322 @@
+"""Core: which metrics clients are to push, and what they pushed (KIP-714).
+
+Subscriptions are configs of the resource type CLIENT_METRICS. A client asks for those that match it and pushes at their
+interval; what it pushed last is kept for whoever scrapes this broker. Knows no requests under way and no sockets.
+
+On only where `metric.reporters` names `REPORTER`: without a receiver Kafka does not tell clients of it, either.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from broker.otlp import MalformedTelemetry, Point, read_metrics
+from broker.pattern_parser import PatternError
+from broker.patterns import Pattern
+from kraft.metadata.image import CLIENT_METRICS_RESOURCE, ConfigResource
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
+from protocol.messages.push_telemetry import PushTelemetryRequest
+from protocol.primitives import ZERO_UUID, uuid_to_string
+from protocol.records.compression import Compression, decompress
+from runtime.metrics import Family, Labels
+from runtime.uuids import random_uuid
+from runtime.world import Chance
+
+log = logging.getLogger(__name__)
+
+REPORTER = "barnabas.ClientTelemetry"
+
+DEFAULT_INTERVAL_MS = 300_000
+ALL_METRICS = "*"
+COMPRESSIONS = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
+"""In the order in which clients are to prefer them."""
+MAX_CLIENTS = 16_384
+MAX_KEPT = 200_000
+"""Numbers of all clients together. Above, those who pushed longest ago are forgotten."""
+LEAST_EXPIRY_MS = 60_000
+UNFOLDED = 16
+"""How many times as large as telemetry.max.bytes a push may be when it is unfolded."""
+
+_RESERVED = frozenset((ZERO_UUID, (1).to_bytes(16, "big")))
+_AT_ONCE = frozenset((ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE))
+"""Who was told this is to ask again without waiting."""
+
+Configs = Mapping[ConfigResource, Mapping[str, str]]
+
+
+class Software(NamedTuple):
+    """What a connection said of its client in ApiVersions (KIP-511)."""
+
+    name: str = ""
+    version: str = ""
+
+
+class Asker(NamedTuple):
+    """Whose request it is."""
+
+    client_id: str
+    address: str
+    software: Software
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One resource."""
+
+    metrics: tuple[str, ...]
+    """Prefixes of names; `*` is all of them."""
+    interval_ms: int
+    match: tuple[tuple[str, Pattern], ...]
+
+    def matches(self, said: Mapping[str, str]) -> bool:
+        return all(name in said and pattern.matches(said[name]) for name, pattern in self.match)
+
+
+def read_subscription(name: str, config: Mapping[str, str]) -> Subscription | None:
+    """None if its patterns cannot be understood: it is told, and matches nobody."""
+    match = []
+    for part in _listed(config.get("match", "")):
+        key, _, pattern = part.partition("=")
+        try:
+            match.append((key.strip(), Pattern(pattern.strip())))
+        except PatternError as error:
+            log.warning("the client metrics %s match nobody: %s: %s", name, part, error)
+            return None
+    interval_ms = int(config.get("interval.ms", DEFAULT_INTERVAL_MS))
+    return Subscription(tuple(_listed(config.get("metrics", ""))), interval_ms, tuple(match))
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+Series = tuple[str, tuple[tuple[str, str], ...]]
+"""Name and attributes."""
+
+
+@dataclass(slots=True)
+class Instance:
+    """One client, as long as it asks or pushes."""
+
+    asker: Asker
+    metrics: list[str] = field(default_factory=list)
+    interval_ms: int = DEFAULT_INTERVAL_MS
+    subscription_id: int = 0
+    got_ms: int | None = None
+    pushed_ms: int | None = None
+    seen_ms: int = 0
+    terminating: bool = False
+    last_error: ErrorCode = ErrorCode.NONE
+    values: dict[Series, float] = field(default_factory=dict)
+
+    def take(self, points: list[Point]) -> None:
+        """A push has all that the client has, but for sums it may have only what came on top."""
+        before, self.values = self.values, {}
+        for name, attributes, value, is_delta in points:
+            key = (name, attributes)
+            self.values[key] = before.get(key, 0.0) + value if is_delta else value
+
+    def may_get(self, now_ms: int) -> bool:
+        last = max((each for each in (self.got_ms, self.pushed_ms) if each is not None), default=None)
+        if last is None or self.last_error in _AT_ONCE or now_ms - last >= self.interval_ms:
+            self.got_ms = now_ms
+            return True
+        return False
+
+    def may_push(self, now_ms: int) -> bool:
+        """The first push after the subscriptions were asked for may come at any time: clients spread it by chance."""
+        got, pushed = self.got_ms, self.pushed_ms
+        may = pushed is None or (got is not None and got > pushed) or now_ms - pushed >= self.interval_ms
+        if may:
+            self.pushed_ms = now_ms
+        return may
+
+
+class ClientTelemetry:
+    """Of one broker."""
+
+    def __init__(self, chance: Chance, max_bytes: int) -> None:
+        self._chance = chance
+        self._max_bytes = max_bytes
+        self._configs: Configs = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        self._instances: OrderedDict[bytes, Instance] = OrderedDict()
+        """The one that was heard last is last."""
+        self._software: dict[int, Software] = {}
+        """By connection."""
+        self.refused = 0
+        """Pushes that could not be read."""
+
+    # -- what is known
+
+    def configs_are(self, configs: Configs) -> None:
+        """As the newest metadata has them. Clients hear of a change when they come next."""
+        if configs is self._configs:
+            return
+        self._configs = configs
+        found = {name: config for (kind, name), config in configs.items() if kind == CLIENT_METRICS_RESOURCE and config}
+        read = {name: read_subscription(name, config) for name, config in sorted(found.items())}
+        self._subscriptions = {name: each for name, each in read.items() if each is not None}
+        for instance_id, instance in self._instances.items():
+            before = instance.subscription_id
+            self._subscribe(instance_id, instance)
+            if instance.subscription_id != before:
+                instance.got_ms = instance.pushed_ms = None
+
+    def connected(self, connection_id: int, software: Software) -> None:
+        self._software[connection_id] = software
+
+    def disconnected(self, connection_id: int) -> None:
+        self._software.pop(connection_id, None)
+
+    def software(self, connection_id: int) -> Software:
+        return self._software.get(connection_id, Software())
+
+    # -- requests
+
+    def get(self, instance_id: bytes, asker: Asker, now_ms: int) -> GetTelemetrySubscriptionsResponse:
+        """GetTelemetrySubscriptions. Raises KafkaError: THROTTLING_QUOTA_EXCEEDED."""
+        if instance_id == ZERO_UUID:
+            instance_id = random_uuid(self._chance)
+        instance = self._instance(instance_id, asker, now_ms)
+        if not instance.may_get(now_ms):
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "before the next push interval")
+        instance.last_error = ErrorCode.NONE
+        return GetTelemetrySubscriptionsResponse(
+            client_instance_id=instance_id,
+            subscription_id=instance.subscription_id,
+            accepted_compression_types=[int(each) for each in COMPRESSIONS],
+            push_interval_ms=instance.interval_ms,
+            telemetry_max_bytes=self._max_bytes,
+            # Counters that go on counting are what Prometheus wants.
+            delta_temporality=False,
+            requested_metrics=instance.metrics,
+        )
+
+    def push(self, request: PushTelemetryRequest, asker: Asker, now_ms: int) -> None:
+        """PushTelemetry. Raises KafkaError: INVALID_REQUEST, THROTTLING_QUOTA_EXCEEDED, UNKNOWN_SUBSCRIPTION_ID,
+        UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE, INVALID_RECORD.
+        """
+        if request.client_instance_id in _RESERVED:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "no client instance id")
+        instance = self._instance(request.client_instance_id, asker, now_ms)
+        try:
+            self._check_push(request, instance, now_ms)
+            if request.metrics:
+                instance.take(self._read(request))
+                self._make_room()
+        except KafkaError as error:
+            instance.last_error = error.code
+            raise
+        finally:
+            instance.terminating = request.terminating
+        instance.last_error = ErrorCode.NONE
+
+    def _check_push(self, request: PushTelemetryRequest, instance: Instance, now_ms: int) -> None:
+        if instance.terminating:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the client had said good-bye")
+        if not instance.may_push(now_ms) and not request.terminating:
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "before the next push interval")
+        if request.subscription_id != instance.subscription_id:
+            raise KafkaError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
+        if request.compression_type not in (Compression.NONE, *COMPRESSIONS):
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if len(request.metrics) > self._max_bytes:
+            raise KafkaError(ErrorCode.TELEMETRY_TOO_LARGE, f"more than {self._max_bytes} bytes")
+
+    def _read(self, request: PushTelemetryRequest) -> list[Point]:
+        try:
+            data = request.metrics
+            if request.compression_type != Compression.NONE:
+                data = decompress(request.compression_type, data, UNFOLDED * self._max_bytes)
+            return read_metrics(data)
+        except (KafkaError, MalformedTelemetry) as error:
+            self.refused += 1
+            log.info("metrics of client %s are not understood: %s", uuid_to_string(request.client_instance_id), error)
+            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from None
+
+    def _make_room(self) -> None:
+        kept = 0
+        for instance in reversed(self._instances.values()):
+            kept += len(instance.values)
+            if kept > MAX_KEPT:
+                instance.values.clear()
+
+    # -- clients
+
+    def _instance(self, instance_id: bytes, asker: Asker, now_ms: int) -> Instance:
+        instance = self._instances.get(instance_id)
+        if instance is None:
+            instance = self._instances[instance_id] = Instance(asker)
+            self._subscribe(instance_id, instance)
+            while len(self._instances) > MAX_CLIENTS:
+                self._instances.popitem(last=False)
+        instance.seen_ms = now_ms
+        self._instances.move_to_end(instance_id)
+        return instance
+
+    def _subscribe(self, instance_id: bytes, instance: Instance) -> None:
+        asker = instance.asker
+        said = {
+            "client_instance_id": uuid_to_string(instance_id),
+            "client_id": asker.client_id,
+            "client_software_name": asker.software.name,
+            "client_software_version": asker.software.version,
+            "client_source_address": asker.address,
+        }
+        matching = [each for each in self._subscriptions.values() if each.matches(said)]
+        names = list(dict.fromkeys(name for each in matching for name in each.metrics))
+        instance.metrics = [ALL_METRICS] if ALL_METRICS in names else names
+        instance.interval_ms = min((each.interval_ms for each in matching), default=DEFAULT_INTERVAL_MS)
+        described = f"{instance.metrics} {instance.interval_ms}".encode() + instance_id
+        instance.subscription_id = crc32c(described) - (1 << 31)
+
+    def forget_silent(self, now_ms: int) -> None:
+        """Clients that ended, or went to another broker."""
+        silent = [
+            instance_id
+            for instance_id, instance in self._instances.items()
+            if now_ms - instance.seen_ms >= max(LEAST_EXPIRY_MS, 3 * instance.interval_ms)
+        ]
+        for instance_id in silent:
+            del self._instances[instance_id]
+
+    # -- metrics
+
+    def families(self, now_ms: int) -> Iterator[Family]:
+        self.forget_silent(now_ms)
+        told = "Clients that ask here which metrics they are to push, or push them."
+        yield Family.of("gauge", "kafka_server_clientmetrics_clientmetricsinstancecount", told, len(self._instances))
+        told = "Pushes that could not be read."
+        yield Family.of("counter", "kafka_server_clientmetrics_pluginerrors", told, self.refused)
+        found: dict[str, list[tuple[Instance, bytes, dict[str, str], float]]] = {}
+        for instance_id, instance in self._instances.items():
+            for (name, attributes), value in instance.values.items():
+                labels = {_word(key): text for key, text in attributes}
+                found.setdefault(prometheus_name(name), []).append((instance, instance_id, labels, value))
+        for name, series in sorted(found.items()):
+            keys = sorted({key for _, _, labels, _ in series for key in labels} - {"client_id", "client_instance_id"})
+            samples: dict[Labels, float] = {}
+            for instance, instance_id, labels, value in series:
+                whose = (instance.asker.client_id, uuid_to_string(instance_id))
+                samples[(*whose, *(labels.get(key, "") for key in keys))] = value
+            told = "Pushed by clients (KIP-714)."
+            yield Family("gauge", name, told, ("client_id", "client_instance_id", *keys), samples.items())
+
+
+def prometheus_name(name: str) -> str:
+    """`org.apache.kafka.producer.connection.count` is `kafka_client_producer_connection_count`."""
+    return f"kafka_client_{_word(name.removeprefix('org.apache.kafka.'))}"
+
+
+def _word(text: str) -> str:
+    word = re.sub(r"[^a-zA-Z0-9_]", "_", text)
+    return word if word and not word[0].isdigit() else f"_{word}"

@@ -1,0 +1,213 @@
+"""Which metrics clients are asked for, what they push, and what becomes of it (KIP-714)."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.otlp import MAX_POINTS, MalformedTelemetry, Point, read_metrics
+from broker.telemetry import Asker, ClientTelemetry, Software
+from kraft.metadata.image import CLIENT_METRICS_RESOURCE
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
+from protocol.messages.push_telemetry import PushTelemetryRequest
+from protocol.primitives import ZERO_UUID, uuid_to_string
+
+MAX_BYTES = 10_000
+JAVA = Asker("till-7", "10.0.0.7", Software("apache-kafka-java", "4.3.0"))
+
+
+def field(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + varint(len(content)) + content
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def metric(name: str, value: float, attributes: dict[str, str] | None = None, temporality: int = 0) -> bytes:
+    """A gauge; a sum if it has a temporality (1 delta, 2 cumulative)."""
+    point = bytes([4 << 3 | 1]) + struct.pack("<d", value)
+    for key, text in (attributes or {}).items():
+        point += field(7, field(1, key.encode()) + field(2, field(1, text.encode())))
+    if not temporality:
+        return field(1, name.encode()) + field(5, field(1, point))
+    return field(1, name.encode()) + field(7, field(1, point) + bytes([2 << 3, temporality, 3 << 3, 1]))
+
+
+def pushed(*metrics: bytes) -> bytes:
+    scope = field(1, field(1, b"some library")) + b"".join(field(2, each) for each in metrics)
+    return field(1, field(1, b"") + field(2, scope))
+
+
+def telemetry(**configs: dict[str, str]) -> ClientTelemetry:
+    made = ClientTelemetry(random.Random(1), MAX_BYTES)
+    made.configs_are({(CLIENT_METRICS_RESOURCE, name): config for name, config in configs.items()})
+    return made
+
+
+ALL = {"metrics": "*", "interval.ms": "1000"}
+
+
+def push(
+    to: ClientTelemetry, got: GetTelemetrySubscriptionsResponse, data: bytes, now_ms: int, **changes: object
+) -> ErrorCode:
+    """The error that it is answered with."""
+    request = PushTelemetryRequest(
+        client_instance_id=got.client_instance_id, subscription_id=got.subscription_id, metrics=data
+    )
+    for name, value in changes.items():
+        setattr(request, name, value)
+    try:
+        to.push(request, JAVA, now_ms)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def told(by: ClientTelemetry, now_ms: int) -> dict[tuple[str, ...], float]:
+    """Name and label values, without what is always there."""
+    return {
+        (family.name, *labels): value  # type: ignore[misc]
+        for family in by.families(now_ms)
+        if family.name.startswith("kafka_client_")
+        for labels, value in family.samples
+    }
+
+
+@pytest.mark.feature("OB-05")
+def test_clients_are_asked_for_what_matches_them() -> None:
+    asked = telemetry(
+        java={
+            "metrics": "org.apache.kafka.producer., org.apache.kafka.consumer.",
+            "match": "client_software_name=apache.*",
+        },
+        tills={"metrics": "org.apache.kafka.producer.", "match": "client_id=till-[0-9]+", "interval.ms": "5000"},
+        others={"metrics": "*", "match": "client_id=other"},
+        by_port={"metrics": "*", "match": "client_source_port=.*"},
+        broken={"metrics": "*", "match": "client_id=(("},
+    )
+    got = asked.get(ZERO_UUID, JAVA, 0)
+    assert got.requested_metrics == ["org.apache.kafka.producer.", "org.apache.kafka.consumer."]
+    assert (got.push_interval_ms, got.telemetry_max_bytes) == (5_000, MAX_BYTES)
+    assert got.accepted_compression_types == [4, 3, 1, 2] and got.client_instance_id != ZERO_UUID
+    other = asked.get(ZERO_UUID, Asker("other", "10.0.0.8", Software()), 0)
+    assert (other.requested_metrics, other.push_interval_ms) == (["*"], 300_000)
+    nobody = asked.get(ZERO_UUID, Asker("x", "10.0.0.9", Software()), 0)
+    assert (nobody.requested_metrics, nobody.push_interval_ms) == ([], 300_000)
+
+
+@pytest.mark.feature("OB-05")
+def test_what_is_pushed_is_told_to_prometheus() -> None:
+    receiver = telemetry(all=ALL)
+    got = receiver.get(ZERO_UUID, JAVA, 0)
+    whose = ("till-7", uuid_to_string(got.client_instance_id))
+    data = pushed(
+        metric("org.apache.kafka.producer.record.send.total", 7.0, temporality=2),
+        metric("org.apache.kafka.producer.node.request.latency.avg", 1.5, {"node.id": "2"}),
+    )
+    assert push(receiver, got, gzip.compress(data), 10, compression_type=1) is ErrorCode.NONE
+    expected = {
+        ("kafka_client_producer_record_send_total", *whose): 7.0,
+        ("kafka_client_producer_node_request_latency_avg", *whose, "2"): 1.5,
+    }
+    assert told(receiver, 20) == expected
+    assert told(receiver, 59_000) == expected
+    assert told(receiver, 61_000) == {}, "it has not been heard of for long"
+
+
+def test_what_came_on_top_is_added_up() -> None:
+    receiver = telemetry(all=ALL)
+    got = receiver.get(ZERO_UUID, JAVA, 0)
+    for turn in range(3):
+        data = pushed(metric("a", 2.0, temporality=1), metric("b", 2.0))
+        assert push(receiver, got, data, 1_000 * turn) is ErrorCode.NONE
+    assert sorted(told(receiver, 3_000).values()) == [2.0, 6.0]
+
+
+@pytest.mark.feature("OB-05")
+def test_who_comes_too_early_waits() -> None:
+    receiver = telemetry(all=ALL)
+    got = receiver.get(ZERO_UUID, JAVA, 0)
+    with pytest.raises(KafkaError) as refused:
+        receiver.get(got.client_instance_id, JAVA, 999)
+    assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert push(receiver, got, b"", 10) is ErrorCode.NONE, "the first may come at any time"
+    assert push(receiver, got, b"", 1_009) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert push(receiver, got, b"", 1_010) is ErrorCode.NONE
+    assert push(receiver, got, b"", 1_020, terminating=True) is ErrorCode.NONE, "nor need a last one wait"
+    assert push(receiver, got, b"", 9_000) is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.feature("OB-05")
+def test_a_changed_subscription_is_learned_at_once() -> None:
+    receiver = telemetry(all=ALL)
+    got = receiver.get(ZERO_UUID, JAVA, 0)
+    receiver.configs_are({(CLIENT_METRICS_RESOURCE, "all"): {"metrics": "other.", "interval.ms": "2000"}})
+    assert push(receiver, got, b"", 10) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    again = receiver.get(got.client_instance_id, JAVA, 11)
+    assert (again.requested_metrics, again.push_interval_ms) == (["other."], 2_000)
+    assert again.client_instance_id == got.client_instance_id and again.subscription_id != got.subscription_id
+    assert push(receiver, again, b"", 12) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("data", "changes", "error"),
+    [
+        (b"", {"client_instance_id": ZERO_UUID}, ErrorCode.INVALID_REQUEST),
+        (b"x", {"compression_type": 9}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        (b"x" * (MAX_BYTES + 1), {}, ErrorCode.TELEMETRY_TOO_LARGE),
+        (b"no metrics at all", {}, ErrorCode.INVALID_RECORD),
+        (b"not gzip", {"compression_type": 1}, ErrorCode.INVALID_RECORD),
+        (gzip.compress(bytes(1_000_000)), {"compression_type": 1}, ErrorCode.INVALID_RECORD),
+        (pushed(*[metric("a", 0.0)] * (MAX_POINTS + 1)), {}, ErrorCode.TELEMETRY_TOO_LARGE),
+        (
+            gzip.compress(pushed(*[metric("a", 0.0)] * (MAX_POINTS + 1))),
+            {"compression_type": 1},
+            ErrorCode.INVALID_RECORD,
+        ),
+    ],
+    ids=lambda it: it.name if isinstance(it, ErrorCode) else "",
+)
+def test_what_cannot_be_taken_is_refused(data: bytes, changes: dict[str, object], error: ErrorCode) -> None:
+    receiver = telemetry(all=ALL)
+    got = receiver.get(ZERO_UUID, JAVA, 0)
+    assert push(receiver, got, data, 10, **changes) is error
+    assert told(receiver, 11) == {}
+
+
+def test_the_memory_of_pushes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.telemetry.MAX_KEPT", 30)
+    receiver = telemetry(all=ALL)
+    data = pushed(*[metric(f"m{number}", 1.0) for number in range(10)])
+    for _ in range(5):
+        assert push(receiver, receiver.get(ZERO_UUID, JAVA, 0), data, 10) is ErrorCode.NONE
+    assert len(told(receiver, 20)) == 30
+
+
+names = st.text(min_size=1, max_size=20)
+
+
+@given(
+    st.lists(st.tuples(names, st.floats(allow_nan=False), st.dictionaries(names, names, max_size=3), st.integers(0, 2)))
+)
+def test_metrics_are_read_as_they_were_written(metrics: list[tuple[str, float, dict[str, str], int]]) -> None:
+    read = read_metrics(pushed(*(metric(*each) for each in metrics)))
+    assert read == [Point(n, tuple(sorted(a.items())), v, t == 1) for n, v, a, t in metrics]
+
+
+@given(st.binary(max_size=200))
+def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
+    try:
+        read_metrics(data)
+    except MalformedTelemetry:
+        pass
