@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from barnabas.pipeline.errors import BlockingError, PipelineError, TransactionError, WrongUse
+from barnabas.pipeline.errors import BlockingError, PipelineError, TransactionError, Untrusted, WrongUse
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, digest_of, entries_at, group_of
 from barnabas.pipeline.mapping import map_in_arrow
 from barnabas.pipeline.producing import (
@@ -170,7 +170,7 @@ class Writing:
         with open_cluster(self.settings.producing) as cluster:
             transaction = self._resumed(cluster, messages)
             try:
-                check_claims(claims)
+                trust(claims)
                 if batch_id is not None and self._is_written(cluster, batch_id):
                     transaction.abort()
                     return
@@ -225,6 +225,17 @@ class Writing:
         except (TransactionError, BlockingError, KafkaError):
             # It ends by its timeout, or with the next transaction of this name.
             return
+
+
+def trust(claims: Sequence[Claim]) -> None:
+    """PipelineError if this may not be committed."""
+    try:
+        check_claims(claims)
+    except Untrusted as error:
+        raise PipelineError(
+            f"{error}; nothing is written: run it again, and if tasks have rows of the same partitions, give each its"
+            " own by by_target_partition(frame, bootstrap, topic)"
+        ) from None
 
 
 class BatchWriter(Writing, DataSourceArrowWriter):

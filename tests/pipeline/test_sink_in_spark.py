@@ -167,7 +167,7 @@ def test_a_frame_is_written_by_its_format(place: Place, rows: Rows) -> None:
     assert Counter(place.values()) == Counter(range(200))
 
     # Two tasks with rows of the same partitions: all of it or nothing.
-    with pytest.raises(Exception, match="tasks wrote to"):
+    with pytest.raises(Exception, match=r"by by_target_partition\(frame"):
         save(rows(200, 400))
     assert Counter(place.values()) == Counter(range(200))
     assert all_ended(place.bootstrap, place.topic, PARTITIONS)
