@@ -61,7 +61,11 @@ class StaleEpochs:
         gathered.add_rows("stale-epoch-accept", stale.tolist(), tell, legal=False)
 
     def _by_views(self, history: History, gathered: Gathered) -> None:
-        """A leader moved its high watermark though a look before had shown a newer leader."""
+        """A leader committed what lies behind the end that a newer leader had when it was first seen.
+
+        To move its high watermark is not enough: what its followers had told it of their logs while they followed it
+        may have lain in a link that was cut, or before a process that was paused, and all of that the newer leader has.
+        """
         views = history.views
         if not len(views):
             return
@@ -69,7 +73,11 @@ class StaleEpochs:
         own = np.array([-2 if number is None else number for number in numbers], dtype=np.int64)
         leads = np.flatnonzero(views.leader == own[views.node])
         by_place = leads[np.lexsort((-views.leader_epoch[leads], views.look[leads], views.place[leads]))]
-        newest = running_max_in_runs(starts_of_runs(views.place[by_place]), views.leader_epoch[by_place])
+        starts = starts_of_runs(views.place[by_place])
+        newest = running_max_in_runs(starts, views.leader_epoch[by_place])
+        # The row at which each of those was seen first, and where its leader's log ended then.
+        seen_first = np.maximum.accumulate(np.where(starts | starts_of_runs(newest), np.arange(len(newest)), 0))
+        ends = views.log_end_offset[by_place][seen_first]
         # By replica: from one look to a later one, in the same epoch.
         order = np.lexsort((views.look[by_place], views.node[by_place], views.place[by_place]))
         rows = by_place[order]
@@ -78,7 +86,7 @@ class StaleEpochs:
         same &= (views.leader_epoch[now] == views.leader_epoch[then]) & (
             views.high_watermark[now] > views.high_watermark[then]
         )
-        same &= newest[order[:-1]] > views.leader_epoch[then]
+        same &= (newest[order[:-1]] > views.leader_epoch[then]) & (views.high_watermark[now] > ends[order[:-1]])
 
         def tell(row: int) -> Finding:
             place, node = views.places[views.place[row]], views.nodes[views.node[row]]
@@ -88,7 +96,8 @@ class StaleEpochs:
                 str(place),
                 (),
                 f"{node} led {place} in epoch {int(views.leader_epoch[row])} and moved its high watermark to "
-                f"{int(views.high_watermark[row])} by {seconds:.1f} s, after a leader of a higher epoch was seen.",
+                f"{int(views.high_watermark[row])} by {seconds:.1f} s, after a leader of a higher epoch was seen, whose "
+                "log ended before that.",
             )
 
         gathered.add_rows("stale-epoch-accept", now[same].tolist(), tell, legal=False)
