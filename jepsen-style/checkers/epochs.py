@@ -96,8 +96,8 @@ class StaleEpochs:
                 str(place),
                 (),
                 f"{node} led {place} in epoch {int(views.leader_epoch[row])} and moved its high watermark to "
-                f"{int(views.high_watermark[row])} by {seconds:.1f} s, after a leader of a higher epoch was seen, whose "
-                "log ended before that.",
+                f"{int(views.high_watermark[row])} by {seconds:.1f} s, after a leader of a higher epoch was seen, "
+                "whose log ended before that.",
             )
 
         gathered.add_rows("stale-epoch-accept", now[same].tolist(), tell, legal=False)
