@@ -15,6 +15,8 @@ const LANE = 22;
 const AXIS = LANES_TOP + LANES.length * LANE + 4;
 const HEIGHT = AXIS + 24;
 const MARK_PX = 17;
+/** About the width of one, in the names of faults. */
+const LETTER = 6.6;
 const STEMMED = new Set(["faults", "elections"]);
 
 const line1 = (attributes) => drawing("line", attributes);
@@ -60,8 +62,8 @@ export class Chart {
     );
     this.bandWordRows = new Rows(
       this.bandWords,
-      (band) => ({ root: words({}, band.words) }),
-      (row, band) => this.#refreshBandWords(row, band),
+      (label) => ({ root: words({}, label.words) }),
+      (row, label) => place(row.root, label.x, label.y, "start"),
     );
     this.markRows = new Rows(
       this.markLayer,
@@ -93,7 +95,7 @@ export class Chart {
     this.#drawGrid(rate, rateTop, latency, latencyTop);
     const bands = this.history.bandsBetween(fromMs, toMs);
     this.bandRows.update(bands, (band) => band.key);
-    this.bandWordRows.update(bands, (band) => band.key);
+    this.bandWordRows.update(this.#placeBandWords(bands), (band) => band.key);
     this.#drawMarks();
     this.#drawGap(this.history.gap);
     this.#drawCross(hoverMs);
@@ -176,11 +178,19 @@ export class Chart {
     setAttribute(row.root, "width", Math.max(1.5, this.#inside(band.toMs ?? this.toMs) - from).toFixed(1));
   }
 
-  #refreshBandWords(row, band) {
-    const from = this.#inside(band.fromMs);
-    const isLate = from > this.right - 150;
-    const y = BANDS_TOP + 14 + 15 * (band.row % 2);
-    place(row.root, isLate ? this.right - 4 : from + 5, y, isLate ? "end" : "start");
+  /** Names of faults stand in two lines, and do not run into each other if it can be helped. */
+  #placeBandWords(bands) {
+    const endOf = [-Infinity, -Infinity];
+    return bands
+      .toSorted((one, other) => one.fromMs - other.fromMs)
+      .map((band) => {
+        const width = band.words.length * LETTER;
+        const from = Math.min(this.#inside(band.fromMs) + 5, this.right - 4 - width);
+        const row = endOf[0] <= from || endOf[0] <= endOf[1] ? 0 : 1;
+        const x = Math.max(from, LEFT + 4);
+        endOf[row] = x + width + LETTER;
+        return { key: band.key, words: band.words, x, y: BANDS_TOP + 14 + 15 * row };
+      });
   }
 
   #drawMarks() {

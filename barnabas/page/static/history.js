@@ -83,10 +83,7 @@ export class History {
     for (const [key, [words, name]] of faults) {
       if (this.open.has(key)) continue;
       const began = this.marks.faultOf(name, atMs - MARK_BEFORE_MS, atMs)?.atMs ?? atMs;
-      const rows = new Set([...this.open.values()].map((band) => band.row));
-      let row = 0;
-      while (rows.has(row)) row++;
-      const band = { key: `${key} ${atMs}`, words, fromMs: began, toMs: null, row };
+      const band = { key: `${key} ${atMs}`, words, fromMs: began, toMs: null };
       this.open.set(key, band);
       this.bands.push(band);
     }

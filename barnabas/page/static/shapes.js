@@ -79,9 +79,10 @@ export const WRONG = { path: CROSS, tone: "bad" };
 
 const MENDED = /is started|is healed|goes on|is resumed/;
 
-/** The look of one event: a fault that ends is no fault. */
+/** The look of one event: a fault that ends is no fault, and a load that begins or ends is none. */
 export function markLook(mark) {
   const look = kindLook(mark.kind);
+  if (mark.kind === "fault" && mark.subject === "load") return { ...look, path: SQUARE, tone: "calm" };
   return mark.kind === "fault" && MENDED.test(mark.text) ? { ...look, path: CHECK, tone: "good" } : look;
 }
 
