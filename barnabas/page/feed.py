@@ -71,7 +71,8 @@ class Feed:
         self._readers: list[Reader] = []
         self._marks: deque[str] = deque(maxlen=MARKS_KEPT)
         self._last_mark = 0
-        self._tour: str | None = None
+        self._tour: list[str] = []
+        """All that was told of the present tour, or the last; some two dozen lines."""
         self.newest: dict[str, dict[str, Any]] = {}
         """What was told last, by kind, of what concerns all readers."""
 
@@ -93,8 +94,8 @@ class Feed:
         reader = Reader(topic, wake, now_ms, chose)
         for mark in self._marks:
             reader.add("mark", mark)
-        if self._tour is not None:
-            reader.add("tour", self._tour)
+        for step in self._tour:
+            reader.add("tour", step)
         self._readers.append(reader)
         self.on_readers()
         return reader
@@ -130,8 +131,10 @@ class Feed:
         self._replace("load", event)
 
     def tour(self, event: dict[str, Any]) -> None:
+        if self.newest.get("tour", {}).get("finished"):
+            self._tour.clear()
         self.newest["tour"] = event
-        self._tour = self._add("tour", event)
+        self._tour.append(self._add("tour", event))
 
     def offer(self, topics: Sequence[str], topic: str, hello: Callable[[str], Mapping[str, Any]]) -> None:
         """Who has not chosen, and looks at a topic that is not there, is shown `topic`, and greeted anew."""

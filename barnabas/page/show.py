@@ -106,6 +106,7 @@ async def _show(options: Show, side: LocalSide | None, told: Callable[[str], Non
         if tour is not None:
             await nursery.start(tour.run)
         if tour is not None and options.tour:
+            tour.load_follows = options.load
             tour.start()
         elif load is not None and options.load:
             load.start()

@@ -56,6 +56,8 @@ class Tour:
         self.pair = ("", "")
         """Whose link is cut."""
         self._number = 0
+        self.load_follows = False
+        """The load goes on when the tour has ended, although none ran before."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; runs what is started."""
@@ -129,7 +131,7 @@ class Tour:
         self._load.stop()
         verdict = await self._load.ended()
         self._tell(_closing(verdict), finished=True, summary=self._summary(verdict))
-        if ran:
+        if ran or self.load_follows:
             self._load.start()
 
     def tell(self, text: str) -> None:
