@@ -15,6 +15,8 @@ SPARK_SIDE = [
     "barnabas.pipeline.range_reader",
     "barnabas.pipeline.group_offsets",
     "barnabas.pipeline.filters",
+    "barnabas.pipeline.producing",
+    "barnabas.pipeline.sink",
     "barnabas.pipeline.segment_plan",
     "barnabas.pipeline.jobs.audit",
     "barnabas.pipeline.jobs.history",
@@ -30,14 +32,14 @@ def loaded_by(module: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_readers_of_executors_import_no_event_loop() -> None:
+def test_what_executors_do_imports_no_event_loop() -> None:
     pytest.importorskip("pyarrow")
     assert loaded_by(", ".join(SPARK_SIDE)) & NEVER == set()
 
 
 def test_the_source_imports_no_event_loop() -> None:
     pytest.importorskip("pyspark")
-    ours = "barnabas.pipeline.source, pyspark_barnabas, barnabas.pipeline.segments, pyspark_barnabas_segments"
+    ours = "barnabas.pipeline.source, pyspark_barnabas, barnabas.pipeline.writer, barnabas.pipeline.segments, pyspark_barnabas_segments"
     assert loaded_by(ours) & NEVER == set()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -131,12 +129,3 @@ def test_a_schema_that_does_not_fit_is_told_in_one_line(types: dict[str, str], l
 def test_rows_need_a_topic_from_somewhere() -> None:
     with pytest.raises(WrongUse, match="no column 'topic'"):
         check_columns({"value": "string"}, None)
-
-
-def test_executors_load_no_event_loop() -> None:
-    program = (
-        "import sys; import barnabas.pipeline.producing, barnabas.pipeline.sink;"
-        " print([name for name in ('trio', 'pyspark') if name in sys.modules])"
-    )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout == "[]\n"
