@@ -25,6 +25,7 @@ FIRST_FETCH_BYTES = 1024 * 1024
 """Ranges may be short: what is fetched behind the end of one is fetched in vain."""
 
 MAX_WAIT_MS = 500
+LOOK_AGAIN_SECONDS = 0.05
 MOST_FETCH_BYTES = 1 << 30
 
 
@@ -179,8 +180,8 @@ class _Reader:
             self._waiting_since = now
         if now - self._waiting_since > self._cluster.retry_timeout_ms / 1000:
             self._lost(lost_at_end(self._reading.partition, self._until, end), self._until)
-        elif end <= self._position:
-            time.sleep(0.05)
+        else:
+            time.sleep(LOOK_AGAIN_SECONDS)
 
     def _lost(self, error: PipelineError, go_on_at: int) -> None:
         if self._reading.fail_on_data_loss:
