@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -58,6 +59,9 @@ def told() -> Iterator[None]:
 def spark_session(options: SparkOptions, name: str) -> Iterator[Any]:
     """A session for a command; one that was there before stays open. Refusals are `told`."""
     settings = options.settings
+    for logger in ("py4j", "barnabas"):
+        # A failure is told once, by us; whoever wants to hear more gives logging a handler.
+        logging.getLogger(logger).addHandler(logging.NullHandler())
     with told():
         from barnabas.pipeline.session import active_session, open_session
 

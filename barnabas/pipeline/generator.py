@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from barnabas.pipeline.mapping import map_in_arrow
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -108,7 +110,7 @@ def generate(session: Any, recipe: Recipe, slices: int | None = None) -> Any:
                 yield recipe.block(number)
 
     parallel = session.sparkContext.defaultParallelism
-    return session.range(0, recipe.blocks, 1, slices or parallel).mapInArrow(make, columns)
+    return map_in_arrow(session.range(0, recipe.blocks, 1, slices or parallel), make, columns)
 
 
 def write_parquet(recipe: Recipe, folder: Path, files: int = 1) -> list[Path]:

@@ -15,6 +15,7 @@ from barnabas.cli.main import run
 from barnabas.pipeline.files import LocalFiles, SessionFiles
 from barnabas.pipeline.generator import Recipe, generate, write_parquet
 from barnabas.pipeline.jobs.rounds import Rounds
+from barnabas.pipeline.sink import Sink
 from barnabas_pytest import BarnabasCluster
 
 pytestmark = pytest.mark.spark
@@ -75,24 +76,22 @@ class Killed(BaseException):
 def test_a_load_goes_on_where_it_was_and_takes_new_files_only(
     pipeline: Pipeline, orders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from barnabas.pipeline.jobs.load import Remembering
-
     source = tmp_path / "shop"
     write_parquet(recipe(), source, 3)
     words = ["load", str(source), "--topic", "shop", "--key", "customer", "--timestamp", "ordered_at"]
     words += ["--checkpoint", str(tmp_path / "ck"), "--files-per-transaction", "1"]
-    written = Remembering.__call__
+    written = Sink.__call__
 
-    def dies_after_the_second(self: Remembering, frame: Any, number: int) -> None:
+    def dies_after_the_second(self: Sink, frame: Any, number: int) -> None:
         written(self, frame, number)
         if number == 1:
             # Committed in the cluster, and Spark does not know it.
             raise RuntimeError("the driver died")
 
-    monkeypatch.setattr(Remembering, "__call__", dies_after_the_second)
+    monkeypatch.setattr(Sink, "__call__", dies_after_the_second)
     code, line = pipeline.refused(*words, "--partitions", "3")
     assert code == 1 and "the driver died" in line
-    monkeypatch.setattr(Remembering, "__call__", written)
+    monkeypatch.setattr(Sink, "__call__", written)
     again = pipeline(*words)
     assert again["transactions"] == 1
     whole = Recipe(records=8, seed=9)
