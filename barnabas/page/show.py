@@ -106,8 +106,8 @@ async def _show(options: Show, side: LocalSide | None, told: Callable[[str], Non
         if tour is not None:
             await nursery.start(tour.run)
         if tour is not None and options.tour:
-            tour.load_follows = options.load
             tour.start()
+            tour.load_follows = options.load
         elif load is not None and options.load:
             load.start()
         told(await nursery.start(page.serve))

@@ -57,7 +57,7 @@ class Tour:
         """Whose link is cut."""
         self._number = 0
         self.load_follows = False
-        """The load goes on when the tour has ended, although none ran before."""
+        """It goes on when the tour has ended."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; runs what is started."""
@@ -72,6 +72,7 @@ class Tour:
             raise NotNow("the tour is under way")
         assert self._nursery is not None
         self.is_running = True
+        self.load_follows = self._load.is_running
         self._nursery.start_soon(self._play)
 
     def stop(self) -> None:
@@ -96,6 +97,8 @@ class Tour:
         except ClusterError as error:
             self._tell(f"the tour breaks off: {error}", finished=True)
             await self._put_back()
+            if self._load.is_running and not self.load_follows:
+                self._load.stop()
         finally:
             self.is_running = False
 
@@ -114,8 +117,7 @@ class Tour:
             self._tell(f"the tour breaks off, and what it broke is still broken: {error}", finished=True)
 
     async def _play_all(self) -> None:
-        ran = self._load.is_running
-        if ran:
+        if self._load.is_running:
             # A run of its own, so that its accounts are of the tour alone.
             self._tell("the load that runs is read back to its end")
             self._load.stop()
@@ -131,7 +133,7 @@ class Tour:
         self._load.stop()
         verdict = await self._load.ended()
         self._tell(_closing(verdict), finished=True, summary=self._summary(verdict))
-        if ran or self.load_follows:
+        if self.load_follows:
             self._load.start()
 
     def tell(self, text: str) -> None:

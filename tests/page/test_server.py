@@ -240,3 +240,15 @@ def test_a_port_that_is_taken_is_told_in_one_line() -> None:
         open_port("127.0.0.1", place.port)
     with pytest.raises(ClusterError, match="cannot be served at no-such-host"):
         open_port("no-such-host.invalid", 0)
+
+
+async def test_who_waits_hears_that_the_feed_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.page.server.HEARTBEAT_SECONDS", 0.01)
+    it = Served()  # nobody runs its watch: there is no news
+    events = it.page.events("flights", last_id=0)
+    assert b"event: hello" in await anext(events)
+    assert await anext(events) == b": still here\n\n"
+    assert it.feed.topics == ["flights"]
+    await events.aclose()  # type: ignore[attr-defined]
+    assert not it.feed.is_read
+    it.page.listener.close()
