@@ -21,9 +21,10 @@ from typing import Any, cast
 import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve
-from hypercorn.typing import Framework
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Framework
 from quart import Response, request
 from quart_trio import QuartTrio
+from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.exceptions import HTTPException
 
 from barnabas.cluster.errors import ClusterError, WrongArgument
@@ -36,6 +37,8 @@ MOST_BODY_BYTES = 4096
 BODY_SECONDS = 5
 HEARTBEAT_SECONDS = 10.0
 FIRST_RETRY_MS = 1_000
+TAKES_NOTHING_SECONDS = 10.0
+"""How long somebody may read nothing of what waits for him. Browsers come again."""
 MOST_TOPIC_LENGTH = 249
 MOST_SUBJECT_LENGTH = 400
 TOKEN_HEADER = "X-Barnabas-Token"
@@ -159,6 +162,8 @@ def open_port(host: str, port: int) -> tuple[socket.socket, Place]:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=100)
+        # Of all its connections: one that takes nothing is reset, else it would hold up the end of the program, too.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(TAKES_NOTHING_SECONDS * 1000))
     except (OSError, OverflowError) as error:
         told = os.strerror(error.errno) if isinstance(error, OSError) and error.errno and error.errno > 0 else error
         raise ClusterError(f"the page cannot be served at {host}:{port}: {told}; --port takes another") from None
@@ -171,8 +176,25 @@ async def _serve(
     await serve(app, config, shutdown_trigger=trio.sleep_forever, task_status=task_status)
 
 
+class _Exchange(TrioASGIHTTPConnection):
+    """One request. When its answer is complete, the server may close the connection, and quart-trio cancels us in the
+    middle of that: so the end of an answer is shielded."""
+
+    async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        async def send_to_the_end(event: ASGISendEvent) -> None:
+            is_last = event["type"] == "http.response.body" and not event.get("more_body")
+            with trio.CancelScope(shield=is_last):
+                await send(event)
+
+        await super().__call__(receive, send_to_the_end)
+
+
+class _PageApp(QuartTrio):
+    asgi_http_class = _Exchange
+
+
 def _app(page: Page) -> QuartTrio:
-    app = QuartTrio("barnabas.page", static_folder=str(STATIC), static_url_path="/static")
+    app = _PageApp("barnabas.page", static_folder=str(STATIC), static_url_path="/static")
     app.config["MAX_CONTENT_LENGTH"] = MOST_BODY_BYTES
     app.config["BODY_TIMEOUT"] = BODY_SECONDS
 

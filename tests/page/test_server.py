@@ -43,21 +43,16 @@ class Served:
         self.done.append(("kill", about, body))
 
     async def ask(self, request: bytes) -> tuple[int, dict[str, str], bytes]:
-        """The answer to a whole request."""
+        """The answer to a whole request, which asks for the connection to be closed."""
         answer = b""
         with trio.fail_after(20):
             async with await trio.open_tcp_stream("127.0.0.1", self.port) as stream:
                 await stream.send_all(request)
-                while True:
-                    head, blank, body = answer.partition(b"\r\n\r\n")
-                    first, *lines = head.decode().split("\r\n")
-                    headers = {name.lower(): value.strip() for name, _, value in (it.partition(":") for it in lines)}
-                    if blank and len(body) >= int(headers.get("content-length", 1 << 30)):
-                        break
-                    piece = await stream.receive_some()
-                    if not piece:
-                        break
+                async for piece in stream:
                     answer += piece
+        head, _, body = answer.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (it.partition(":") for it in lines)}
         return int(first.split(" ")[1]), headers, body
 
     async def get(self, path: str, host: str = "") -> tuple[int, dict[str, str], bytes]:
@@ -252,3 +247,20 @@ async def test_who_waits_hears_that_the_feed_lives(monkeypatch: pytest.MonkeyPat
     await events.aclose()  # type: ignore[attr-defined]
     assert not it.feed.is_read
     it.page.listener.close()
+
+
+async def test_a_reader_that_takes_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.page.server.TAKES_NOTHING_SECONDS", 0.5)
+    with trio.fail_after(30):
+        async with served() as it:
+            stalled = await trio.open_tcp_stream("127.0.0.1", it.port)
+            await stalled.send_all(f"GET /feed HTTP/1.1\r\nHost: localhost:{it.port}\r\n\r\n".encode())
+            while not it.feed.is_read:
+                await trio.sleep(0.01)
+            # Bigger than what the machine holds back for a connection.
+            for _ in range(40):
+                it.feed.tour({"step": 1, "finished": False, "text": "x" * 500_000})
+                await trio.sleep(0.001)
+            async with feed_of(it) as events:
+                assert (await events.next())[1] == "hello"
+        await stalled.aclose()
