@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.pipeline.errors import LedgerError
@@ -38,6 +38,7 @@ def what(last: LedgerEntry | None, batch_id: int, **more: Any) -> Verdict:
     return decide(last, batch_id, "here", query="q", **more)
 
 
+@settings(max_examples=30)
 @given(
     st.integers(0, 2**62),
     st.text(max_size=50),

@@ -50,6 +50,7 @@ from protocol.records.record import decode_records
 pytestmark = pytest.mark.feature("PL-03")
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+FEW = settings(max_examples=30)
 KEYS = st.lists(st.none() | st.binary(max_size=70), max_size=40)
 
 
@@ -101,6 +102,7 @@ def writer(cluster: Leader, **changes: Any) -> PartitionWriter:
 # ---- which partition
 
 
+@FEW
 @given(KEYS, st.integers(0, 5), st.integers(0, 5))
 def test_keys_hash_as_in_every_kafka_client(keys: list[bytes | None], before: int, after: int) -> None:
     whole = pa.array([b"before"] * before + keys + [b"after"] * after, pa.binary())
@@ -110,6 +112,7 @@ def test_keys_hash_as_in_every_kafka_client(keys: list[bytes | None], before: in
     ]
 
 
+@FEW
 @given(KEYS, st.integers(1, 20), st.integers(0, 100), st.data())
 def test_a_row_goes_to_its_partition_or_by_its_key_or_with_its_batch(
     keys: list[bytes | None], count: int, turn: int, data: st.DataObject
@@ -166,7 +169,7 @@ def test_a_row_becomes_a_record() -> None:
     assert rows_of(batch, 99) == [(0, 7, b"k", None, (("h", None), ("h", b"2"))), (0, 99, None, b"v", ())]
 
 
-@settings(max_examples=50)
+@FEW
 @given(
     st.lists(
         st.tuples(
@@ -196,6 +199,7 @@ def test_no_row_takes_more_of_a_batch_than_was_reckoned(given: list[Any]) -> Non
 # ---- batches
 
 
+@FEW
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=8), st.integers(100, 3000))
 def test_sequences_count_from_0_without_a_gap_however_rows_come(parts: list[int], batch_bytes: int) -> None:
     cluster = Leader()

@@ -121,8 +121,9 @@ def place(barnabas_cluster: BarnabasCluster) -> Iterator[tuple[str, str, str]]:
     yield barnabas_cluster.bootstrap_servers, topic, f"query-{topic}"
 
 
-@pytest.mark.parametrize("moment", ["before", "in", "after"])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("step", "moment"), [*((step, "in") for step in STEPS), ("EndTxn", "before"), ("EndTxn", "after")]
+)
 def test_a_driver_that_dies_at_any_step_leaves_nothing_half_and_nothing_twice(
     place: tuple[str, str, str], step: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
