@@ -10,7 +10,7 @@ from typing import Any
 
 from broker.coordinator.coordinator import Coordinator
 from broker.coordinator.shard import ShardState
-from broker.groups.lag import GroupLag
+from broker.group_lag import GroupLag
 from broker.services import BrokerServices
 from broker.transactions.transaction import TransactionState
 from runtime.metrics import Family, Labels

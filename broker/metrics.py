@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from broker.coordinator_metrics import group_families, lag_families, transaction_families
-from broker.groups.lag import GroupLag, GroupLags
+from broker.group_lag import GroupLag, GroupLags
 from broker.lifecycle import BrokerState
 from broker.replication.partition import Partition
 from broker.services import BrokerServices
