@@ -23,6 +23,10 @@ _OUTER = {"STREAM_FAILED", "FAILED_EXECUTE_UDF", "TASK_WRITE_FAILED", "UNKNOWN_E
 """Conditions that only say that something inside of them failed."""
 
 _KNOWN = (
+    (
+        "Python worker failed to connect back",
+        "the machine is too busy: a Python worker did not start in ten seconds; run the same command again, which goes on",
+    ),
     ("No space left on device", "the disk is full; make room and run the same command again, which goes on"),
     ("Java heap space", "Spark has too little memory; give more with --conf spark.driver.memory=4g"),
     ("GC overhead limit exceeded", "Spark has too little memory; give more with --conf spark.driver.memory=4g"),
