@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +20,8 @@ from barnabas.cluster.errors import ClusterError, WrongArgument
 if TYPE_CHECKING:
     from barnabas.cli.pipeline_options import SparkOptions
 
+PATIENCE = "spark.python.authenticate.socketTimeout"
+"""How long Spark waits for a Python worker that starts; its own 15 s are few on a machine that is busy."""
 LOOK_SECONDS = 0.3
 """How often the bar asks Spark how far it is."""
 
@@ -58,7 +62,7 @@ def told() -> Iterator[None]:
 @contextmanager
 def spark_session(options: SparkOptions, name: str) -> Iterator[Any]:
     """A session for a command; one that was there before stays open. Refusals are `told`."""
-    settings = options.settings
+    settings = {PATIENCE: "120s", **options.settings}
     for logger in ("py4j", "barnabas"):
         # A failure is told once, by us; whoever wants to hear more gives logging a handler.
         logging.getLogger(logger).addHandler(logging.NullHandler())
@@ -66,13 +70,20 @@ def spark_session(options: SparkOptions, name: str) -> Iterator[Any]:
         from barnabas.pipeline.session import active_session, open_session
 
         present = active_session()
-        session = present or open_session(options.master or "local[*]", f"barnabas {name}", settings)
-        try:
-            with _bar(session, name, quiet=options.as_json):
+        if present is None:
+            with _hushed():
+                session = open_session(options.master or "local[*]", f"barnabas {name}", settings)
+        else:
+            session = present
+        with _bar(session, name, quiet=options.as_json):
+            try:
                 yield session
-        finally:
-            if present is None:
-                session.stop()
+            except Exception:
+                _close(session, present)
+                raise
+        # Who was interrupted may have been so within a call to Spark, whose answer the next call would take for its
+        # own: then nobody calls any more, and the JVM ends with us.
+        _close(session, present)
 
 
 def tell(account: Mapping[str, Any], as_json: bool) -> None:
@@ -94,6 +105,27 @@ def _shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "-"
     return str(value)
+
+
+def _close(session: Any, present: Any | None) -> None:
+    if present is None:
+        session.stop()
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """A JVM that starts within the block says nothing on our standard error: not how it logs, and no page of a trace.
+    What goes wrong we are told as an exception.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 @contextmanager

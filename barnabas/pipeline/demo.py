@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from barnabas.pipeline.picture import Mark, Sample
 
-PARTITIONS = 6
-MAX_OFFSETS = 30_000
+PARTITIONS = 3
+MAX_OFFSETS = 50_000
 """In a batch of the stream: small, so that a kill falls into the middle of something."""
 SAMPLE_SECONDS = 0.5
 BROKER_DIES_AT = 0.2
@@ -301,10 +301,12 @@ def _leader(cluster: LocalCluster, topic: str) -> str:
 
 def _lake(folder: Path, options: argparse.Namespace) -> pa.Table:
     """What readers of the lake see: all columns of the flights."""
+    from barnabas.cli.pipeline_session import PATIENCE
     from barnabas.pipeline.refusals import in_one_line
     from barnabas.pipeline.session import open_session
 
     settings = {
+        PATIENCE: "120s",
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": JVM,
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",

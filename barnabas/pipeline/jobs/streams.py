@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from barnabas.pipeline.refusals import refusal
 
 LOOK_SECONDS = 0.2
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass
@@ -26,16 +30,37 @@ def finish(start: Callable[[], Any]) -> Streamed:
 
     streamed = Streamed()
     query = start()
-    try:
-        while not query.awaitTermination(LOOK_SECONDS):
+    with _heard() as signals:
+        try:
+            while not signals and not query.awaitTermination(LOOK_SECONDS):
+                _count(query, streamed)
+        except PySparkException as error:
+            raise refusal(error) from None
+        finally:
+            if query.isActive:
+                query.stop()
             _count(query, streamed)
-    except PySparkException as error:
-        raise refusal(error) from None
-    finally:
-        if query.isActive:
-            query.stop()
-        _count(query, streamed)
+    for number in signals:
+        # To who was asked first, and now it can be raised.
+        signal.raise_signal(number)
     return streamed
+
+
+@contextmanager
+def _heard() -> Iterator[list[int]]:
+    """Signals that came within the block, and interrupted nothing: a call to Spark that is broken off takes the answer
+    of the next one for its own.
+    """
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    before = {number: signal.signal(number, lambda *told: came.append(told[0])) for number in SIGNALS}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def _count(query: Any, streamed: Streamed) -> None:
