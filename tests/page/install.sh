@@ -34,5 +34,5 @@ need() { # thing, test command, packages...
 }
 
 need chromium 'command -v chromium' chromium
-need fonts 'fc-list | grep -qi -e inter -e dejavu -e liberation -e noto' fontconfig fonts-inter fonts-dejavu-core
+need fonts 'fc-list : family | grep -i -e inter -e dejavu -e liberation -e noto' fontconfig fonts-inter fonts-dejavu-core
 exit 0
