@@ -52,7 +52,7 @@ def test_the_tour_breaks_everything_and_loses_nothing(tmp_path: Path) -> None:
         side.close()
     told = feed.newest["tour"]
     summary = told["summary"]
-    assert told["finished"] and told["step"] == told["of"] == 10
+    assert told["finished"] and told["step"] == told["of"] == 10, told["text"]
     assert summary["acked"] > 1_000
     assert (summary["lost"], summary["duplicated"], summary["out_of_order"]) == (0, 0, 0)
     names = [window["what"] for window in summary["windows"]]
