@@ -13,8 +13,10 @@ from types import ModuleType
 
 import pyarrow as pa
 import pytest
+from typer.main import get_command
 
 from barnabas import TopicPartition, sync
+from barnabas.cli import pipeline_commands
 from barnabas.cli.main import run
 from barnabas.pipeline import demo, flights
 from barnabas.pipeline.errors import PipelineError
@@ -96,6 +98,12 @@ def test_wrong_arguments_are_told_before_anything_is_done(
     code, line = refused(words, capsys)
     assert code in (1, 2)
     assert told in line
+
+
+def test_every_command_is_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
+    for name in get_command(pipeline_commands.app).commands:  # type: ignore[attr-defined]
+        assert f"barnabas pipeline {name} " in page
 
 
 def test_data_by_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
