@@ -102,6 +102,8 @@ def _shown(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.2f}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_shown(each)}" for name, each in value.items()) or "-"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "-"
     return str(value)
