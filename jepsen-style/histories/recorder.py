@@ -11,10 +11,12 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from operations import OperationType
-from worlds.cluster import ReplicaView
+
+if TYPE_CHECKING:
+    from worlds.cluster import ReplicaView
 
 RUN = "run.json"
 HISTORY = "history.jsonl"

@@ -88,7 +88,7 @@ def check(session: Any, stores: Sequence[str], folder: Path, parts: int | None =
                 line = f"{run_id} is of workload {run.get('workload')}; only {' and '.join(split.WORKLOADS)} are split"
                 raise WrongUse(f"{line}: check it with `python jepsen-style check`")
         views = {run_id: views_of(store / VIEWS) for run_id, store in runs.items()}
-        with _zipped(folder) as archive:
+        with zipped(folder) as archive:
             session.sparkContext.addPyFile(archive)
             found, lines, parts = _check_parts(session, runs, (told, views), parts)
         judged = []
@@ -223,7 +223,7 @@ def _importable(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _zipped(folder: Path) -> Iterator[str]:
+def zipped(folder: Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="barnabas-checkers-") as directory:
         path = Path(directory) / "barnabas_checkers.zip"
         with zipfile.ZipFile(path, "w") as archive:
