@@ -25,7 +25,7 @@ _OUTER = {"STREAM_FAILED", "FAILED_EXECUTE_UDF", "TASK_WRITE_FAILED", "UNKNOWN_E
 _KNOWN = (
     (
         "Python worker failed to connect back",
-        "the machine is too busy: a Python worker did not start in ten seconds; run the same command again, which goes on",
+        "the machine is too busy: Spark's Python did not start in 10 s; run the same command again, which goes on",
     ),
     ("No space left on device", "the disk is full; make room and run the same command again, which goes on"),
     ("Java heap space", "Spark has too little memory; give more with --conf spark.driver.memory=4g"),
