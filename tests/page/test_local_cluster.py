@@ -48,7 +48,7 @@ class Stage:
                 await trio.sleep(0.05)
 
 
-@pytest.mark.feature("FI-10", "OB-07")
+@pytest.mark.feature("FI-10")
 def test_a_leader_is_killed_by_a_button_and_no_record_is_lost(tmp_path: Path) -> None:
     side = open_to_faults(tmp_path / "cluster", free_base_port(), {}, lambda text: None)
 

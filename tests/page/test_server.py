@@ -112,7 +112,7 @@ async def feed_of(it: Served, query: str = "", **headers: str) -> AsyncIterator[
         yield Events(stream)
 
 
-@pytest.mark.feature("OB-07")
+@pytest.mark.feature("FI-10")
 async def test_the_feed_begins_with_hello_and_numbers_its_events() -> None:
     async with served() as it:
         it.feed.mark("fault", "broker 1", "broker-1 is killed", at_ms=5)
@@ -179,7 +179,7 @@ def test_what_a_page_is_called() -> None:
     assert not open_to_all.is_loopback and Place("localhost", 1).is_loopback
 
 
-@pytest.mark.feature("OB-07")
+@pytest.mark.feature("FI-10")
 async def test_the_buttons_need_the_token_and_no_foreign_origin() -> None:
     async with served() as it:
         own = f"http://127.0.0.1:{it.port}"

@@ -69,7 +69,7 @@ def play(story: Callable[[SimulatedClusterForTests, Onlooker], Awaitable[None]],
     cluster.run(main)
 
 
-@pytest.mark.feature("OB-07")
+@pytest.mark.feature("FI-10")
 def test_nobody_is_asked_while_nobody_looks() -> None:
     async def story(cluster: SimulatedClusterForTests, onlooker: Onlooker) -> None:
         asked = onlooker.network.asked
@@ -90,7 +90,7 @@ def test_nobody_is_asked_while_nobody_looks() -> None:
     play(story)
 
 
-@pytest.mark.feature("OB-07")
+@pytest.mark.feature("FI-10")
 def test_many_who_look_share_one_watch() -> None:
     async def story(cluster: SimulatedClusterForTests, onlooker: Onlooker) -> None:
         for _ in range(10):
@@ -107,7 +107,7 @@ def test_many_who_look_share_one_watch() -> None:
     play(story)
 
 
-@pytest.mark.feature("OB-06", "OB-07")
+@pytest.mark.feature("FI-10", "OB-07")
 def test_a_killed_leader_is_seen_dead_its_heir_leads_and_the_decision_is_a_mark() -> None:
     async def story(cluster: SimulatedClusterForTests, onlooker: Onlooker) -> None:
         await cluster.create_topic("flights", partitions=1)
@@ -165,7 +165,7 @@ def test_a_node_that_does_not_answer_holds_up_nobody() -> None:
     play(story)
 
 
-@pytest.mark.feature("OB-06")
+@pytest.mark.feature("OB-07")
 def test_a_story_is_put_together_from_all_nodes() -> None:
     async def story(cluster: SimulatedClusterForTests, onlooker: Onlooker) -> None:
         await cluster.create_topic("flights", partitions=1)

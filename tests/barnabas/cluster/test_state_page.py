@@ -40,7 +40,7 @@ def play(story: Callable[[SimulatedClusterForTests], Awaitable[None]]) -> None:
     cluster.run(lambda: story(cluster))
 
 
-@pytest.mark.feature("OB-01")
+@pytest.mark.feature("OB-02")
 def test_a_broker_tells_of_itself_and_of_the_topic_that_is_asked_for() -> None:
     async def story(cluster: SimulatedClusterForTests) -> None:
         await cluster.create_topic("flights", partitions=2)
@@ -68,7 +68,7 @@ def test_a_broker_tells_of_itself_and_of_the_topic_that_is_asked_for() -> None:
     play(story)
 
 
-@pytest.mark.feature("OB-01")
+@pytest.mark.feature("OB-02")
 def test_replicas_elsewhere_are_told_without_offsets() -> None:
     async def story(cluster: SimulatedClusterForTests) -> None:
         async with Admin(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world) as admin:
@@ -81,7 +81,7 @@ def test_replicas_elsewhere_are_told_without_offsets() -> None:
     play(story)
 
 
-@pytest.mark.feature("OB-01", "OB-02")
+@pytest.mark.feature("OB-03")
 def test_controllers_tell_who_leads_and_which_brokers_are_fenced_or_behind() -> None:
     async def story(cluster: SimulatedClusterForTests) -> None:
         await cluster.create_topic("flights", partitions=2)
@@ -102,7 +102,7 @@ def test_controllers_tell_who_leads_and_which_brokers_are_fenced_or_behind() -> 
     play(story)
 
 
-@pytest.mark.feature("OB-04")
+@pytest.mark.feature("OB-02")
 def test_a_topic_among_a_thousand_partitions_is_told_in_a_moment() -> None:
     """The bound is loose, as machines are busy: 2 ms is what it may take on a quiet one."""
 
