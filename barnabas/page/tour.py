@@ -20,7 +20,7 @@ from barnabas.page.control import Faults, NotNow
 from barnabas.page.feed import Feed
 from barnabas.page.load import PARTITIONS_COUNT, TOPIC, LoadRunner, TimedLedger
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 90.0
 """How long the cluster may take to come to terms with a step."""
 LOOK_SECONDS = 0.25
 BEAT_SECONDS = 3.0

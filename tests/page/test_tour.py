@@ -130,7 +130,7 @@ async def test_a_tour_that_gets_stuck_says_so_and_puts_back_what_it_broke(
         nursery.cancel_scope.cancel()
     told = feed.newest["tour"]
     assert told["finished"] and told["summary"] is None
-    assert told["text"] == "the tour breaks off: not within 60 s: others lead"
+    assert told["text"] == "the tour breaks off: not within 90 s: others lead"
     assert faults.side.cluster.states["broker-1"] == "running"
     assert load.done == ["start", "stop"]  # it was the tour's own
     with pytest.raises(ClusterError):
