@@ -44,8 +44,7 @@ MOST_SUBJECT_LENGTH = 400
 TOKEN_HEADER = "X-Barnabas-Token"
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
