@@ -411,6 +411,9 @@ class PartitionWriter:
             raise PipelineError(
                 f"{where}: this batch was given up by its driver, or another driver took over ({code.name})"
             )
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            # We count without a gap, so it was somebody else's batch that came in between.
+            raise AnotherWriter(f"{where}: another task wrote there, and only one may ({code.name})")
         if code is ErrorCode.MESSAGE_TOO_LARGE:
             largest = max(len(row[2] or b"") + len(row[3] or b"") for row in rows)
             raise PipelineError(

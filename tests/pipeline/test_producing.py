@@ -345,19 +345,21 @@ def test_at_least_once_a_second_attempt_writes(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("code", "line"),
+    ("code", "line", "again"),
     [
-        (ErrorCode.INVALID_PRODUCER_EPOCH, "given up by its driver"),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED"),
-        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "OUT_OF_ORDER"),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, "given up by its driver", False),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED", False),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "another task wrote there", True),
     ],
 )
-def test_what_a_leader_refuses_is_told_once(monkeypatch: pytest.MonkeyPatch, code: ErrorCode, line: str) -> None:
+def test_what_a_leader_refuses_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, code: ErrorCode, line: str, again: bool
+) -> None:
     """It is given back, not raised: Spark would try the task again, and then tell of that instead."""
     taken(monkeypatch, Leader(code), TaskPlace(0, 0, 9, 77))
     [claims] = task()([routed(0)])
     [claim] = claims.to_pylist()
-    assert line in claim["refusal"] and not claim["again"] and "\n" not in claim["refusal"]
+    assert line in claim["refusal"] and claim["again"] is again and "\n" not in claim["refusal"]
 
 
 def test_a_cluster_that_is_away_for_too_long_leaves_the_batch_to_another_attempt(
