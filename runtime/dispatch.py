@@ -40,11 +40,6 @@ class Call:
     slot: ResponseSlot
     _spec: ApiSpec
     _counter: ApiCounter
-    _stopwatch: Stopwatch | None = None
-    _began: float = 0.0
-    handled: float = 0.0
-    """When the handler was through with it, if it was not answered by then. On the stopwatch, as the others."""
-    answered: float = 0.0
 
     @property
     def version(self) -> int:
@@ -61,27 +56,46 @@ class Call:
             counter.errors.update(error_codes(response))
         flexible = self._spec.response_header_version(request.api_version) == 1
         prefix = response_prefix(request.correlation_id, flexible)
-        chunks = encode_chunks(response, request.api_version, prefix)
-        if self._stopwatch is not None:
-            self.answered = self._stopwatch()
-            self.slot.timed = self
-        self.slot.fill(chunks)
+        self.slot.fill(encode_chunks(response, request.api_version, prefix))
 
     def answer_bytes(self, header_and_body: bytes) -> None:
         """Send a response that somebody else encoded for this very request (an Envelope's content)."""
         self._counter.answers += 1
-        self._is_answered()
         self.slot.fill([header_and_body])
 
     def answer_nothing(self) -> None:
         """acks=0: the one request without a response."""
-        self._is_answered()
         self.slot.drop()
 
-    def _is_answered(self) -> None:
-        if self._stopwatch is not None:
-            self.answered = self._stopwatch()
-            self.slot.timed = self
+    def abort(self, reason: str) -> None:
+        """Close the connection: the client is to know that something went wrong, but not what was done."""
+        self.slot.abort(reason)
+
+
+@dataclass(slots=True)
+class TimedCall(Call):
+    """One whose times are taken. A slot that was filled is sent later, in nobody's turn but its connection's."""
+
+    _stopwatch: Stopwatch
+    _began: float
+    handled: float = 0.0
+    """When the handler was through with it, if it was not answered by then. On the stopwatch, as the others."""
+    answered: float = 0.0
+    throttled_ms: float = 0.0
+
+    # `super()` does not know a class that was made anew for its slots.
+
+    def answer(self, response: Message, *, has_errors: bool = True) -> None:
+        Call.answer(self, response, has_errors=has_errors)
+        self.answered = self._stopwatch()
+
+    def answer_bytes(self, header_and_body: bytes) -> None:
+        Call.answer_bytes(self, header_and_body)
+        self.answered = self._stopwatch()
+
+    def answer_nothing(self) -> None:
+        Call.answer_nothing(self)
+        self.answered = self._stopwatch()
 
     def sent(self, size_bytes: int, began: float, ended: float) -> None:
         """See `runtime.exchange.Timed`."""
@@ -92,8 +106,7 @@ class Call:
         counter.remote += answered - handled
         counter.response_queue += began - answered
         counter.send += ended - began
-        if self.slot.throttled_ms:
-            counter.throttle += self.slot.throttled_ms / 1000
+        counter.throttle += self.throttled_ms / 1000
         counter.total.took(ended - received)
         if request_log.isEnabledFor(logging.DEBUG):
             self._log(size_bytes, began, ended)
@@ -120,14 +133,10 @@ class Call:
             (self._began - received) * 1000,
             (handled - self._began) * 1000,
             (answered - handled) * 1000,
-            self.slot.throttled_ms,
+            self.throttled_ms,
             (began - answered) * 1000,
             (ended - began) * 1000,
         )
-
-    def abort(self, reason: str) -> None:
-        """Close the connection: the client is to know that something went wrong, but not what was done."""
-        self.slot.abort(reason)
 
 
 def _quoted(client_id: str | None) -> str:
@@ -187,7 +196,8 @@ class Dispatcher:
                 return
             began = stopwatch()
             counter.timed(began)
-            call = Call(request, message, slot, spec, counter, stopwatch, began)
+            call = TimedCall(request, message, slot, spec, counter, stopwatch, began)
+            slot.timed = call
             handler(call)
             if not call.answered:
                 call.handled = stopwatch()

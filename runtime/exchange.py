@@ -90,6 +90,9 @@ class Request:
 class Timed(Protocol):
     """Who wants to know when an answer left."""
 
+    throttled_ms: float
+    """How long its connection is held back for it."""
+
     def sent(self, size_bytes: int, began: float, ended: float) -> None:
         """It went to the socket with others; moments on the stopwatch."""
 
@@ -98,7 +101,7 @@ class ResponseSlot:
     """The place of one answer in its connection's line. Exactly one of its verbs is called, once, at any
     time."""
 
-    __slots__ = ("_connection", "chunks", "done", "request_bytes", "size_bytes", "throttled_ms", "timed")
+    __slots__ = ("_connection", "chunks", "done", "request_bytes", "size_bytes", "timed")
 
     def __init__(self, connection: ServerConnection, request_bytes: int) -> None:
         self._connection = connection
@@ -108,7 +111,6 @@ class ResponseSlot:
         self.done = False
         self.timed: Timed | None = None
         """To be told when the answer leaves."""
-        self.throttled_ms = 0.0
 
     @property
     def connection_closed(self) -> bool:
@@ -135,7 +137,8 @@ class ResponseSlot:
     def mute(self, duration_ms: float) -> None:
         """Read nothing more from this connection for so long (a quota was exceeded, KIP-219). May be called besides
         one of the others, but only while the request is being handed over."""
-        self.throttled_ms = duration_ms
+        if self.timed is not None:
+            self.timed.throttled_ms = duration_ms
         self._connection.mute_ms = max(self._connection.mute_ms, duration_ms)
 
     def abort(self, reason: str) -> None:

@@ -9,8 +9,8 @@ The phases are Kafka's. One thread does all here, so they mean:
     response queue   until answers before it, and the rest of the burst, are there, too
     send             in the system call that takes it
 
-Sums are kept by API, and how the totals are spread. Of an API that is asked all the time only every seventh request is
-timed: it would cost a hundredth of a small one to time them all. Nothing is kept of a single request, unless it is
+Sums are kept by API, and how the totals are spread. Of an API that is asked all the time only every thirteenth request
+is timed: it would cost a hundredth of a small one to time them all. Nothing is kept of a single request, unless it is
 logged: then one line each, by the logger that Kafka has for it, at DEBUG.
 """
 
@@ -32,7 +32,7 @@ BOUNDS = tuple(bound / 1000 for bound in BOUNDS_MS)
 """In seconds, as times are measured."""
 
 
-STRIDE = 7
+STRIDE = 13
 """Of so many requests one is timed, where they are many. A prime: its place in a burst is not always the same."""
 BUSY_SECONDS = 0.01
 """Many are those that come closer together."""
