@@ -1,4 +1,4 @@
-"""The dashboard and the alerts speak of nothing that nodes do not tell."""
+"""The pages of a cluster in use are what they should be, and docs, dashboard and alerts speak of what is in them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from barnabas import Admin, Consumer, Producer
+from barnabas import Consumer, Producer
 from barnabas.testing.simulated import SimulatedClusterForTests
 from runtime.metrics import BusyClock, busy_families, process_families, render
 from runtime.real import real_world
@@ -30,30 +32,41 @@ def expressions() -> list[str]:
     return found + re.findall(r"^ +expr: (.*)$", (DOCKER / "prometheus/alerts.yml").read_text(), re.MULTILINE)
 
 
-async def told(cluster: SimulatedClusterForTests) -> dict[str, set[str]]:
-    """The labels of all that a cluster in use tells, by name."""
-    await cluster.create_topic("flights")
-    options = {"bootstrap_servers": cluster.bootstrap_servers, "world": cluster.world}
-    async with Producer(**options, transactional_id="till") as producer, producer.transaction():
-        await producer.send("flights", b"x")
-    async with Consumer(**options, group_id="readers", auto_offset_reset="earliest") as consumer, Admin(**options):
-        consumer.subscribe(["flights"])
-        while not await consumer.poll(500):
-            pass
-        await consumer.commit()
-        pages = [await asked(cluster, node, "/metrics") for node in (*cluster.brokers, *cluster.controllers)]
+@cache
+def pages() -> list[str]:
+    """What the nodes of a cluster in use tell."""
+    cluster, found = SimulatedClusterForTests(seed=1), list[str]()
+
+    async def story() -> None:
+        await cluster.create_topic("flights")
+        options = {"bootstrap_servers": cluster.bootstrap_servers, "world": cluster.world}
+        async with Producer(**options, transactional_id="till") as producer, producer.transaction():
+            await producer.send("flights", b"x")
+        async with Consumer(**options, group_id="readers", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(["flights"])
+            while not await consumer.poll(500):
+                pass
+            await consumer.commit()
+            found.extend([await asked(cluster, node, "/metrics") for node in (*cluster.brokers, *cluster.controllers)])
+
+    cluster.run(story)
     # What only a real process has.
     world = real_world()
     clock = BusyClock(world)
     clock.busy_share()
-    pages += ["".join(render(family)) for family in (*process_families(world), *busy_families(clock))]
-    labels: dict[str, set[str]] = {}
-    for page in pages:
-        for family in text_string_to_metric_families(page):
-            labels.setdefault(f"{family.name}_total" if family.type == "counter" else family.name, set())
-            for sample in family.samples:
-                labels.setdefault(sample.name, set()).update(sample.labels)
-    return labels
+    return [
+        *found,
+        "".join(line for each in (*process_families(world), *busy_families(clock)) for line in render(each)),
+    ]
+
+
+def families() -> Iterator[Metric]:
+    for page in pages():
+        yield from text_string_to_metric_families(page)
+
+
+def full_name(family: Metric) -> str:
+    return f"{family.name}_total" if family.type == "counter" else str(family.name)
 
 
 def words(lists: list[str]) -> Iterator[str]:
@@ -63,12 +76,11 @@ def words(lists: list[str]) -> Iterator[str]:
 
 @pytest.mark.feature("OB-04")
 def test_every_expression_is_about_what_nodes_tell() -> None:
-    cluster, labels = SimulatedClusterForTests(seed=1), dict[str, set[str]]()
-
-    async def story() -> None:
-        labels.update(await told(cluster))
-
-    cluster.run(story)
+    labels: dict[str, set[str]] = {}
+    for family in families():
+        labels.setdefault(full_name(family), set())
+        for sample in family.samples:
+            labels.setdefault(sample.name, set()).update(sample.labels)
     asked_for = expressions()
     assert len(asked_for) > 60
     for expression in asked_for:
@@ -94,6 +106,37 @@ def test_prometheus_understands_every_expression(tmp_path: Path) -> None:
         ["promtool", "check", "rules", tmp_path / "rules.yml"], capture_output=True, text=True, check=False
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.feature("OB-04")
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (of Debian's prometheus) is not here")
+def test_prometheus_own_tool_reads_every_page() -> None:
+    for page in pages():
+        checked = subprocess.run(
+            ["promtool", "check", "metrics"], input=page, text=True, capture_output=True, check=False
+        )
+        # 3: it has opinions on how Kafka's metrics should be called.
+        assert checked.returncode in (0, 3), checked.stderr
+
+
+@pytest.mark.feature("OB-04")
+def test_every_metric_is_in_its_page() -> None:
+    page = (DOCKER.parent / "docs" / "metrics.md").read_text()
+    known = {word for row in page.splitlines() for word in full_names(re.findall(r"`([a-z0-9_…]+)`", row))}
+    assert {full_name(family) for family in families()} - known == set()
+    assert all(family.documentation for family in families())
+
+
+def full_names(words: list[str]) -> list[str]:
+    """`…bytesin_total` begins as the first name of its row does."""
+    names: list[str] = []
+    for word in words:
+        if word.startswith("…"):
+            begin = re.match(r"kafka_[a-z]+_[a-z]+_", words[0])
+            assert begin is not None, words[0]
+            word = begin.group() + word[1:]
+        names.append(word)
+    return names
 
 
 def test_panels_do_not_lie_on_each_other() -> None:
