@@ -15,7 +15,7 @@ from barnabas.client.admin import Admin, OffsetSpec
 from barnabas.client.admin.brokers import ClusterDescription, QuorumInfo
 from barnabas.client.admin.topic_values import TopicPartitionInfo
 from barnabas.client.cluster import Cluster, ClusterSettings, NoBrokerAvailable, TopicPartition
-from barnabas.page.asking import NoAnswer, NodePage
+from barnabas.cluster.node_page import NoAnswer, NodePage
 from barnabas.page.node_state import (
     MOST_NODES,
     BrokerState,

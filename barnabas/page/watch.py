@@ -13,10 +13,12 @@ from urllib.parse import quote
 
 import trio
 
-from barnabas.page.asking import NoAnswer, NodePage, Refused
+from barnabas.cluster.node_page import NoAnswer, NodePage, Refused
 from barnabas.page.feed import Feed
 from barnabas.page.node_state import NodeName, NodeState, NotAState, read_state
 from barnabas.page.seeing import Sight, cluster_seen, partitions_seen
+from barnabas.why.asking import Place, ask_all
+from barnabas.why.story import story
 from runtime.world import World
 
 INTERVAL_SECONDS = 0.5
@@ -283,23 +285,10 @@ class Watch:
             asked.page.close()
 
     async def story_of(self, subject: str) -> list[Mapping[str, Any]]:
-        """What all nodes know of a subject, by time."""
-        found: list[Mapping[str, Any]] = []
-
-        async def ask(address: Address) -> None:
-            page = NodePage(self.world.network, address.host, address.http_port)
-            with trio.move_on_after(ANSWER_SECONDS):
-                try:
-                    found.extend(await decisions_of(page, f"after=0&subject={quote(subject, safe='')}"))
-                except NoAnswer:
-                    pass  # others may know
-                finally:
-                    page.close()
-
-        async with trio.open_nursery() as nursery:
-            for address in self.addresses:
-                nursery.start_soon(ask, address)
-        return sorted(found, key=lambda each: (each["at_ms"], each["node"], each["number"]))
+        """What all nodes know of a subject, each thing once, by time."""
+        places = [Place(each.node.name, each.host, each.http_port) for each in self.addresses]
+        answers = await ask_all(self.world.network, places, subject, ANSWER_SECONDS)
+        return [event.to_json() for event in story(answers.decisions)]
 
 
 async def decisions_of(page: NodePage, query: str) -> list[Mapping[str, Any]]:

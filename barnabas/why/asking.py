@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import trio
 
-from barnabas.page.asking import NoAnswer, NodePage
+from barnabas.cluster.node_page import NoAnswer, NodePage
 from barnabas.why.story import Json, meant, read_decisions, read_subjects, subjects_of
 from runtime.world import Network
 

@@ -174,7 +174,9 @@ def test_a_story_is_put_together_from_all_nodes() -> None:
         await cluster.leader_of("flights", 0, other_than=victim)
         found = await onlooker.watch.story_of("flights-0")
         assert found and [each["at_ms"] for each in found] == sorted(each["at_ms"] for each in found)
-        assert all("flights-0" in (each["subject"], *each["also"]) for each in found)
+        assert all({"flights-0", "topic flights"} & {each["subject"], *each["also"]} for each in found)
+        elected = [each for each in found if each["kind"] == "election" and "moved" in each["told"]]
+        assert len(elected) == 1, "told once, whoever heard of it"
         told = await onlooker.watch.look_once("flights")
         assert told["partitions"]["partitions"][0]["index"] == 0
         assert not told["cluster"]["away"]

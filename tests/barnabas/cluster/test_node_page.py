@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import trio
 
-from barnabas.page.asking import NoAnswer, NodePage, Refused
+from barnabas.cluster.node_page import NoAnswer, NodePage, Refused
 from runtime.real import real_world
 
 
