@@ -17,7 +17,7 @@ _SHOWN = 20
 
 @grouped
 def command(
-    stores: Annotated[list[str], typer.Argument(metavar="RUN…", help="Directories of runs: store/NAME.")],
+    stores: Annotated[list[str], typer.Argument(metavar="RUN", help="Directories of runs: store/NAME.")],
     parts: Annotated[
         int | None, typer.Option("--parts", min=1, metavar="N", help="By key; as many as fit into memory unless set.")
     ] = None,

@@ -14,7 +14,7 @@ from barnabas.cli.pipeline_session import spark_session, tell
 
 Directories = Annotated[
     list[str],
-    typer.Argument(metavar="DIR…", help="Log dirs of brokers, or what has some in it, or single partitions."),
+    typer.Argument(metavar="DIR", help="Log dirs of brokers, or what has some in it, or single partitions."),
 ]
 Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC,…", help="All but internal ones unless set.")]
 LogBootstrap = Annotated[
