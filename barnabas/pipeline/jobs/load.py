@@ -60,13 +60,15 @@ def load(session: Any, job: Load) -> Mapping[str, Any]:
     """Loads all there is, or follows until it is interrupted. PipelineError; WrongUse before anything is done."""
     if job.follow and job.checkpoint is None:
         raise WrongUse("--follow needs a --checkpoint: there is kept which files are done")
+    # In full: the JVM may have been started in another folder.
+    source = files_for(session, job.source)[1]
     try:
-        frame = session.read.parquet(job.source)
+        frame = session.read.parquet(source)
         records = as_records(frame, job.columns)
     except WrongUse:
         raise
     except Exception as error:
-        raise _of_source(error, job.source) from None
+        raise _of_source(error, source) from None
     with BlockingCluster(job.bootstrap) as cluster:
         # Records of the past would be deleted for their age as soon as they are there.
         place, made = find_or_make(cluster, job.topic, job.partitions, keep=job.columns.timestamp is not None)
@@ -78,11 +80,11 @@ def load(session: Any, job: Load) -> Mapping[str, Any]:
         sink = sink_for(job.bootstrap, job.topic, f"load-{uuid.uuid4().hex}", job.compression)
         return {**account, "records": sink.write(records, 0), "transactions": 1}
     files, folder = files_for(session, job.checkpoint)
-    wanted = new_claim("load", place, files_for(session, job.source)[1], _settings(job.columns))
+    wanted = new_claim("load", place, source, _settings(job.columns))
     with claimed(files, folder, wanted) as claim:
         sink = sink_for(job.bootstrap, job.topic, claim.query_id, job.compression)
         reader = session.readStream.schema(frame.schema).option("maxFilesPerTrigger", str(job.files_per_transaction))
-        stream = as_records(reader.option("maxFileAge", FOR_EVER).parquet(_watched(session, job.source)), job.columns)
+        stream = as_records(reader.option("maxFileAge", FOR_EVER).parquet(_watched(session, source)), job.columns)
         writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", folder)
         writer = writer.queryName(f"load {job.topic}")
         if not job.follow:
