@@ -47,7 +47,7 @@ class Pipeline:
     def remake(self, topic: str) -> None:
         with sync.Admin(bootstrap_servers=self.cluster.bootstrap_servers) as admin:
             admin.delete_topics([topic])
-        self.cluster.create_topic(topic, partitions=2)
+        self.cluster.create_topic(topic, partitions=2, configs={"retention.ms": "-1"})
 
 
 @pytest.fixture
