@@ -1,17 +1,16 @@
 """Numbers of a node as Prometheus reads them: families of samples, gathered when somebody asks.
 
-Nothing is counted here and nothing costs anything until a scrape. A long page is written in stretches, so that others
-get their turn; the writer is our own because prometheus-client's takes four times as long. Names are Kafka's, as its
-JMX exporters write them: `kafka_server_replicamanager_leadercount`.
+Nothing is counted here and nothing costs anything until a scrape. The text is written by prometheus-client, which is
+imported at the first scrape: most nodes' memory never sees it. A long page is written in stretches, so that others get
+their turn. Names are Kafka's, as its JMX exporters write them: `kafka_server_replicamanager_leadercount`.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, islice
-from typing import Literal, NamedTuple
+from itertools import accumulate, islice
+from typing import Any, Literal, NamedTuple, cast
 
 import trio
 
@@ -25,9 +24,8 @@ Kind = Literal["gauge", "counter", "histogram"]
 Labels = Sequence[str]
 """Values, in the order of the family's names."""
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-LINES_IN_A_STRETCH = 1_000
-"""After so many lines others get their turn."""
+SAMPLES_IN_A_STRETCH = 1_000
+"""After so many others get their turn."""
 CLOCK_TICKS = 100
 """A second of /proc/PID/stat, on every Linux that Python runs on."""
 PAGE_BYTES = 4096
@@ -58,59 +56,69 @@ def metrics_page(gather: Gather, prepare: Prepare | None = None) -> Page:
     """The page `/metrics`."""
 
     async def page(request: HttpRequest) -> HttpResponse:
+        from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
         if prepare is not None:
             await prepare()
-        lines: list[str] = []
-        told = chain.from_iterable(map(render, gather()))
-        while stretch := list(islice(told, LINES_IN_A_STRETCH)):
-            lines += stretch
-            await trio.lowlevel.checkpoint()
-        return HttpResponse("".join(lines).encode(), CONTENT_TYPE)
+        text = bytearray()
+        for family in gather():
+            for stretch in render(family):
+                text += stretch
+                await trio.lowlevel.checkpoint()
+        return HttpResponse(bytes(text), CONTENT_TYPE_LATEST)
 
     return page
 
 
-_SPECIAL = re.compile(r'[\\"\n]')
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
+def render(family: Family) -> Iterator[bytes]:
+    """A family as Prometheus reads it, in stretches."""
+    samples = iter(family.samples)
+    stretch = list(islice(samples, SAMPLES_IN_A_STRETCH))
+    yield _written(family, stretch)
+    while stretch := list(islice(samples, SAMPLES_IN_A_STRETCH)):
+        # Its name and type were told before.
+        yield _written(family, stretch).split(b"\n", 2)[2]
 
 
-def _escaped(text: str) -> str:
-    return _SPECIAL.sub(lambda found: _ESCAPES[found.group()], text)
+def _written(family: Family, samples: Iterable[tuple[Labels, float | Spread]]) -> bytes:
+    from prometheus_client.exposition import generate_latest
+
+    # All that it uses of a registry is `collect`: no global one, no threads, no locks.
+    text: bytes = generate_latest(cast(Any, _Registry(family, samples)))
+    return text
 
 
-def render(family: Family) -> Iterator[str]:
-    """The lines of a family, as Prometheus reads them (text format 0.0.4)."""
-    name = f"{family.name}_total" if family.kind == "counter" else family.name
-    told = family.told.replace("\\", "\\\\").replace("\n", "\\n")
-    yield f"# HELP {name} {told}\n# TYPE {name} {family.kind}\n"
-    # One template for all of them: there may be a hundred thousand.
-    pairs = ",".join(f'{label}="%s"' for label in family.labels)
-    template = f"{name}{{{pairs}}} %s\n" if pairs else f"{name} %s\n"
-    special = _SPECIAL.search
-    for labels, value in family.samples:
-        if isinstance(value, Spread):
-            yield from _spread(name, family.labels, labels, value)
-            continue
-        if special("".join(labels)):
-            labels = [_escaped(each) for each in labels]
-        yield template % (*labels, value if type(value) is int else _number(value))
+class _Registry:
+    """What prometheus-client takes for its registry."""
+
+    def __init__(self, family: Family, samples: Iterable[tuple[Labels, float | Spread]]) -> None:
+        self._family = family
+        self._samples = samples
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        makers: dict[Kind, Any] = {
+            "gauge": GaugeMetricFamily,
+            "counter": CounterMetricFamily,
+            "histogram": HistogramMetricFamily,
+        }
+        family = self._family
+        metric = makers[family.kind](family.name, family.told, labels=family.labels)
+        for labels, value in self._samples:
+            if isinstance(value, Spread):
+                metric.add_metric(labels, _buckets(value), value.total * 1000)
+            else:
+                metric.add_metric(labels, value)
+        yield metric
 
 
-def _number(value: float) -> str:
-    if math.isfinite(value):
-        return repr(int(value) if value == int(value) else float(value))
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+def _buckets(spread: Spread) -> list[tuple[str, int]]:
+    """Counts up to each bound in ms."""
+    from prometheus_client.utils import floatToGoString
 
-
-def _spread(name: str, names: Sequence[str], labels: Labels, spread: Spread) -> Iterator[str]:
-    pairs = [f'{label}="{_escaped(value)}"' for label, value in zip(names, labels, strict=True)]
-    count = 0
-    for bound, count in zip((*BOUNDS_MS, math.inf), accumulate(spread.buckets), strict=True):
-        bucket = ",".join([*pairs, f'le="{_number(bound)}"'])
-        yield f"{name}_bucket{{{bucket}}} {count}\n"
-    whole = f"{{{','.join(pairs)}}}" if pairs else ""
-    yield f"{name}_sum{whole} {_number(spread.total * 1000)}\n"
-    yield f"{name}_count{whole} {count}\n"
+    bounds = map(floatToGoString, (*BOUNDS_MS, math.inf))
+    return list(zip(bounds, accumulate(spread.buckets), strict=True))
 
 
 PHASES: tuple[tuple[str, str, Callable[[ApiCounter], float]], ...] = (

@@ -60,7 +60,7 @@ label = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=
 @given(st.lists(st.tuples(label, label, st.integers() | st.floats()), unique_by=lambda it: it[:2]))
 def test_prometheus_reads_what_is_written(samples: list[tuple[str, str, float]]) -> None:
     family = Family("gauge", "a_b", "What it is: \\ and\nmore", ("x", "y"), [((x, y), v) for x, y, v in samples])
-    [read] = text_string_to_metric_families("".join(render(family)))
+    [read] = text_string_to_metric_families(b"".join(render(family)).decode())
     assert (read.name, read.type, read.documentation) == ("a_b", "gauge", family.told)
     for sample, (x, y, value) in zip(read.samples, samples, strict=True):
         assert sample.labels == {"x": x, "y": y}
@@ -72,7 +72,7 @@ def test_a_histogram_adds_up(times: list[float]) -> None:
     spread = Spread()
     for each in times:
         spread.took(each)
-    [read] = text_string_to_metric_families("".join(render(Family.of("histogram", "h", "How long.", spread))))
+    [read] = text_string_to_metric_families(b"".join(render(Family.of("histogram", "h", "How long.", spread))).decode())
     values = {(sample.name, sample.labels.get("le")): sample.value for sample in read.samples}
     assert values["h_count", None] == values["h_bucket", "+Inf"] == len(times)
     assert values["h_sum", None] == pytest.approx(sum(times) * 1000)

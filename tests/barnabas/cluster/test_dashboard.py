@@ -56,7 +56,7 @@ def pages() -> list[str]:
     clock.busy_share()
     return [
         *found,
-        "".join(line for each in (*process_families(world), *busy_families(clock)) for line in render(each)),
+        b"".join(text for each in (*process_families(world), *busy_families(clock)) for text in render(each)).decode(),
     ]
 
 
