@@ -36,7 +36,7 @@ Compression = Annotated[
     str, typer.Option("--compression", "-z", metavar="NAME", help="none, gzip, snappy, lz4 or zstd.")
 ]
 RecordsPerFile = Annotated[int, typer.Option("--records-per-file", min=1, metavar="N", help="At most so many.")]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="From the first record on that is not older.")]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="From the first record that is not older.")]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Up to the first record that is not older.")]
 
 
