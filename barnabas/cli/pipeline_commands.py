@@ -37,6 +37,8 @@ Compression = Annotated[
 ]
 RecordsPerFile = Annotated[int, typer.Option("--records-per-file", min=1, metavar="N", help="At most so many.")]
 Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="From the first record that is not older.")]
+OfTime = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only records that are not older.")]
+OlderThan = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only records that are older.")]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Up to the first record that is not older.")]
 
 
@@ -161,8 +163,8 @@ def replay(  # noqa: PLR0913, PLR0917 - options of a command
     ranges: Annotated[
         str | None, typer.Option("--ranges", metavar="LIST", help="PARTITION:START-END,…; END is not in it.")
     ] = None,
-    since: Since = None,
-    until: Until = None,
+    since: OfTime = None,
+    until: OlderThan = None,
     manifest: Annotated[
         Path | None, typer.Option("--manifest", metavar="FILE", help="Topic and ranges as JSON, instead.")
     ] = None,

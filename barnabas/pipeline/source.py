@@ -59,14 +59,16 @@ class BarnabasDataSource(DataSource):
     def reader(self, schema: Any) -> DataSourceReader:
         """One that takes filters only if that is what Spark asks for: where pushing down is off, as it is by default,
         Spark refuses readers that could."""
-        self._require_columns(schema)
-        options = read_options(self.options, streaming=False)
+        with _in_one_line():
+            self._require_columns(schema)
+            options = read_options(self.options, streaming=False)
         is_pushing = sys._getframe(1).f_code.co_filename.endswith(_PUSHING)
         return PushingReader(options) if is_pushing else BatchReader(options)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        self._require_columns(schema)
-        return StreamReader(read_options(self.options, streaming=True))
+        with _in_one_line():
+            self._require_columns(schema)
+            return StreamReader(read_options(self.options, streaming=True))
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         """Writes a frame to a topic, in one transaction."""

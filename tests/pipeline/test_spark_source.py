@@ -311,7 +311,7 @@ def wait_until_gone(topics: Topics, name: str) -> None:
     with topics.admin() as admin:
         while time.monotonic() < end:
             try:
-                admin.describe_topics([name])
+                admin.describe_topics([name])[name]
             except errors.UnknownTopicOrPartitionException:
                 return
     pytest.fail(f"{name} is still there")

@@ -83,7 +83,8 @@ def export(session: Any, job: Export) -> Mapping[str, Any]:
             rounds.save(plan)
 
         def work(_number: int, pieces: Round) -> Written:
-            return write_round(session, job, place, pieces, (files, rounds.aside))
+            frame = rows.read_ranges(session, job.bootstrap, place, spans(pieces), job.records_per_file)
+            return write_round(job, frame, pieces, (files, rounds.aside))
 
         for after in rounds.run(plan, work):
             require_same(cluster, place)
@@ -169,8 +170,8 @@ def _begin(place: Place, partition: int, plan: Plan, now: Bounds, first: int) ->
     return start
 
 
-def write_round(session: Any, job: Any, place: Place, pieces: Round, aside: tuple[Files, str]) -> Written:
-    """The files of a round, aside."""
+def write_round(job: Any, frame: Any, pieces: Round, aside: tuple[Files, str]) -> Written:
+    """The files of a round, aside: of `frame`, the records of its ranges."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -180,7 +181,7 @@ def write_round(session: Any, job: Any, place: Place, pieces: Round, aside: tupl
     seen = Observation()
     starts = F.create_map(*(F.lit(each) for partition, (start, _) in whole.items() for each in (partition, start)))
     first = starts[F.col("partition")].cast("long")
-    frame = rows.for_lake(rows.read_ranges(session, job.bootstrap, place, whole, size), job.value_schema)
+    frame = rows.for_lake(frame, job.value_schema)
     frame = frame.withColumn("_start", first + F.floor((F.col("offset") - first) / size) * size)
     frame = frame.observe(seen, F.count(F.lit(1)).alias("records"))
     order = (*rows.FOLDERS, "_start", "offset")

@@ -1,13 +1,17 @@
 """Records of the past once more: ranges of offsets or of time, into another topic, or as Parquet.
 
 What is to be replayed is decided once, and kept as offsets in the checkpoint: a restart reads exactly the same records,
-and does only what is left. Into a topic each round is a transaction that says in itself which round it was.
+and does only what is left. A range of time is the offsets from the first record that is not older up to the end of the
+log, and of those the records of that time: in a topic they need not lie in the order of their times. Into a topic each
+round is a transaction that says in itself which round it was.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -33,6 +37,10 @@ class Wanted(BaseModel):
     end: int | None = None
     since_ms: int | None = None
     until_ms: int | None = None
+
+    @property
+    def is_of_time(self) -> bool:
+        return self.since_ms is not None or self.until_ms is not None
 
 
 class Manifest(BaseModel):
@@ -93,13 +101,13 @@ def replay(session: Any, job: Replay) -> Mapping[str, Any]:
             sink = sink_for(job.bootstrap, job.into, plan.claim.query_id, job.compression)
 
             def work(number: int, pieces: Round) -> Written:
-                frame = rows.read_ranges(session, job.bootstrap, place, spans(pieces), job.records_per_file)
+                frame = chosen(session, job, place, pieces)
                 columns = ["key", "value", "headers", "timestamp", *([] if job.by_key else ["partition"])]
                 return Written(records=sink.write(frame.select(*columns), number))
         else:
 
             def work(number: int, pieces: Round) -> Written:
-                return write_round(session, job, place, pieces, (files, rounds.aside))
+                return write_round(job, chosen(session, job, place, pieces), pieces, (files, rounds.aside))
 
         for after in rounds.run(plan, work):
             require_same(cluster, place)
@@ -111,6 +119,28 @@ def replay(session: Any, job: Replay) -> Mapping[str, Any]:
         "rounds": plan.done - before.done,
         "done before": before.done,
     }
+
+
+def chosen(session: Any, job: Replay, place: Place, pieces: Round) -> Any:
+    """The records of a round that were asked for."""
+    frame = rows.read_ranges(session, job.bootstrap, place, spans(pieces), job.records_per_file)
+    if not any(each.is_of_time for each in job.ranges):
+        return frame
+    return frame.where(reduce(operator.or_, map(_condition, job.ranges)))
+
+
+def _condition(wanted: Wanted) -> Any:
+    """That a record is of one range."""
+    from pyspark.sql import functions as F
+
+    holds = rows.in_time(wanted.since_ms, wanted.until_ms)
+    if wanted.partition is not None:
+        holds &= F.col("partition") == wanted.partition
+    if wanted.start is not None:
+        holds &= F.col("offset") >= wanted.start
+    if wanted.end is not None:
+        holds &= F.col("offset") < wanted.end
+    return holds
 
 
 def parse_ranges(text: str) -> tuple[Wanted, ...]:
@@ -130,7 +160,7 @@ def _parse(part: str, text: str) -> Wanted:
 def resolve(wanted: Iterable[Wanted], cluster: BlockingCluster, place: Place) -> list[Range]:
     """The offsets that are meant, as they are now. PipelineError for partitions or offsets that are not there."""
     known = bounds(cluster, place)
-    times = {each for one in wanted for each in (one.since_ms, one.until_ms) if each is not None}
+    times = {one.since_ms for one in wanted if one.since_ms is not None}
     found = {time: offsets_at(cluster, place, time, known) for time in sorted(times)}
     result = []
     for one in wanted:
@@ -139,8 +169,9 @@ def resolve(wanted: Iterable[Wanted], cluster: BlockingCluster, place: Place) ->
         for partition in known if one.partition is None else [one.partition]:
             log = known[partition]
             start = log.start if one.since_ms is None else found[one.since_ms][partition]
-            end = log.end if one.until_ms is None else found[one.until_ms][partition]
-            asked = Range(partition, start if one.start is None else one.start, end if one.end is None else one.end)
+            asked = Range(
+                partition, start if one.start is None else one.start, log.end if one.end is None else one.end
+            )
             if asked.start < log.start or asked.end > log.end:
                 raise PipelineError(
                     f"{place.topic}-{partition} has the offsets {log.start} to {log.end}, and"

@@ -33,6 +33,18 @@ def read_ranges(
     return reader.load()
 
 
+def in_time(since_ms: int | None, until_ms: int | None) -> Any:
+    """The condition that a record is not older than the one and older than the other."""
+    from pyspark.sql import functions as F
+
+    holds = F.lit(True)
+    if since_ms is not None:
+        holds &= F.col("timestamp") >= F.timestamp_millis(F.lit(since_ms))
+    if until_ms is not None:
+        holds &= F.col("timestamp") < F.timestamp_millis(F.lit(until_ms))
+    return holds
+
+
 def read_stream(session: Any, bootstrap: str, topic: str, options: Mapping[str, str]) -> Any:
     """Committed records of a topic, from its beginning."""
     reader = _reader(session.readStream, bootstrap).option("subscribe", topic).option("startingOffsets", "earliest")
