@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from hypothesis import HealthCheck, settings
 # A machine that others use as well may stand still for a moment: how long an example takes says nothing about the code.
 settings.register_profile("barnabas", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("barnabas")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in the background of a script: then nobody here would be interrupted, nor the programs that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / ".cache" / "features"
