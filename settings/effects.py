@@ -34,7 +34,6 @@ WITHOUT_EFFECT_YET = frozenset(
         "server.max.startup.time.ms",
         "socket.connection.setup.timeout.ms",
         "socket.listen.backlog.size",
-        "telemetry.max.bytes",
         "transaction.state.log.load.buffer.size",
         "unstable.api.versions.enable",
         "unstable.feature.versions.enable",
