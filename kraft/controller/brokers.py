@@ -210,7 +210,8 @@ def broker_heartbeat(
             session.controlled_shutdown_offset = state.next_offset + len(records) - 1
     elif request.want_fence and not broker.fenced:
         records = fence_records(state, broker, "it asked to be fenced")
-    elif not request.want_fence and broker.fenced and caught_up:
+    elif not request.want_fence and broker.fenced and caught_up and not broker.in_controlled_shutdown:
+        # Who is about to stop may lead nothing; it comes back by registering anew.
         records = _unfence_records(state, broker, request.current_metadata_offset)
         response.is_fenced = False
     if response.should_shut_down or (request.want_fence and not broker.fenced):

@@ -301,3 +301,15 @@ def test_a_controller_that_is_not_active_decides_nothing(cluster: Any) -> None:
     assert response.records == []
     assert cluster.controller.next_periodic_ms(cluster.now_ms) is None
     assert cluster.controller.fence_broker(1, cluster.epochs[1], "?", len(cluster.log), 0).records == []
+
+
+@pytest.mark.feature("MB-05")
+def test_who_began_to_stop_and_was_fenced_comes_back_by_registering_only(cluster: Any) -> None:
+    cluster.create_topic("t", [1])
+    cluster.heartbeat(1, want_shut_down=True)
+    cluster.die(1)
+    assert cluster.heartbeat(1).is_fenced
+    assert cluster.partition("t").leader == NO_LEADER
+    assert cluster.register(1).error_code == 0
+    assert not cluster.heartbeat(1).is_fenced
+    assert cluster.partition("t").leader == 1
