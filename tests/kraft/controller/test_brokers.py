@@ -310,6 +310,7 @@ def test_who_began_to_stop_and_was_fenced_comes_back_by_registering_only(cluster
     cluster.die(1)
     assert cluster.heartbeat(1).is_fenced
     assert cluster.partition("t").leader == NO_LEADER
+    cluster.now_ms += 10_000
     assert cluster.register(1).error_code == 0
     assert not cluster.heartbeat(1).is_fenced
     assert cluster.partition("t").leader == 1
