@@ -229,6 +229,7 @@ export class Chart {
 
   #refreshMark(row, { marks }) {
     setAttribute(row.root, "transform", `translate(${this.x(marks[0].atMs).toFixed(1)} 0)`);
+    setAttribute(row.root, "data-kinds", [...new Set(marks.map((mark) => mark.kind))].join(" "));
     setText(row.number, marks.length > 1 ? marks.length : "");
     const more = marks.length > 4 ? `\nand ${marks.length - 4} more` : "";
     setText(
