@@ -163,15 +163,15 @@ def test_a_value_that_does_not_fit_leaves_nothing_and_says_where_it_stands(pipel
 def test_a_stream_goes_on_behind_its_checkpoint_and_belongs_to_its_topic(
     pipeline: Pipeline, spark: Any, tmp_path: Path
 ) -> None:
-    pipeline.cluster.create_topic("streamed", partitions=2)
+    pipeline.cluster.create_topic("watched", partitions=2)
 
     def send(values: range) -> None:
         with sync.Producer(bootstrap_servers=pipeline.cluster.bootstrap_servers) as producer:
             for value in values:
-                producer.enqueue("streamed", b"%d" % value, partition=value % 2)
+                producer.enqueue("watched", b"%d" % value, partition=value % 2)
             producer.flush()
 
-    words = ["export", "streamed", "--to", str(tmp_path / "lake"), "--follow", "--available-now", "--group", "watching"]
+    words = ["export", "watched", "--to", str(tmp_path / "lake"), "--follow", "--available-now", "--group", "watching"]
     send(range(100))
     assert pipeline(*words)["records"] == 100
     send(range(100, 130))
@@ -181,10 +181,10 @@ def test_a_stream_goes_on_behind_its_checkpoint_and_belongs_to_its_topic(
     assert set(pipeline(*lag)["lag"].values()) == {0}
     found = spark.read.parquet(str(tmp_path / "lake")).selectExpr("cast(value as string) as value").collect()
     assert sorted(int(row.value) for row in found) == list(range(130))
-    pipeline.remake("streamed")
+    pipeline.remake("watched")
     code, line = pipeline.refused(*words)
     assert code == 1 and "was made anew" in line
-    code, line = pipeline.refused("export", "streamed", "--to", str(tmp_path / "lake"))
+    code, line = pipeline.refused("export", "watched", "--to", str(tmp_path / "lake"))
     assert code == 1 and "written by a stream" in line
 
 
@@ -197,7 +197,7 @@ def test_a_replay_that_dies_behind_a_commit_replays_nothing_twice(
         for number in range(60):
             producer.enqueue("past", b"%d" % number, key=b"k%d" % number, partition=number % 2, headers=[("n", b"1")])
         producer.flush()
-    words = ["replay", "past", "--ranges", "0:5-25,1:-10", "--into", "again", "--checkpoint", str(tmp_path / "ck")]
+    words = ["replay", "past", "--ranges", "0:5-25,1:-10", "--into", "past-once-more", "--checkpoint", str(tmp_path / "ck")]
     words += ["--records-per-file", "4"]
     save = Rounds.save
     saved = 0
@@ -215,7 +215,7 @@ def test_a_replay_that_dies_behind_a_commit_replays_nothing_twice(
     monkeypatch.setattr(Rounds, "save", save)
     pipeline(*words)
     assert pipeline(*words)["rounds"] == 0
-    pipeline("export", "again", "--to", str(tmp_path / "lake"))
+    pipeline("export", "past-once-more", "--to", str(tmp_path / "lake"))
     found = spark.read.parquet(str(tmp_path / "lake")).selectExpr(
         "partition", "cast(value as string) as value", "cast(headers[0].value as string) as header"
     )

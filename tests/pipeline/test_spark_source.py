@@ -240,7 +240,7 @@ def test_only_what_was_committed_is_read(topics: Topics, read: Callable[..., Any
 
 @pytest.mark.feature("PL-04", "PL-06")
 def test_a_stream_takes_no_more_than_it_may_and_goes_on_where_it_was(topics: Topics, query: Query) -> None:
-    name = topics.make("streamed", 20)
+    name = topics.make("taken-in-turns", 20)
     options = {"subscribe": name, "maxOffsetsPerTrigger": 25, "groupId": "board"}
     batches = query.run(**options)
     assert [len(batch) for batch in batches] == [25, 25, 10]
