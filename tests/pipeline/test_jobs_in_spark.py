@@ -197,7 +197,7 @@ def test_a_replay_that_dies_behind_a_commit_replays_nothing_twice(
         for number in range(60):
             producer.enqueue("past", b"%d" % number, key=b"k%d" % number, partition=number % 2, headers=[("n", b"1")])
         producer.flush()
-    words = ["replay", "past", "--ranges", "0:5-25,1:-10", "--into", "past-once-more", "--checkpoint", str(tmp_path / "ck")]
+    words = ["replay", "past", "--ranges", "0:5-25,1:-10", "--into", "past-anew", "--checkpoint", str(tmp_path / "ck")]
     words += ["--records-per-file", "4"]
     save = Rounds.save
     saved = 0
@@ -215,7 +215,7 @@ def test_a_replay_that_dies_behind_a_commit_replays_nothing_twice(
     monkeypatch.setattr(Rounds, "save", save)
     pipeline(*words)
     assert pipeline(*words)["rounds"] == 0
-    pipeline("export", "past-once-more", "--to", str(tmp_path / "lake"))
+    pipeline("export", "past-anew", "--to", str(tmp_path / "lake"))
     found = spark.read.parquet(str(tmp_path / "lake")).selectExpr(
         "partition", "cast(value as string) as value", "cast(headers[0].value as string) as header"
     )

@@ -24,7 +24,7 @@ from barnabas.cluster.simulate import (
 from barnabas.cluster.simulation.seed import LEAST_ACKS, LEAST_FAULTS, LEAST_SECONDS, SeedReport, run_seed
 from barnabas.cluster.simulation.swarm import Plan
 
-BLOCKS = 8
+BLOCKS = 6
 SEEDS_IN_A_BLOCK = 10
 ROOT = Path(__file__).resolve().parents[2]
 PAST = Path(__file__).with_name("seeds.txt")
