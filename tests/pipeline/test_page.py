@@ -51,9 +51,9 @@ def test_what_the_page_says_can_be_typed(
     assert minutes["records"] == 6_000
     assert snapshot["keys"] == 1_000
 
-    lake = spark.read.parquet("lake/orders")
+    lake = spark.read.parquet(str(tmp_path / "lake/orders"))
     assert lake.count() == lake.select("value.number").distinct().count() == 30_000
-    stream = spark.read.parquet("lake/stream")
+    stream = spark.read.parquet(str(tmp_path / "lake/stream"))
     pairs = ("partition", "offset")
     assert lake.select(*pairs).exceptAll(stream.select(*pairs)).count() == 0
     assert stream.select("partition", "offset").distinct().count() == 30_000

@@ -201,8 +201,8 @@ def test_a_broker_dies_while_a_stream_runs(spark: Any, cluster: ClusterForTests,
 
 
 def until_read(query: Any, rows: int) -> None:
-    """Until the stream has committed so many rows in all."""
-    deadline = time.monotonic() + 60
+    """Until the stream has committed so many rows in all. Some requests of its clients time out after a minute only."""
+    deadline = time.monotonic() + 150
     while True:
         read = {progress["batchId"]: progress["numInputRows"] for progress in query.recentProgress}
         if sum(read.values()) >= rows:
