@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from barnabas.client.metadata import STALE_METADATA, Leadership, Metadata, Node, TopicPartition, TopicView
+from barnabas.client.offset_lookup import EARLIEST, LATEST, FoundOffset, Isolation, answers_of, request_for
 from barnabas.client.patience import Backoff
 from barnabas.pipeline.addresses import Address, parse_bootstrap
 from barnabas.pipeline.connection import BlockingConnection, Posted
@@ -23,7 +24,6 @@ from barnabas.pipeline.errors import BlockingError, ConnectionFailed, NotSent, P
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
@@ -31,7 +31,6 @@ from protocol.schema import Message
 __all__ = [
     "EARLIEST",
     "LATEST",
-    "MAX_TIMESTAMP",
     "BlockingCluster",
     "BlockingError",
     "ClusterView",
@@ -48,11 +47,6 @@ __all__ = [
     "is_passing",
 ]
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-"""What `list_offsets` may be asked for instead of a time."""
-
 MISSING_TOPIC_MS = 5_000
 """A broker may not have heard yet of a topic that was just made; after so long it is not there."""
 
@@ -65,11 +59,6 @@ MAX_BACKOFF_MS = 1_000
 _NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 RequestFor = Message | Callable[[Leadership], Message]
-
-
-class Isolation(IntEnum):
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
 
 
 class CoordinatorKind(IntEnum):
@@ -85,14 +74,6 @@ class ClusterView:
     brokers: Mapping[int, Node]
     topics: Mapping[str, TopicView]
     """With their ids, partitions, leaders and epochs. One that is not there has its error, and no partitions."""
-
-
-class FoundOffset(NamedTuple):
-    """-1 wherever there is none."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
 
 
 class FetchedPartition(NamedTuple):
@@ -294,23 +275,23 @@ class BlockingCluster:
         specs: Mapping[tuple[str, int], int] | Mapping[TopicPartition, int],
         isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
     ) -> dict[tuple[str, int], FoundOffset]:
-        """The first offset at or after each timestamp (ms), or EARLIEST, LATEST, MAX_TIMESTAMP; LATEST of committed
+        """The first offset at or after each timestamp (ms), or EARLIEST, LATEST; LATEST of committed
         ones is the last stable offset. KafkaError if a partition does not exist, or a leader refuses; TimedOut.
         """
         patience = _Patience(self, "offsets")
         found: dict[tuple[str, int], FoundOffset] = {}
-        all_wanted: dict[tuple[str, int], int] = dict(specs.items())
-        wanted = dict(all_wanted)
+        timestamps = {TopicPartition(*partition): spec for partition, spec in specs.items()}
+        wanted: dict[tuple[str, int], int] = dict(specs.items())
         while True:
             reason: object = ""
             for node_id, partitions in self._by_leader(wanted, patience).items():
-                request = self._list_offsets_request(partitions, all_wanted, Isolation(isolation))
+                request = request_for(partitions, timestamps, Isolation(isolation), self.request_timeout_ms)
                 try:
                     response = self.call(node_id, request)
                 except BlockingError as error:
                     reason = error
                     continue
-                for partition, code, answer in _list_offsets_answers(response):
+                for partition, code, answer in answers_of(response):
                     if code is ErrorCode.NONE:
                         found[partition] = answer
                         wanted.pop(partition, None)
@@ -508,28 +489,6 @@ class BlockingCluster:
 
     # Inside: requests
 
-    def _list_offsets_request(
-        self,
-        partitions: Mapping[TopicPartition, Leadership],
-        specs: Mapping[tuple[str, int], int],
-        isolation: Isolation,
-    ) -> ListOffsetsRequest:
-        topics: dict[str, ListOffsetsTopic] = {}
-        for partition, leadership in partitions.items():
-            topics.setdefault(partition.topic, ListOffsetsTopic(name=partition.topic)).partitions.append(
-                ListOffsetsPartition(
-                    partition_index=partition.partition,
-                    current_leader_epoch=leadership.epoch,
-                    timestamp=specs[partition],
-                )
-            )
-        return ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=isolation,
-            topics=list(topics.values()),
-            timeout_ms=self.request_timeout_ms,
-        )
-
     def _fetch_request(
         self,
         partition: TopicPartition,
@@ -596,14 +555,3 @@ def fetched_partition(response: FetchResponse, partition: TopicPartition) -> Fet
                 [(aborted.producer_id, aborted.first_offset) for aborted in each.aborted_transactions or ()],
             )
     raise KafkaError(code or ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}: an answer that does not name it")
-
-
-def _list_offsets_answers(response: Any) -> Iterator[tuple[tuple[str, int], ErrorCode, FoundOffset]]:
-    for topic in response.topics:
-        for answer in topic.partitions:
-            code = error_code(answer.error_code)
-            found = FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)
-            if code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-                # Records of the oldest format have no timestamps: there is nothing at or after any.
-                code, found = ErrorCode.NONE, FoundOffset(-1, -1, -1)
-            yield (topic.name, answer.partition_index), code, found

@@ -54,6 +54,7 @@ CORES = [
     "barnabas/client/groups/range_assignor.py",
     "barnabas/client/groups/sticky_assignor.py",
     "barnabas/client/metadata.py",
+    "barnabas/client/offset_lookup.py",
     "barnabas/client/patience.py",
     "barnabas/client/producer/buffer_pool.py",
     "barnabas/client/producer/future.py",

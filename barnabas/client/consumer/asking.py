@@ -12,9 +12,6 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.schema import Message
 from runtime.channel import ChannelError
 
-CONSUMER = -1
-"""As a replica's id: not a replica."""
-
 T = TypeVar("T")
 
 

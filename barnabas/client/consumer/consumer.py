@@ -21,13 +21,14 @@ from barnabas.client.consumer.group_side import GroupSide
 from barnabas.client.consumer.listener import RebalanceListener
 from barnabas.client.consumer.partition_reader import PartitionReader
 from barnabas.client.consumer.record import ConsumerRecord
-from barnabas.client.consumer.reset_policy import EARLIEST, FROM_EARLIEST, FROM_LATEST, LATEST
+from barnabas.client.consumer.reset_policy import FROM_EARLIEST, FROM_LATEST
 from barnabas.client.consumer.settings import ConsumerOptions, ConsumerSettings
 from barnabas.client.errors import IllegalStateException, InvalidGroupIdException
 from barnabas.client.groups.directory import Directory, ask_topics
 from barnabas.client.groups.membership import ConsumerGroupMetadata, Leaving
 from barnabas.client.groups.participant import Participant, Wanted
 from barnabas.client.interceptors import ConsumerInterceptors
+from barnabas.client.offset_lookup import EARLIEST, LATEST
 from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
 from barnabas.client.session import first_told, open_cluster
 from protocol.errors import ErrorCode, KafkaError

@@ -17,7 +17,8 @@ from barnabas.client.cluster import STALE_METADATA, Cluster, TopicPartition
 from barnabas.client.consumer.fetch_session import FetchSession, Wanted
 from barnabas.client.consumer.fetched import survey
 from barnabas.client.consumer.partition_state import Flight, PartitionState
-from barnabas.client.consumer.reading_settings import Isolation, ReadingSettings
+from barnabas.client.consumer.reading_settings import ReadingSettings
+from barnabas.client.offset_lookup import Isolation
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.fetch import FetchResponse, PartitionData
 from runtime.channel import ChannelError

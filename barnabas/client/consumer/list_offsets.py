@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
+from itertools import starmap
 
 import trio
 
 from barnabas.client.cluster import STALE_METADATA, Cluster, Leadership, TopicPartition
-from barnabas.client.consumer.asking import CONSUMER, Answer, Asked, ask_leaders
-from barnabas.client.consumer.reading_settings import Isolation
-from barnabas.client.consumer.reset_policy import EARLIEST, LATEST
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-
-
-class FoundOffset(NamedTuple):
-    """-1 wherever there is none."""
-
-    offset: int
-    timestamp_ms: int
-    """Of the record there, if a time was asked for."""
-    leader_epoch: int
+from barnabas.client.consumer.asking import Answer, Asked, ask_leaders
+from barnabas.client.offset_lookup import EARLIEST, LATEST, FoundOffset, Isolation, answers_of, request_for
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 
 def is_passing(code: ErrorCode) -> bool:
@@ -92,32 +77,11 @@ def _request(
     isolation: Isolation,
     partitions: Mapping[TopicPartition, Leadership],
 ) -> ListOffsetsRequest:
-    topics: dict[str, ListOffsetsTopic] = {}
-    for partition, leadership in partitions.items():
-        topics.setdefault(partition.topic, ListOffsetsTopic(name=partition.topic)).partitions.append(
-            ListOffsetsPartition(
-                partition_index=partition.partition,
-                current_leader_epoch=leadership.epoch,
-                timestamp=timestamps[partition],
-            )
-        )
-    return ListOffsetsRequest(
-        replica_id=CONSUMER,
-        isolation_level=isolation,
-        topics=list(topics.values()),
-        timeout_ms=cluster.settings.request_timeout_ms,
-    )
+    return request_for(partitions, timestamps, isolation, cluster.settings.request_timeout_ms)
 
 
 def _answers(response: ListOffsetsResponse) -> Iterator[Answer[FoundOffset]]:
-    for topic in response.topics:
-        for answer in topic.partitions:
-            code = error_code(answer.error_code)
-            found = FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)
-            if code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-                # Records of the oldest format have no timestamps: there is nothing at or after any.
-                code, found = ErrorCode.NONE, found._replace(offset=-1, timestamp_ms=-1)
-            yield Answer(TopicPartition(topic.name, answer.partition_index), code, found)
+    return starmap(Answer, answers_of(response))
 
 
 __all__ = ["EARLIEST", "LATEST", "Asked", "FoundOffset", "ask_once", "find_offsets", "list_offsets"]

@@ -9,7 +9,8 @@ from functools import partial
 from typing import NamedTuple
 
 from barnabas.client.cluster import Cluster, Leadership, TopicPartition
-from barnabas.client.consumer.asking import CONSUMER, Answer, Asked, ask_leaders
+from barnabas.client.consumer.asking import Answer, Asked, ask_leaders
+from barnabas.client.offset_lookup import CONSUMER
 from protocol.errors import error_code
 from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,

@@ -14,10 +14,11 @@ from barnabas.client.consumer.fetcher import Fetcher, FetchMetrics
 from barnabas.client.consumer.list_offsets import FoundOffset, find_offsets, is_passing, list_offsets
 from barnabas.client.consumer.partition_state import FetchState, PartitionState
 from barnabas.client.consumer.position_keeper import PositionKeeper
-from barnabas.client.consumer.reading_settings import Isolation, ReadingSettings
+from barnabas.client.consumer.reading_settings import ReadingSettings
 from barnabas.client.consumer.record import ConsumerRecord
-from barnabas.client.consumer.reset_policy import LATEST, ResetPolicy
+from barnabas.client.consumer.reset_policy import ResetPolicy
 from barnabas.client.errors import IllegalStateException
+from barnabas.client.offset_lookup import LATEST, Isolation
 from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError
 

@@ -14,8 +14,8 @@ from barnabas.client.consumer.list_offsets import FoundOffset, ask_once, is_pass
 from barnabas.client.consumer.offset_validation import ask_epoch_ends
 from barnabas.client.consumer.partition_state import FetchState, Flight, PartitionState, Truncation
 from barnabas.client.consumer.reading_settings import ReadingSettings
-from barnabas.client.consumer.reset_policy import LATEST
 from barnabas.client.errors import LogTruncationException, NoOffsetForPartitionException
+from barnabas.client.offset_lookup import LATEST
 from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError
 

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 from barnabas.client.consumer.fetched import Unpacking
 from barnabas.client.consumer.reset_policy import NO_RESET, ResetPolicy
-
-
-class Isolation(IntEnum):
-    """isolation.level"""
-
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
+from barnabas.client.offset_lookup import Isolation
 
 
 @dataclass(frozen=True, slots=True)

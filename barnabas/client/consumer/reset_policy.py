@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-LATEST = -1
-"""As a timestamp: the end of the log; for readers of committed records, its last stable offset."""
-EARLIEST = -2
-"""As a timestamp: the first record that is still there."""
+from barnabas.client.offset_lookup import EARLIEST, LATEST
 
 _DURATION = re.compile(
     r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)(?:\.(?P<part>\d{1,9}))?S)?)?",

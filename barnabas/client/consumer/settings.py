@@ -8,11 +8,12 @@ from typing import Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from barnabas.client.consumer.fetched import Unpacking
-from barnabas.client.consumer.reading_settings import Isolation, ReadingSettings
+from barnabas.client.consumer.reading_settings import ReadingSettings
 from barnabas.client.consumer.reset_policy import ResetPolicy
 from barnabas.client.groups.assignors import AssignorOption, assignors_of
 from barnabas.client.groups.membership import GroupSettings
 from barnabas.client.interceptors import ConsumerInterceptor
+from barnabas.client.offset_lookup import Isolation
 from barnabas.client.serialization import DeserializerOption, deserializer_of
 from barnabas.client.settings import ClientOptions, ClientSettings
 

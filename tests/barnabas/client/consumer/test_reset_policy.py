@@ -2,7 +2,8 @@
 
 import pytest
 
-from barnabas.client.consumer.reset_policy import EARLIEST, FROM_EARLIEST, FROM_LATEST, LATEST, NO_RESET, ResetPolicy
+from barnabas.client.consumer.reset_policy import FROM_EARLIEST, FROM_LATEST, NO_RESET, ResetPolicy
+from barnabas.client.offset_lookup import EARLIEST, LATEST
 
 HOUR_MS = 3_600_000
 
