@@ -12,11 +12,10 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from heapq import merge
 from itertools import chain, islice
-from typing import Protocol
 
 log = logging.getLogger("decisions")
 
@@ -81,7 +80,7 @@ class Note:
     routine: bool = False
 
 
-class Notepad(Protocol):
+class Notepad:
     """Where decisions are noted: a node's `Decisions`, or a core's `Notes`."""
 
     def note(
@@ -101,24 +100,17 @@ class Notepad(Protocol):
         `routine`: it happens all the time while all is well (a transaction is committed). Such decisions are kept in
         a small ring of their own, so that they push out nothing else, and are in the log at level DEBUG only.
         """
+        self.keep(Note(kind, subject, told, also, cause, facts, routine))
+
+    def keep(self, note: Note) -> None:
+        raise NotImplementedError
 
 
-class Notes(list[Note]):
+class Notes(list[Note], Notepad):
     """What was decided in one step, until it is certain: a controller's decisions count when they are committed."""
 
-    def note(
-        self,
-        kind: DecisionKind,
-        subject: str,
-        told: str,
-        *,
-        also: Sequence[str] = (),
-        cause: str = "",
-        routine: bool = False,
-        **facts: Fact,
-    ) -> None:
-        """As `Notepad.note`."""
-        self.append(Note(kind, subject, told, also, cause, facts, routine))
+    def keep(self, note: Note) -> None:
+        self.append(note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +211,7 @@ def cut(text: str, most: int = MAX_TEXT) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-class Decisions:
+class Decisions(Notepad):
     """One node's ring."""
 
     def __init__(self, node: str, now_ms: Callable[[], int], size: int = RING_SIZE) -> None:
@@ -232,45 +224,35 @@ class Decisions:
         self.first_number = 1
         """From here on nothing is missing."""
 
-    def note(
-        self,
-        kind: DecisionKind,
-        subject: str,
-        told: str,
-        *,
-        also: Sequence[str] = (),
-        cause: str = "",
-        routine: bool = False,
-        **facts: Fact,
-    ) -> None:
-        """As `Notepad.note`."""
+    def keep(self, note: Note) -> None:
+        """It is certain now."""
+        told, cause = note.told, note.cause
         if not cause:
             told, _, cause = told.partition(": ")
         decision = Decision(
             number=self.next_number,
             at_ms=self._now_ms(),
             node=self.node,
-            kind=kind,
-            subject=cut(subject),
-            also=tuple(cut(it) for it in also[:MAX_LIST]),
+            kind=note.kind,
+            subject=cut(note.subject),
+            also=tuple(cut(it) for it in note.also[:MAX_LIST]),
             what=cut(told, MAX_SENTENCE),
             cause=cut(cause, MAX_SENTENCE),
-            facts={name: _kept(fact) for name, fact in facts.items()},
+            facts={name: _kept(fact) for name, fact in note.facts.items()},
         )
         self.next_number += 1
-        ring = self._routine if routine else self._ring
+        ring = self._routine if note.routine else self._ring
         if len(ring) == ring.maxlen:
             self.first_number = max(self.first_number, ring[0].number + 1)
         ring.append(decision)
-        level = logging.DEBUG if routine else logging.INFO
+        level = logging.DEBUG if note.routine else logging.INFO
         if log.isEnabledFor(level):
             log.log(level, "%s", decision.as_log_line())
 
     def take(self, notes: Iterable[Note], **facts: Fact) -> None:
         """What a core decided came true; `facts` are known only now."""
         for it in notes:
-            known = {**it.facts, **facts}
-            self.note(it.kind, it.subject, it.told, also=it.also, cause=it.cause, routine=it.routine, **known)
+            self.keep(replace(it, facts={**it.facts, **facts}) if facts else it)
 
     def since(self, number: int, subject: str | None = None, limit: int = RING_SIZE) -> list[Decision]:
         """Those from `number` on, oldest first, at most `limit`; of one subject, or of all."""
