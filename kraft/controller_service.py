@@ -138,7 +138,8 @@ class ControllerService:
             self.core.appended(preview, self._now_ms())
             self._last_appended = last_offset
         if notes:
-            self.replica.on_committed(self._last_appended, partial(self._decided, notes, self._last_appended))
+            committed_at = self._last_appended if records else None
+            self.replica.on_committed(self._last_appended, partial(self._decided, notes, committed_at))
         if records:
             self.replica.on_committed(self._last_appended, partial(self._told_committed, self.stopwatch()))
             self._timetable_changed.set()
@@ -147,10 +148,11 @@ class ControllerService:
         if error is None:
             self.times.commit.took(self.stopwatch() - appended_at)
 
-    def _decided(self, notes: Notes, last_offset: int, error: KafkaError | None) -> None:
-        """Decisions count once they are committed; what became of others is told by whoever leads now."""
+    def _decided(self, notes: Notes, metadata_offset: int | None, error: KafkaError | None) -> None:
+        """Decisions count once they are committed; what became of others is told by whoever leads now. A refusal has
+        no offset of its own: it counts when what it rests on is committed."""
         if error is None:
-            self._decisions.take(notes, metadata_offset=last_offset)
+            self._decisions.take(notes, **({} if metadata_offset is None else {"metadata_offset": metadata_offset}))
 
     def _broker_process_gone(self, broker_id: int, broker_epoch: int, cause: str) -> None:
         end_offset = self.replica.log_end_offset

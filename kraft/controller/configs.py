@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from kraft.controller.effective_configs import MIN_INSYNC_REPLICAS, broker_layers
+from kraft.controller.eligibility import clear_of_all, clear_of_topic
 from kraft.controller.state import ControllerResult, ControllerState, refuse_if_excessive
 from kraft.metadata.features import CORDONED_DIRECTORIES_SINCE
 from kraft.metadata.image import (
@@ -25,7 +26,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import alter_configs as legacy
 from protocol.messages import incremental_alter_configs as incremental
 from protocol.messages.create_topics import CreatableTopic
-from protocol.messages.metadata_log import ClearElrRecord, ConfigRecord
+from protocol.messages.metadata_log import ConfigRecord
 from protocol.schema import Message
 from settings.definitions import KeyDefinition, definitions
 from settings.describe import validate_broker_config
@@ -315,8 +316,14 @@ def _with_cleared_elrs(state: ControllerState, records: list[Message]) -> list[M
     (KIP-966)."""
     if not state.image.features.elr_enabled:
         return records
-    cleared: dict[str, None] = {}
+    cleared: list[Message] = []
     for record in records:
         if isinstance(record, ConfigRecord) and record.name == MIN_INSYNC_REPLICAS:
-            cleared[record.resource_name if record.resource_type == TOPIC_RESOURCE else ""] = None
-    return [*(ClearElrRecord(topic_name=name) for name in cleared), *records]
+            resource = (record.resource_type, record.resource_name)
+            now = "has its default again" if record.value is None else f"is {record.value} now"
+            cause = f"{MIN_INSYNC_REPLICAS} of {_told(resource)} {now}, and eligible was who was so by the old value"
+            if record.resource_type == TOPIC_RESOURCE:
+                cleared += clear_of_topic(state, record.resource_name, cause)
+            else:
+                cleared += clear_of_all(state, cause)
+    return [*cleared, *records]

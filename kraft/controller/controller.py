@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from kraft.controller import brokers, configs, features, partitions, producer_ids, reassignment, topics
 from kraft.controller.periodic import PeriodicWork
 from kraft.controller.refusals import refusal_of
+from kraft.controller.refused import RefusedRegistrations
 from kraft.controller.sessions import BrokerSessions
 from kraft.controller.state import Command, ControllerDefaults, ControllerResult, ControllerState, R
 from kraft.metadata.delta import MetadataDelta
@@ -75,6 +76,7 @@ class QuorumController:
         self.defaults = defaults
         self.loader = MetadataLoader()
         self.sessions = BrokerSessions(defaults.broker_session_timeout_ms)
+        self._refused = RefusedRegistrations()
         self._bootstrap_records = bootstrap_records
         self._chance = chance
         self._pending: MetadataImage | None = None
@@ -162,7 +164,10 @@ class QuorumController:
             return _with_notes(state, COMMANDS[type(request)](state, request, version))
         except KafkaError as error:
             log.info("%s refused with %s: %s", type(request).__name__, error.code.name, error.message)
-            return self.refuse(request, version, error.code, error.message)
+            refusal = self.refuse(request, version, error.code, error.message)
+            if isinstance(request, BrokerRegistrationRequest):
+                refusal.notes = self._refused.notes(request, error)
+            return refusal
 
     def refuse(
         self, request: Message, version: int, code: ErrorCode, message: str | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from kraft.controller.configs import elr_safety_records
+from kraft.controller.eligibility import clear_of_all
 from kraft.controller.state import ControllerResult, ControllerState
 from kraft.metadata.features import (
     CONTROLLER_REGISTRATION_SINCE,
@@ -22,7 +23,7 @@ from kraft.metadata.features import (
     unsupported_reason,
 )
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.metadata_log import ClearElrRecord, FeatureLevelRecord
+from protocol.messages.metadata_log import FeatureLevelRecord
 from protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -82,8 +83,7 @@ def _update_records(state: ControllerState, update: FeatureUpdateKey) -> list[Me
     if name != ELR_VERSION:
         return [record]
     if level == 0:
-        # Nobody keeps them up to date from here on, so none may be left.
-        return [record, ClearElrRecord()]
+        return [record, *clear_of_all(state, f"{ELR_VERSION} is 0 now: nobody keeps them up to date from here on")]
     return [*elr_safety_records(state), record]
 
 

@@ -61,7 +61,8 @@ class Cluster:
         self.append(self.controller.activate(epoch, len(self.log), self.now_ms))
 
     def append(self, records: Sequence[Message], notes: Sequence[Note] = ()) -> None:
-        self.decisions.take(notes, metadata_offset=len(self.log) + len(records) - 1)
+        facts = {"metadata_offset": len(self.log) + len(records) - 1} if records else {}
+        self.decisions.take(notes, **facts)
         if records:
             preview = self.controller.preview(records, len(self.log) + len(records) - 1, self.now_ms)
             self.log += records

@@ -8,18 +8,28 @@ import pytest
 
 from kraft.controller.heard import note_heard
 from kraft.controller.partitions import MAX_CHANGES_TOLD
+from kraft.controller.refused import MAX_KEPT
+from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
+from protocol.messages.broker_registration import Feature, Listener
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from protocol.messages.unregister_broker import UnregisterBrokerRequest
+from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.primitives import ZERO_UUID
-from runtime.decisions import DecisionKind, Decisions
+from runtime.decisions import RING_SIZE, DecisionKind, Decisions
 
 pytestmark = pytest.mark.feature("OB-07")
 
@@ -254,3 +264,93 @@ def test_who_stands_by_tells_what_it_reads_with_the_cause_that_the_records_show(
         "controller 102 read it in the metadata log"
     )
     assert elected.facts["hearsay"] == fenced.facts["hearsay"] == 1
+
+
+def alter_min_insync_replicas(cluster: Any, resource: tuple[int, str], value: str) -> int:
+    config = AlterableConfig(name="min.insync.replicas", config_operation=0, value=value)
+    wanted = AlterConfigsResource(resource_type=resource[0], resource_name=resource[1], configs=[config])
+    return int(cluster.send(IncrementalAlterConfigsRequest(resources=[wanted])).responses[0].error_code)
+
+
+def test_who_was_eligible_to_lead_and_is_not_because_of_a_changed_config(cluster: Any) -> None:
+    for name in ("flights", "clocks", "untouched"):
+        cluster.create_topic(name, [2])
+    cluster.die(2)
+    cluster.create_topic("healthy", [1, 3])
+    assert alter_min_insync_replicas(cluster, (TOPIC_RESOURCE, "flights"), "2") == 0
+    decision = last(cluster, "flights-0")
+    assert decision.told == (
+        "eligible leader replicas of flights-0 changed [2] -> []: "
+        "min.insync.replicas of topic flights is 2 now, and eligible was who was so by the old value"
+    )
+    assert (decision.facts["elr"], decision.facts["elr_before"], decision.also) == ((), (2,), ("broker 2",))
+    assert "changed" not in last(cluster, "clocks-0").told
+    assert alter_min_insync_replicas(cluster, (BROKER_RESOURCE, ""), "3") == 0
+    for name in ("clocks-0", "untouched-0"):
+        assert last(cluster, name).cause.startswith("min.insync.replicas of all brokers is 3 now")
+    assert len(cluster.decisions.since(0, "healthy-0")) == 0, "it had nobody to lose"
+    assert cluster.partition("clocks").elr == ()
+
+
+def test_eligible_replicas_go_with_their_feature(cluster: Any) -> None:
+    cluster.create_topic("flights", [2])
+    cluster.die(2)
+    update = FeatureUpdateKey(feature="eligible.leader.replicas.version", max_version_level=0, upgrade_type=2)
+    before = len(cluster.decisions.since(0))
+    cluster.send(UpdateFeaturesRequest(feature_updates=[update], validate_only=True))
+    assert len(cluster.decisions.since(0)) == before
+    assert cluster.send(UpdateFeaturesRequest(feature_updates=[update])).error_code == 0
+    assert last(cluster, "flights-0").cause.startswith("eligible.leader.replicas.version is 0 now")
+
+
+def test_a_second_process_with_the_id_of_a_broker_that_lives_is_told_of(cluster: Any) -> None:
+    epoch = cluster.epochs[2]
+    assert cluster.register(2).error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    decision = last(cluster, "broker 2")
+    assert decision.told == (
+        "a process at broker2:9092 may not be broker 2: "
+        "DUPLICATE_BROKER_REGISTRATION, another broker 2 was heard within 9000 ms"
+    )
+    assert decision.kind is DecisionKind.FENCING and decision.concerns("quorum")
+    assert "metadata_offset" not in decision.facts, "it is nowhere in the log"
+    assert cluster.epochs[2] == epoch
+
+
+def test_a_broker_of_another_cluster_and_one_that_is_too_old_are_told_of(cluster: Any) -> None:
+    cluster.register(4, cluster_id="another")
+    assert (
+        last(cluster, "broker 4").cause
+        == "INCONSISTENT_CLUSTER_ID, this is cluster kraft-cluster-id-00001, not another"
+    )
+    cluster.register(5, features=[Feature(name="metadata.version", min_supported_version=1, max_supported_version=2)])
+    assert last(cluster, "broker 5").cause.startswith("UNSUPPORTED_VERSION, metadata.version is finalised at ")
+
+
+def test_who_asks_all_the_time_to_be_let_in_is_told_of_ever_more_rarely(cluster: Any) -> None:
+    mine = cluster.registration(2)
+    for _ in range(40):
+        cluster.send(mine)
+    told = [it for it in cluster.decisions.since(0, "broker 2") if "may not be" in it.told]
+    assert [it.facts["times"] for it in told] == [1, 2, 4, 8, 16, 32]
+    assert told[2].told.startswith("a process at broker2:9092 may not be broker 2, for the 4th time: ")
+
+
+def test_many_who_want_to_be_let_in_push_out_nothing(cluster: Any) -> None:
+    cluster.create_topic("flights", [2, 3, 1])
+    cluster.die(2)
+    before = [it for it in cluster.decisions.since(0) if not it.told.startswith("a process")]
+    for _ in range(2 * RING_SIZE):
+        cluster.register(1, listeners=[Listener(name="x" * 9, host="h" * 10_000, port=1)] * 3)
+    after = cluster.decisions.since(0)
+    assert [it for it in after if not it.told.startswith("a process")] == before
+    assert len(after) <= RING_SIZE
+    assert all(len(it.told) < 2_000 for it in after)
+
+
+def test_of_those_who_were_refused_only_so_many_are_remembered(cluster: Any) -> None:
+    mine = cluster.registration(2)
+    cluster.send(mine)
+    for _ in range(MAX_KEPT):
+        cluster.register(1)
+    cluster.send(mine)
+    assert [it.facts["times"] for it in cluster.decisions.since(0, "broker 2") if "may not be" in it.told] == [1, 1]
