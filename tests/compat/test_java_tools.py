@@ -200,3 +200,30 @@ def test_a_console_producer_makes_its_topic(java: Java, cluster: RunningCluster)
     (partition,) = cluster.partitions("made-by-writing")
     assert len(partition.replicas) == 3
     assert [(seen.key, seen.value) for seen in console.consume("made-by-writing", 2)] == [("a", "1"), ("b", "2")]
+
+
+@pytest.mark.feature("TO-08", "CG-13")
+def test_the_verifiable_producer_and_consumer_agree(java: Java, cluster: RunningCluster) -> None:
+    """Both tell each record as a line of JSON; what one had acknowledged the other read, each once and in order."""
+    topic = cluster.create_topic("verified", partitions=2)
+    sent = java.ask("verifiable-producer", "--topic", topic, "--max-messages", "500", "--acks", "-1")
+    acked = [event for event in map(json.loads, sent.lines) if event["name"] == "producer_send_success"]
+    assert len(acked) == 500
+
+    group = ("--group-id", "verifiers", "--group-protocol", "consumer", "--reset-policy", "earliest", "--verbose")
+    read = java.ask("verifiable-consumer", "--topic", topic, "--max-messages", "500", *group)
+    events = [json.loads(line) for line in read.lines]
+    records = [event for event in events if event["name"] == "record_data"]
+    for partition in range(2):
+        told = [(event["offset"], event["value"]) for event in acked if event["partition"] == partition]
+        assert told == [(it["offset"], it["value"]) for it in records if it["partition"] == partition]
+    committed = [event for event in events if event["name"] == "offsets_committed"]
+    assert committed
+    assert all(event["success"] for event in committed)
+
+
+@pytest.mark.feature("TO-08")
+def test_end_to_end_latency(java: Java, cluster: RunningCluster) -> None:
+    topic = cluster.create_topic("there-and-back")
+    load = ("--topic", topic, "--num-records", "200", "--producer-acks", "all", "--record-size", "100")
+    assert re.search(r"Percentiles: 50th = \d+", java.ask("e2e-latency", *load).out)
