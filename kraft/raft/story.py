@@ -7,7 +7,7 @@ nothing but the reason of the election that is under way.
 from __future__ import annotations
 
 from kraft.raft.history import OffsetAndEpoch
-from runtime.decisions import DecisionKind, Notes
+from runtime.decisions import DecisionKind, Fact, Note, Notes
 
 QUORUM = "quorum"
 
@@ -28,6 +28,13 @@ class Story:
         notes, self._notes = self._notes, Notes()
         return notes
 
+    def _note(
+        self, told: str, *, cause: str, also: str = "", kind: DecisionKind = DecisionKind.QUORUM, **facts: Fact
+    ) -> None:
+        """All that is told here is of the quorum and of this replica; `also` is who else it is of."""
+        names = (self._name, also) if also else (self._name,)
+        self._notes.keep(Note(kind, QUORUM, told, names, cause, facts))
+
     def leader_is_well(self) -> None:
         """It answered."""
         self._attempts = 0
@@ -46,11 +53,8 @@ class Story:
             return
         again = "" if self._attempts == 1 else f", its attempt {self._attempts}"
         told = f"{self._name} asks in epoch {epoch} whether it would be elected{again}"
-        self._notes.note(
-            DecisionKind.QUORUM,
-            QUORUM,
+        self._note(
             told,
-            also=(self._name,),
             cause=self._cause,
             epoch=epoch,
             leader=leader_id,
@@ -62,11 +66,8 @@ class Story:
     def is_candidate(self, epoch: int, pre_votes: tuple[int, ...], log_end: OffsetAndEpoch) -> None:
         if self._attempts & (self._attempts - 1):
             return
-        self._notes.note(
-            DecisionKind.QUORUM,
-            QUORUM,
+        self._note(
             f"{self._name} stands for election in epoch {epoch}",
-            also=(self._name,),
             cause=f"{self._cause}; {list(pre_votes)} would vote for it",
             epoch=epoch,
             votes=pre_votes,
@@ -75,11 +76,9 @@ class Story:
         )
 
     def votes(self, candidate_id: int, epoch: int, log_end: OffsetAndEpoch) -> None:
-        self._notes.note(
-            DecisionKind.QUORUM,
-            QUORUM,
+        self._note(
             f"{self._name} votes for controller {candidate_id} in epoch {epoch}",
-            also=(self._name, f"controller {candidate_id}"),
+            also=f"controller {candidate_id}",
             cause="it had no vote in that epoch yet, and the candidate's log has all that its own has",
             epoch=epoch,
             log_end_offset=log_end.offset,
@@ -88,11 +87,8 @@ class Story:
 
     def leads(self, epoch: int, votes: tuple[int, ...], start_offset: int) -> None:
         cause = f"{self._cause}; elected by {list(votes)}"
-        self._notes.note(
-            DecisionKind.QUORUM,
-            QUORUM,
+        self._note(
             f"{self._name} leads the quorum in epoch {epoch}",
-            also=(self._name,),
             cause=cause,
             leader_epoch=epoch,
             leader=int(self._name.rpartition(" ")[2]),
@@ -102,11 +98,9 @@ class Story:
         self.leader_is_well()
 
     def follows(self, leader_id: int, epoch: int, log_end: OffsetAndEpoch) -> None:
-        self._notes.note(
-            DecisionKind.QUORUM,
-            QUORUM,
+        self._note(
             f"controller {leader_id} leads the quorum in epoch {epoch}",
-            also=(self._name, f"controller {leader_id}"),
+            also=f"controller {leader_id}",
             cause=f"so {self._name} heard, and fetches from it",
             leader_epoch=epoch,
             leader=leader_id,
@@ -116,35 +110,28 @@ class Story:
         self.leader_is_well()
 
     def resigns(self, epoch: int, cause: str) -> None:
-        self._notes.note(
-            DecisionKind.QUORUM,
-            QUORUM,
+        self._note(
             f"{self._name} resigns as leader of epoch {epoch}",
-            also=(self._name,),
             cause=cause,
             epoch=epoch,
         )
         self._cause = ""
 
     def cuts(self, before_offset: int, offset: int, leader_id: int | None, epoch: int) -> None:
-        self._notes.note(
-            DecisionKind.TRUNCATION,
-            QUORUM,
+        self._note(
             f"{self._name} cuts its metadata log from {before_offset} to {offset}",
-            also=(self._name,),
             cause=f"from there on controller {leader_id}, the leader of epoch {epoch}, has other records",
+            kind=DecisionKind.TRUNCATION,
             epoch=epoch,
             offset_before=before_offset,
             offset=offset,
         )
 
     def takes_snapshot(self, snapshot: OffsetAndEpoch, log_end_offset: int, leader_id: int) -> None:
-        self._notes.note(
-            DecisionKind.LOG,
-            QUORUM,
+        self._note(
             f"{self._name} replaces its metadata log by a snapshot up to {snapshot.offset}",
-            also=(self._name,),
             cause=f"controller {leader_id} has no records as old as {log_end_offset}, where its log ends, any more",
+            kind=DecisionKind.LOG,
             offset=snapshot.offset,
             log_end_offset=log_end_offset,
         )
