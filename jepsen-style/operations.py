@@ -8,7 +8,8 @@ JSON the keys of the object in a poll are strings. Values are integers, unique f
 
 What checkers look for in the note of a completion, where the client knows it:
 `rebalances`   those seen meanwhile: `[{"kind": "assigned" | "revoked" | "lost", "places": [[topic, partition], ...]}]`
-`leader_epochs`   under which sends were acknowledged: `{"key": epoch}`
+`leader_epochs`   under which sends were acknowledged: `{"key": epoch}`; Kafka's answer to a producer has none
+`read_epochs`   of the batches that were polled: `[[key, first offset, last offset, epoch], ...]`, as they were given
 `committed`   offsets whose commit was acknowledged: `{"key" or "topic-partition": offset}`
 `committed_seen`   committed offsets as the coordinator told them
 `group`, `generation`   in which those two were

@@ -42,7 +42,7 @@ class BankChecker:
             "total": total,
             "largest sum on its way to a reader": _largest_on_its_way(readings),
         }
-        return concluded(findings, figures, complete=_all_complete(transfers, logs))
+        return concluded(history, findings, figures, complete=_all_complete(transfers, logs))
 
 
 def _excused(finding: Finding) -> Finding:

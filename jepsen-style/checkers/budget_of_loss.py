@@ -5,24 +5,44 @@ replication is what makes records durable. So loss is a bug, unless every replic
 its disk before any of them was whole again.
 
 Views come once a second. Where the replicas in sync changed about the time of a fault, the case that allows the loss is
-taken: what is called a bug surely is one.
+taken: what is called a bug surely is one. Nobody looks at internal topics; the nemesis spares them as it does the
+others, so that they lose something only where it was told to go beyond the budget, and there at any loss.
+
+What was lost has consequences: offsets are given out again, groups stand where they stood before, and producers are
+not known any more. Findings that may be such a consequence are legal then, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from checkers.verdict import Finding
 from histories.history import History
 from histories.views import Views
-from operations import Place
+from operations import Place, place_of
 
 LOSING = frozenset(("power", "flip", "truncate", "wipe"))
 """Kinds of faults that take records from a disk."""
 NEAR_NS = 3_000_000_000
 """A look so soon after a fault may show what was so before it."""
+
+OF_ITS_PARTITION = frozenset(
+    ("lost-write", "unseen", "inconsistent-offsets", "skipped-record", "duplicate", "torn-transaction")
+)
+"""Findings of objects of a workload that the loss of the partition explains in which they were found."""
+OF_ANY_PARTITION = frozenset(
+    (
+        *("total-changed", "lost-output", "duplicate-output", "out-of-order", "untransformed", "unprocessed"),
+        *("lost-offsets", "lost-commit", "commit-regress", "gap", "stale-generation", "generation-regress"),
+    )
+)
+"""Those that come of several partitions, of a group's offsets and of what its coordinator knows, so that the loss of
+any one explains them."""
+BEYOND = "Every replica in sync had lost its tail or its disk: this is beyond the budget."
 
 
 class Loss(NamedTuple):
@@ -52,13 +72,62 @@ def broker_number(node: str) -> int | None:
     return int(digits) if digits and "controller" not in node else None
 
 
+def budget_of(history: History) -> BudgetOfLoss:
+    """Worked out once for each history."""
+    return history.once("budget of loss", BudgetOfLoss)
+
+
 class BudgetOfLoss:
     """Of one history."""
 
     def __init__(self, history: History) -> None:
         self._losses = losses_of(history)
         self._views = history.views
+        self._t_ns = history.lines.t_ns
         self._known: dict[Place, int] = {}
+        run = history.run
+        more = (run.get("options") or {}).get("more") or {}
+        self._prefix = more.get("prefix", "")
+        self._spares_internal_topics = not run.get("beyond_budget")
+
+    @property
+    def any_loss(self) -> bool:
+        """A disk lost something; without that nothing is excused."""
+        return bool(self._losses)
+
+    def place_of_key(self, key: int) -> Place:
+        """As the cluster calls it."""
+        place = place_of(key)
+        return Place(self._prefix + place.topic, place.partition)
+
+    def excuses(self, place: Place, t_ns: int) -> bool:
+        """What was known of the partition then may be gone."""
+        spent_ns = self.spent_ns(place)
+        return spent_ns >= 0 and t_ns <= spent_ns + NEAR_NS
+
+    def excuses_key(self, key: int, t_ns: int) -> bool:
+        return bool(self._losses) and self.excuses(self.place_of_key(key), t_ns)
+
+    def excused(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The same, with those made legal that a loss explains which came after the first that they tell of."""
+        return [replace(each, legal=True, told=f"{each.told}. {BEYOND}") if self._explains(each) else each
+                for each in findings]  # fmt: skip
+
+    def _explains(self, finding: Finding) -> bool:
+        if finding.legal or not self._losses:
+            return False
+        if finding.anomaly in OF_ITS_PARTITION:
+            topic, _, partition = finding.where.rpartition("-")
+            spent_ns = self.spent_ns(Place(topic, int(partition))) if partition.isdecimal() else -1
+        elif finding.anomaly in OF_ANY_PARTITION:
+            spent_ns = max([self._internal_spent_ns(), *map(self.spent_ns, self._views.places)])
+        else:
+            return False
+        known_ns = min((int(self._t_ns[i]) for i in finding.operations), default=0)
+        return spent_ns >= 0 and known_ns <= spent_ns + NEAR_NS
+
+    def _internal_spent_ns(self) -> int:
+        return -1 if self._spares_internal_topics else self._losses[-1].t_ns
 
     def spent_ns(self, place: Place) -> int:
         """When everybody who was in sync had lost something, for the last time; -1: never. What was acknowledged before

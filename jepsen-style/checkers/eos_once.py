@@ -57,7 +57,7 @@ class OnceChecker:
             "aborted tries": sum(bool(each.records) and each.outcome == "fail" for each in transforms),
             "unknown tries": sum(each.outcome == "info" for each in transforms),
         }
-        return concluded(findings, figures, complete=bool(committed) and places <= logs.complete)
+        return concluded(history, findings, figures, complete=bool(committed) and places <= logs.complete)
 
 
 def _transaction(kind: str, number: int, attempt: Attempt) -> Transaction:

@@ -1,16 +1,23 @@
-"""Leaders that took a write after a newer leader had: by the epochs that clients were told, and by what nodes say."""
+"""Leaders that took a write after a newer leader had: by the epochs that clients were told, and by what nodes say.
+
+Each batch bears the epoch of the leader that took it, and keeps it for ever, wherever it is copied to; and every leader
+writes behind all that leaders before it had committed. So a consumer is told of one epoch for an offset, always, and of
+epochs that never go back from one offset to the next. Kafka's answer to a producer has no epoch: a record's is the one
+that readers were told of its offset, unless a client knows better.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from checkers.arrays import pair_codes, running_max_in_runs, starts_of_runs
-from checkers.budget_of_loss import broker_number
-from checkers.gathering import Gathered
+from checkers.arrays import Bools, Ints, first_in, pair_codes, running_max_in_runs, starts_of_runs
+from checkers.budget_of_loss import broker_number, budget_of
+from checkers.gathering import Gathered, in_order
 from checkers.verdict import Finding, Verdict
-from histories.history import OK, History
+from histories.history import OK, POLL, SEND, UNKNOWN, Epochs, History
 from operations import place_of
 
 
@@ -22,13 +29,47 @@ class StaleEpochs:
 
     def check(self, history: History) -> Verdict:
         gathered = Gathered()
-        self._by_answers(history, gathered)
+        told = _Told.of(history)
+        self._by_answers(history, told, gathered)
+        self._by_reads(history, told, gathered)
         self._by_views(history, gathered)
-        return gathered.verdict({"answers with an epoch": len(history.epochs.line)})
+        figures = {
+            "answers with an epoch": len(history.epochs.line),
+            "reads with an epoch": int((history.micro.leader_epoch >= 0).sum()),
+        }
+        return gathered.verdict(figures)
 
-    def _by_answers(self, history: History, gathered: Gathered) -> None:
-        """Sent after an acknowledgement of a higher epoch, acknowledged under a lower one."""
-        epochs, invocation = history.epochs, history.invocations
+    def _by_reads(self, history: History, told: _Told, gathered: Gathered) -> None:
+        """One epoch at each offset, and none that goes back along offsets; be it told by readers or by answers."""
+        budget = budget_of(history)
+
+        def gone(pair: tuple[int, int]) -> bool:
+            """What was known first was before a loss that nobody has to survive."""
+            first_ns = min(int(history.lines.t_ns[told.line[row]]) for row in pair)
+            return budget.excuses_key(int(told.key[pair[0]]), first_ns)
+
+        def tell(anomaly: str) -> Callable[[tuple[int, int], bool], Finding]:
+            def finding(pair: tuple[int, int], allowed: bool) -> Finding:
+                place = str(place_of(int(told.key[pair[0]])))
+                lines = in_order(told.line[list(pair)])
+                how = " and ".join(
+                    f"offset {int(told.offset[row])} in epoch {int(told.epoch[row])} "
+                    f"({'acknowledged' if told.acked[row] else 'read'} by operation {int(told.line[row])})"
+                    for row in pair
+                )
+                return Finding(anomaly, place, lines, f"{place} has {how}.", allowed)
+
+            return finding
+
+        for anomaly, pairs in told.contradictions().items():
+            excused = gone if budget.any_loss else None
+            gathered.add_apart(anomaly, pairs, tell(anomaly), legal=False, excused=excused)
+
+    def _by_answers(self, history: History, told: _Told, gathered: Gathered) -> None:
+        """Sent after an acknowledgement of a higher epoch, acknowledged under a lower one: by what the answers said,
+        and by the epoch that readers were told of the offsets which they gave."""
+        invocation = history.invocations
+        epochs = told.of_answers(history)
         acked = np.flatnonzero((history.lines.type[epochs.line] == OK) & (invocation[epochs.line] >= 0))
         # Lines are written in their order of time. Answers of a key in that order, with the highest epoch so far.
         order = acked[np.argsort(pair_codes(epochs.key[acked], epochs.line[acked]), kind="stable")]
@@ -44,10 +85,18 @@ class StaleEpochs:
         run_starts = np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))
         stale = np.flatnonzero((before >= run_starts) & (highest[before] > epochs.epoch[order]))
 
-        def tell(place: int) -> Finding:
-            row = int(order[place])
+        budget = budget_of(history)
+
+        def newest_before(place: int) -> int:
             earlier = order[run_starts[place] : before[place] + 1]
-            newest = int(earlier[np.argmax(epochs.epoch[earlier])])
+            return int(earlier[np.argmax(epochs.epoch[earlier])])
+
+        def gone(place: int) -> bool:
+            newest = newest_before(place)
+            return budget.excuses_key(int(epochs.key[newest]), int(history.lines.t_ns[epochs.line[newest]]))
+
+        def tell(place: int, allowed: bool) -> Finding:
+            row, newest = int(order[place]), newest_before(place)
             where = str(place_of(int(epochs.key[row])))
             lines = [int(epochs.line[newest]), int(epochs.line[row])]
             return Finding(
@@ -56,9 +105,11 @@ class StaleEpochs:
                 lines,
                 f"Operation {lines[1]} was sent to {where} after {lines[0]} had been acknowledged in leader epoch "
                 f"{int(epochs.epoch[newest])}, and was acknowledged in epoch {int(epochs.epoch[row])}.",
+                allowed,
             )
 
-        gathered.add_rows("stale-epoch-accept", stale.tolist(), tell, legal=False)
+        excused = gone if budget.any_loss else None
+        gathered.add_apart("stale-epoch-accept", stale.tolist(), tell, legal=False, excused=excused)
 
     def _by_views(self, history: History, gathered: Gathered) -> None:
         """A leader committed what lies behind the end that a newer leader had when it was first seen.
@@ -101,3 +152,135 @@ class StaleEpochs:
             )
 
         gathered.add_rows("stale-epoch-accept", now[same].tolist(), tell, legal=False)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What clients were told: at this offset of this key stands what was taken in this epoch."""
+
+    key: Ints
+    offset: Ints
+    epoch: Ints
+    line: Ints
+    """The `i` of the completion."""
+    acked: Bools
+    """By the answer to a producer; else by a reader."""
+
+    @classmethod
+    def of(cls, history: History) -> _Told:
+        micro, shown = history.micro, history.operations.shown_by
+        reads = np.flatnonzero((micro.kind == POLL) & (micro.leader_epoch >= 0))
+        read_line = shown[micro.operation[reads]]
+        sends, epoch = _answered(history)
+        return cls(
+            np.concatenate((micro.key[reads], micro.key[sends])),
+            np.concatenate((micro.offset[reads], micro.offset[sends])),
+            np.concatenate((micro.leader_epoch[reads], epoch)),
+            np.concatenate((read_line, shown[micro.operation[sends]])),
+            np.arange(len(reads) + len(sends)) >= len(reads),
+        )
+
+    def contradictions(self) -> Mapping[str, list[tuple[int, int]]]:
+        """By anomaly: rows that cannot both be. Most histories have none, and that is soon seen: then the first and
+        last record of each stretch of one epoch are in one order with all others."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        ends = self._ends_of_stretches()
+        suspects = np.unique(self.key[ends[self._goes_back(ends)]])
+        if not len(suspects):
+            return found
+        rows = np.flatnonzero(np.isin(self.key, suspects))
+        order = rows[np.lexsort((self.epoch[rows], self.offset[rows], self.key[rows]))]
+        new_key = starts_of_runs(self.key[order])
+        new_slot = new_key | starts_of_runs(self.offset[order])
+        first = np.flatnonzero(new_slot)
+        last = np.append(first[1:], len(order)) - 1
+        low, high = order[first], order[last]
+        # At one offset. Neighbours that are told of alike are one finding.
+        torn = self.epoch[low] != self.epoch[high]
+        neighbours = np.zeros(len(low), dtype=np.bool_)
+        neighbours[1:] = torn[1:] & torn[:-1] & (self.key[low][1:] == self.key[low][:-1])
+        neighbours[1:] &= (self.epoch[low][1:] == self.epoch[low][:-1]) & (
+            self.epoch[high][1:] == self.epoch[high][:-1]
+        )
+        for slot in np.flatnonzero(torn & ~neighbours).tolist():
+            pair = int(low[slot]), int(high[slot])
+            mixed = bool(np.ptp(self.acked[order[first[slot] : last[slot] + 1]].astype(np.int64)))
+            found.setdefault("acked-in-other-epoch" if mixed else "two-epochs", []).append(pair)
+        # From one offset to the next, of those that have one epoch.
+        whole = low[~torn]
+        starts = starts_of_runs(self.key[whole])
+        highest = running_max_in_runs(starts, self.epoch[whole])
+        back = np.zeros(len(whole), dtype=np.bool_)
+        back[1:] = (
+            ~starts[1:] & (self.epoch[whole][1:] < highest[:-1]) & (self.epoch[whole][1:] != self.epoch[whole][:-1])
+        )
+        for place in np.flatnonzero(back).tolist():
+            begin = int(np.flatnonzero(starts[: place + 1])[-1])
+            behind = begin + int(np.argmax(self.epoch[whole[begin:place]] == highest[place - 1]))
+            pair = int(whole[behind]), int(whole[place])
+            anomaly = "acked-in-other-epoch" if self.acked[list(pair)].any() else "epochs-went-back"
+            found.setdefault(anomaly, []).append(pair)
+        return found
+
+    def _ends_of_stretches(self) -> Ints:
+        """Rows: of neighbours by the same operation in the same epoch of the same key the first and the last."""
+        if not len(self.key):
+            return np.empty(0, dtype=np.int64)
+        starts = starts_of_runs(self.line) | starts_of_runs(self.key) | starts_of_runs(self.epoch)
+        starts[1:] |= self.offset[1:] < self.offset[:-1]
+        ends = np.append(starts[1:], True)
+        found: Ints = np.flatnonzero(starts | ends)
+        return found
+
+    def _goes_back(self, rows: Ints) -> Bools:
+        """Over `rows`: somebody at a lower offset, or at the same one, is of a higher epoch."""
+        order = np.lexsort((-self.epoch[rows], self.offset[rows], self.key[rows]))
+        ordered = rows[order]
+        highest = running_max_in_runs(starts_of_runs(self.key[ordered]), self.epoch[ordered])
+        found = np.zeros(len(rows), dtype=np.bool_)
+        found[order] = highest > self.epoch[ordered]
+        return found
+
+    def of_answers(self, history: History) -> Epochs:
+        """Under which epoch each send was acknowledged: as it was told, else as its offset was read."""
+        micro, shown = history.micro, history.operations.shown_by
+        sends = np.flatnonzero(
+            (micro.kind == SEND) & (micro.offset != UNKNOWN) & (history.operations.outcome[micro.operation] == OK)
+        )
+        reads = np.flatnonzero(~self.acked)
+        given = history.epochs
+        if not len(sends) or not len(reads):
+            return given
+        codes = pair_codes(
+            np.concatenate((self.key[reads], micro.key[sends])),
+            np.concatenate((self.offset[reads], micro.offset[sends])),
+        )
+        known, rows = np.unique(codes[: len(reads)], return_index=True)
+        at = first_in(known, codes[len(reads) :])
+        line, key = shown[micro.operation[sends]], micro.key[sends]
+        seen = at >= 0
+        if len(given.line):
+            # Who was told needs no reader.
+            both = pair_codes(np.concatenate((given.line, line)), np.concatenate((given.key, key)))
+            seen &= ~np.isin(both[len(given.line) :], both[: len(given.line)])
+        return Epochs(
+            np.concatenate((given.line, line[seen])),
+            np.concatenate((given.key, key[seen])),
+            np.concatenate((given.epoch, self.epoch[reads[rows[at[seen]]]])),
+        )
+
+
+def _answered(history: History) -> tuple[Ints, Ints]:
+    """(rows of sends, leader epoch) of those whose answer told both offset and epoch."""
+    micro, epochs, shown = history.micro, history.epochs, history.operations.shown_by
+    sends = np.flatnonzero(
+        (micro.kind == SEND) & (micro.offset != UNKNOWN) & (history.operations.outcome[micro.operation] == OK)
+    )
+    if not len(epochs.line) or not len(sends):
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    codes = pair_codes(
+        np.concatenate((epochs.line, shown[micro.operation[sends]])), np.concatenate((epochs.key, micro.key[sends]))
+    )
+    known, rows = np.unique(codes[: len(epochs.line)], return_index=True)
+    at = first_in(known, codes[len(epochs.line) :])
+    return sends[at >= 0], epochs.epoch[rows[at[at >= 0]]]

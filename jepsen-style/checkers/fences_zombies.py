@@ -64,7 +64,7 @@ class FencesChecker:
             ),
         }
         places = {record.place for transaction in transactions.values() for record in transaction.records}
-        return concluded(findings, figures, complete=places <= committed.complete & everything.complete)
+        return concluded(history, findings, figures, complete=places <= committed.complete & everything.complete)
 
 
 class _Fences:

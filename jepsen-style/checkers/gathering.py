@@ -32,6 +32,25 @@ class Gathered:
         for row in rows[: self._room(anomaly, legal)]:
             self._keep(tell(row))
 
+    def add_apart(
+        self,
+        anomaly: str,
+        rows: Sequence[Any],
+        tell: Callable[[Any, bool], Finding],
+        *,
+        legal: bool,
+        excused: Callable[[Any], bool] | None,
+    ) -> None:
+        """Likewise; `excused` says which of them are legal, if they are not all so. `tell` is told that, too."""
+        if legal or excused is None:
+            self.add_rows(anomaly, rows, lambda row: tell(row, legal), legal=legal)
+            return
+        allowed = [excused(row) for row in rows]
+        bugs = [row for row, is_legal in zip(rows, allowed, strict=True) if not is_legal]
+        self.add_rows(anomaly, bugs, lambda row: tell(row, False), legal=False)
+        others = [row for row, is_legal in zip(rows, allowed, strict=True) if is_legal]
+        self.add_rows(anomaly, others, lambda row: tell(row, True), legal=True)
+
     def verdict(self, figures: Mapping[str, Any] | None = None) -> Verdict:
         """False if anything was found that is not legal."""
         bad = any(not finding.legal for finding in self.findings)

@@ -78,7 +78,7 @@ class GroupChecker:
             "partitions given": ownership.given,
             "rebalances": ownership.rebalances,
         }
-        return concluded(findings, figures, complete=bool(at_end) and places <= logs.complete)
+        return concluded(history, findings, figures, complete=bool(at_end) and places <= logs.complete)
 
 
 def _feed(attempt: Attempt) -> Transaction:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from checkers.arrays import Ints
-from checkers.budget_of_loss import NEAR_NS, BudgetOfLoss
+from checkers.budget_of_loss import BEYOND, budget_of
 from checkers.gathering import Gathered, in_order
 from checkers.verdict import Finding, Verdict
 from checkers.versions import Versions, versions_of
 from histories.history import OK, UNKNOWN, History
-from operations import Place, place_of
+from operations import place_of
 
 POINTS = 200
 """Of the curve of what is unseen."""
@@ -28,7 +28,7 @@ class Loss:
     def check(self, history: History) -> Verdict:
         versions = versions_of(history)
         gathered = Gathered()
-        budget = BudgetOfLoss(history)
+        budget = budget_of(history)
         # Without the final reads nobody knows what would have been read.
         complete = history.run.get("final_done") is not False
         found = (("lost-write", _lost(history, versions)), ("unseen", _unseen(history, versions)))
@@ -38,8 +38,8 @@ class Loss:
             excused: list[int] = []
             bugs: list[int] = []
             for value, acked_ns in zip(values.tolist(), acked, strict=True):
-                spent_ns = budget.spent_ns(_place(history, int(versions.value_key[value])))
-                (excused if spent_ns >= 0 and acked_ns <= spent_ns + NEAR_NS else bugs).append(value)
+                gone = budget.excuses_key(int(versions.value_key[value]), acked_ns)
+                (excused if gone else bugs).append(value)
             if not complete:
                 excused, bugs = excused + bugs, []
             for legal, chosen in ((False, bugs), (True, excused)):
@@ -97,13 +97,6 @@ def _curve(history: History, versions: Versions) -> list[list[float]]:
     return [[round(t / 1e9, 3), int(count)] for t, count in zip(times.tolist(), unseen.tolist(), strict=True)]
 
 
-def _place(history: History, key: int) -> Place:
-    """As the cluster calls it."""
-    place = place_of(key)
-    more = (history.run.get("options") or {}).get("more") or {}
-    return Place(more.get("prefix", "") + place.topic, place.partition)
-
-
 def _tell(history: History, versions: Versions, anomaly: str, value: int, excused: bool) -> Finding:
     key = int(versions.value_key[value])
     shown = history.operations.shown_by
@@ -118,5 +111,5 @@ def _tell(history: History, versions: Versions, anomaly: str, value: int, excuse
     else:
         told += " was acknowledged, and nobody ever polled it."
     if excused:
-        told += " Every replica in sync had lost its tail or its disk: this is beyond the budget."
+        told += f" {BEYOND}"
     return Finding(anomaly, str(place_of(key)), in_order(operations), told, excused)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from checkers.arrays import starts_of_runs
+from checkers.arrays import Ints, starts_of_runs
+from checkers.budget_of_loss import budget_of
 from checkers.gathering import Gathered, in_order
 from checkers.legality import Conditions, is_legal
 from checkers.verdict import Finding, Verdict
@@ -28,7 +29,27 @@ class Offsets:
 
         crowded = np.flatnonzero(np.bincount(versions.held_slot, minlength=len(versions.slot_key)) > 1)
 
-        def tell_crowded(slot: int) -> Finding:
+        budget = budget_of(history)
+
+        def gone(operations: Ints, key: int) -> bool:
+            """The first of these was before a loss that nobody has to survive."""
+            first_ns = int(history.lines.t_ns[history.operations.shown_by[operations]].min())
+            return budget.excuses_key(key, first_ns)
+
+        def slot_gone(slot: int) -> bool:
+            key, offset = int(versions.slot_key[slot]), int(versions.slot_offset[slot])
+            return gone(_operations_at(versions, key, offset), key)
+
+        def value_gone(value: int) -> bool:
+            operations = np.concatenate(
+                (
+                    versions.send_operation[versions.send_value == value],
+                    versions.read_operation[versions.read_value == value],
+                )
+            )
+            return gone(operations, int(versions.value_key[value]))
+
+        def tell_crowded(slot: int, allowed: bool) -> Finding:
             values = versions.held_value[versions.held_slot == slot].tolist()
             key, offset = int(versions.slot_key[slot]), int(versions.slot_offset[slot])
             told = ", ".join(str(int(versions.value[value])) for value in values)
@@ -37,15 +58,22 @@ class Offsets:
                 str(place_of(key)),
                 in_order(i for value in values for i in witnesses(history, versions, value, offset)),
                 f"Offset {offset} of {place_of(key)} held the values {told}.",
+                allowed,
             )
 
-        gathered.add_rows("inconsistent-offsets", crowded.tolist(), tell_crowded, legal=False)
+        gathered.add_apart(
+            "inconsistent-offsets",
+            crowded.tolist(),
+            tell_crowded,
+            legal=False,
+            excused=slot_gone if budget.any_loss else None,
+        )
 
         order = np.argsort(versions.held_value, kind="stable")
         again = ~starts_of_runs(versions.held_value[order])
         legal = is_legal("duplicate", conditions)
 
-        def tell_duplicate(value: int) -> Finding:
+        def tell_duplicate(value: int, allowed: bool) -> Finding:
             slots = versions.held_slot[versions.held_value == value]
             offsets = versions.slot_offset[slots].tolist()
             place = place_of(int(versions.value_key[value]))
@@ -54,12 +82,21 @@ class Offsets:
                 str(place),
                 in_order(i for offset in offsets for i in witnesses(history, versions, value, offset)),
                 f"Value {int(versions.value[value])} stands at the offsets {', '.join(map(str, offsets))} of {place}.",
-                legal,
+                allowed,
             )
 
         doubles = np.unique(versions.held_value[order][again])
-        gathered.add_rows("duplicate", doubles.tolist(), tell_duplicate, legal=legal)
+        gathered.add_apart(
+            "duplicate", doubles.tolist(), tell_duplicate, legal=legal, excused=value_gone if budget.any_loss else None
+        )
         return gathered.verdict({"values": len(versions.value), "offsets with a value": len(versions.slot_key)})
+
+
+def _operations_at(versions: Versions, key: int, offset: int) -> Ints:
+    """Those that say what stands there."""
+    sent = (versions.send_offset == offset) & (versions.value_key[versions.send_value] == key)
+    read = (versions.read_offset == offset) & (versions.value_key[versions.read_value] == key)
+    return np.concatenate((versions.send_operation[sent], versions.read_operation[read]))
 
 
 def witnesses(history: History, versions: Versions, value: int, offset: int, most: int = 3) -> list[int]:

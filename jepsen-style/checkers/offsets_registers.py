@@ -55,7 +55,7 @@ class RegistersChecker:
             "unknown": sum(commit.type == "info" for commit in commits),
             "fetches": len(fetches),
         }
-        return concluded(findings, figures, complete=registers.keys() <= final)
+        return concluded(history, findings, figures, complete=registers.keys() <= final)
 
 
 @dataclass(slots=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from checkers.arrays import Bools, Ints, pair_codes, running_max_in_runs, starts_of_runs
+from checkers.budget_of_loss import budget_of
 from checkers.gathering import Gathered, in_order
 from checkers.legality import Conditions, Via, is_legal
 from checkers.verdict import Finding, Verdict
@@ -37,7 +39,7 @@ class PollOrder:
         distance = versions.read_index[next_rows] - versions.read_index[rows]
         conditions = Conditions.of_run(history.run)
         consumers = _Consumers(history)
-        operations = history.operations
+        operations, budget = history.operations, budget_of(history)
 
         def note(anomaly: str, chosen: Bools, within: bool) -> None:
             legal: list[tuple[int, int]] = []
@@ -54,6 +56,8 @@ class PollOrder:
                     if via is None:
                         continue
                     allowed = is_legal(anomaly, conditions._replace(via=via))
+                # A log that was cut is read on from elsewhere.
+                allowed = allowed or budget.excuses_key(key, _ended_ns(history, earlier))
                 (legal if allowed else illegal).append((row, next_row))
             for allowed, found in ((False, illegal), (True, legal)):
 
@@ -83,16 +87,22 @@ class SendOrder:
         key = versions.value_key[versions.send_value]
         rows, next_rows, inside = _successive(history, placed, versions.send_operation, key)
         distance = versions.send_index[next_rows] - versions.send_index[rows]
-        conditions = Conditions.of_run(history.run)
+        conditions, budget = Conditions.of_run(history.run), budget_of(history)
+
+        def gone(pair: tuple[int, int]) -> bool:
+            """The first was acknowledged before a loss that nobody has to survive: the other may stand before it."""
+            sent = int(versions.send_operation[pair[0]])
+            return budget.excuses_key(int(versions.value_key[versions.send_value[pair[0]]]), _ended_ns(history, sent))
+
+        excused = gone if budget.any_loss else None
+
+        def tell(anomaly: str) -> Callable[[tuple[int, int], bool], Finding]:
+            return lambda pair, legal: _tell_sends(history, versions, anomaly, pair, legal)
 
         def note(anomaly: str, chosen: Bools) -> None:
-            allowed = is_legal(anomaly, conditions)
-
-            def tell(pair: tuple[int, int]) -> Finding:
-                return _tell_sends(history, versions, anomaly, pair, allowed)
-
             pairs = list(zip(rows[chosen].tolist(), next_rows[chosen].tolist(), strict=True))
-            gathered.add_rows(anomaly, pairs, tell, legal=allowed)
+            allowed = is_legal(anomaly, conditions)
+            gathered.add_apart(anomaly, pairs, tell(anomaly), legal=allowed, excused=excused)
 
         note("nonmonotonic-send", ~inside & (distance < 0))
         note("int-nonmonotonic-send", inside & (distance < 0))
@@ -112,14 +122,23 @@ class SendOrder:
         run_start = np.maximum.accumulate(np.where(starts, places, 0)) if len(order) else places
         overtaken = (behind >= run_start) & (best[behind] < sent)
 
-        def tell_overtaken(place: int) -> Finding:
+        def with_earlier(place: int) -> tuple[int, int]:
             others = slice(int(run_start[place]), int(behind[place]) + 1)
             other = int(run_start[place]) + int(np.argmin(acked[order][others]))
-            pair = (int(placed[order[other]]), int(placed[order[place]]))
-            return _tell_sends(history, versions, "reordered-send", pair, False)
+            return int(placed[order[other]]), int(placed[order[place]])
 
-        gathered.add_rows("reordered-send", np.flatnonzero(overtaken).tolist(), tell_overtaken, legal=False)
+        gathered.add_apart(
+            "reordered-send",
+            np.flatnonzero(overtaken).tolist(),
+            lambda place, legal: _tell_sends(history, versions, "reordered-send", with_earlier(place), legal),
+            legal=False,
+            excused=(lambda place: gone(with_earlier(place))) if budget.any_loss else None,
+        )
         return gathered.verdict()
+
+
+def _ended_ns(history: History, operation: int) -> int:
+    return int(history.lines.t_ns[history.operations.shown_by[operation]])
 
 
 def _successive(history: History, chosen: Ints, operation: Ints, key: Ints) -> tuple[Ints, Ints, Bools]:

@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from checkers.attempts import Attempt
+from checkers.budget_of_loss import budget_of
 from checkers.gathering import Gathered
 from checkers.verdict import Finding, Verdict
+from histories.history import History
 from operations import Place
 
 _SHOWN = 20
@@ -149,10 +151,12 @@ def _find_vanished(logs: Logs, parts: Sequence[tuple[Attempt, Place, int, int, S
                 logs.findings.append(Finding("lost-write", str(place), evidence, sentence))
 
 
-def concluded(findings: Sequence[Finding], figures: Mapping[str, Any], *, complete: bool) -> Verdict:
-    """`unknown` where nothing was found, and not everything was read."""
+def concluded(
+    history: History, findings: Sequence[Finding], figures: Mapping[str, Any], *, complete: bool
+) -> Verdict:
+    """`unknown` where nothing was found, and not everything was read. What the faults excuse is legal."""
     gathered = Gathered()
-    for finding in findings:
+    for finding in budget_of(history).excused(findings):
         gathered.add(finding)
     verdict = gathered.verdict(figures)
     if complete or verdict.valid == "false":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from checkers.budget_of_loss import BudgetOfLoss
+from checkers.budget_of_loss import budget_of
 from checkers.gathering import Gathered
 from checkers.verdict import Finding, Verdict
 from histories.history import History
@@ -53,7 +53,7 @@ class Replicas:
                 found["epoch-regress"].append((earlier, later))
             if mark:
                 found["high-watermark-regress"].append((earlier, later))
-        budget = BudgetOfLoss(history)
+        budget = budget_of(history)
         for anomaly, pairs in found.items():
             # Whoever follows a leader that lost its tail cuts his own log.
             excused = [

@@ -78,7 +78,7 @@ class ElementsChecker:
             "stale readings": stale,
             "longest staleness ms": round(longest_ns / 1e6, 3),
         }
-        return concluded(findings, figures, complete=places <= logs.complete)
+        return concluded(history, findings, figures, complete=places <= logs.complete)
 
 
 def _unwritten(adds: Sequence[Attempt], logs: Logs) -> list[Finding]:

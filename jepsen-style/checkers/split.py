@@ -28,7 +28,7 @@ from checkers.reads import Reads
 from checkers.verdict import Checker, Finding, Valid, Verdict
 from checkers.versions import PROVEN_ELSEWHERE
 from histories.columns import Part, of_tables, slim
-from histories.history import History, Ints
+from histories.history import Epochs, History, Ints
 from histories.views import Views
 from operations import Place, key_of
 
@@ -65,6 +65,10 @@ def check_part(operations: Any, micro: Any, run: Mapping[str, Any], views: Views
     """By checker. `operations` are lines as in `history.parquet` with the column `proven` besides: the operation of
     this completion, or invocation without one, has taken place."""
     part = of_tables(slim(operations), micro, run, views)
+    # Notes tell of all keys that an operation touched, and it is in the part of each of them.
+    epochs = part.history.epochs
+    mine = np.isin(epochs.key, part.history.micro.key)
+    part.history.epochs = Epochs(epochs.line[mine], epochs.key[mine], epochs.epoch[mine])
     proven = np.sort(operations.filter(operations.column("proven")).column("i").to_numpy().astype(np.int64))
     part.history.once(PROVEN_ELSEWHERE, lambda history: _rows(history, part.numbers, proven))
     return {

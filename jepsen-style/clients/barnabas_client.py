@@ -214,7 +214,14 @@ class BarnabasClient:
         with self._told_of_reading():
             records = await self._consumer.poll(timeout_ms)
         return [
-            Read(Place(each.topic, each.partition), each.offset, each.key, each.value or b"", each.timestamp_ms)
+            Read(
+                Place(each.topic, each.partition),
+                each.offset,
+                each.key,
+                each.value or b"",
+                each.timestamp_ms,
+                -1 if each.leader_epoch is None else each.leader_epoch,
+            )
             for each in records
         ]
 

@@ -40,6 +40,8 @@ class Read(NamedTuple):
     key: bytes | None
     value: bytes
     timestamp_ms: int
+    leader_epoch: int = -1
+    """Of the leader that took its batch; -1 where the library does not tell."""
 
 
 class Sent(NamedTuple):

@@ -273,7 +273,9 @@ class ConfluentClient:
                     place = Place(message.topic(), message.partition())
                     value = message.value() or b""
                     self._next[place] = message.offset() + 1
-                    reads.append(Read(place, message.offset(), message.key(), value, message.timestamp()[1]))
+                    told = message.leader_epoch()
+                    epoch = -1 if told is None else told
+                    reads.append(Read(place, message.offset(), message.key(), value, message.timestamp()[1], epoch))
                 elif error.name() == END_OF_PARTITION:
                     self._ends[Place(message.topic(), message.partition())] = message.offset()
                 else:

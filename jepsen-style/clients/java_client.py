@@ -185,8 +185,9 @@ class JavaClient:
                 None if key is None else base64.b64decode(key),
                 base64.b64decode(value),
                 timestamp_ms,
+                leader_epoch,
             )
-            for topic, partition, offset, key, value, timestamp_ms in records
+            for topic, partition, offset, key, value, timestamp_ms, leader_epoch in records
         ]
 
     async def position(self, place: Place) -> int | None:

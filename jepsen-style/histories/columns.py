@@ -25,7 +25,7 @@ CARRYING_FS = ("send", "poll", "txn")
 """Operations whose records are in `mops.parquet`."""
 SHORT_COLUMNS = ("i", "process", "type", "f", "t_ns", "wall_ms", "client", "node", "error", "invocation")
 LONG_COLUMNS = ("error_text", "value", "note")
-MICRO_COLUMNS = ("i", "step", "kind", "key", "offset", "value")
+MICRO_COLUMNS = ("i", "step", "kind", "key", "offset", "value", "leader_epoch")
 _TOLD_BY_NOTES = ("rebalances", "committed", "from_beginning", "leader_epochs")
 """What checkers of sends and polls look for in notes."""
 _KINDS = {"send": 0, "poll": 1}
@@ -45,7 +45,8 @@ def read_whole(directory: Path, run: Mapping[str, Any], views: Views) -> Part:
         with pq.ParquetFile(directory / OPS) as file:
             batches = file.iter_batches(200_000, columns=[*SHORT_COLUMNS, *LONG_COLUMNS])
             operations = pa.concat_tables([slim(pa.Table.from_batches([batch])) for batch in batches])
-        micro = pq.read_table(directory / MOPS, columns=list(MICRO_COLUMNS))
+        there = pq.read_schema(directory / MOPS).names
+        micro = pq.read_table(directory / MOPS, columns=[name for name in MICRO_COLUMNS if name in there])
     except FileNotFoundError as error:
         raise HistoryError(f"{directory} has no {Path(error.filename).name}: `check {directory}` writes it") from error
     except (OSError, pa.ArrowInvalid) as error:
@@ -200,6 +201,13 @@ def _micro(micro: Any, numbers: Ints, operations: Operations) -> Micro:
     operation = rows[np.searchsorted(numbers, _ints(micro, "i"))] if len(micro) else np.empty(0, dtype=np.int64)
     kinds, names = _coded(micro.column("kind"))
     kind = np.array([*(_KINDS[name] for name in names), UNKNOWN], dtype=np.int64)[kinds]
-    columns = (operation, _ints(micro, "step"), kind, *(_ints(micro, name) for name in ("key", "offset", "value")))
+    # What was written before readers were asked for epochs has none.
+    has_epochs = "leader_epoch" in micro.column_names
+    epochs = _ints(micro, "leader_epoch") if has_epochs else np.full(len(micro), UNKNOWN, dtype=np.int64)
+    columns = (
+        *(operation, _ints(micro, "step"), kind),
+        *(_ints(micro, name) for name in ("key", "offset", "value")),
+        epochs,
+    )
     order = np.argsort(operation, kind="stable")
     return Micro(*(column[order] for column in columns))

@@ -100,6 +100,8 @@ class Micro:
     offset: Ints
     """UNKNOWN where nobody told."""
     value: Ints
+    leader_epoch: Ints
+    """Of the batch that a record was polled in; UNKNOWN where nobody told, and of what was sent."""
 
     def __len__(self) -> int:
         return len(self.operation)
@@ -112,6 +114,7 @@ class Micro:
             self.key[chosen],
             self.offset[chosen],
             self.value[chosen],
+            self.leader_epoch[chosen],
         )
 
 

@@ -9,7 +9,7 @@ import gc
 import json
 import mmap
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from histories.recorder import HistoryError
@@ -50,8 +50,8 @@ class Parsed:
         self.starts = array("q")
         self.invoked = array("q")
         self.completed = array("q")
-        self.micro = [array("q") for _ in range(6)]
-        """operation, step, kind, key, offset, value."""
+        self.micro = [array("q") for _ in range(7)]
+        """operation, step, kind, key, offset, value, leader epoch."""
         self.fs, self.nodes, self.clients, self.errors = Names(), Names(), Names(), Names()
         self.process_names: dict[int, str] = {}
 
@@ -139,7 +139,10 @@ class _Parser:
             if note:
                 self._take_note(number, note)
             if process >= 0:
-                self._pair(process, kind, number, get("value") if f in _MICRO_FS else None)
+                if f in _MICRO_FS:
+                    self._pair(process, kind, number, get("value"), note and note.get("read_epochs"))
+                else:
+                    self._pair(process, kind, number, None, None)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error_:
             raise HistoryError(
                 f"{self._name}, line {number + 1} is no operation: {type(error_).__name__}: {error_}"
@@ -148,7 +151,7 @@ class _Parser:
     def finish(self) -> None:
         """Operations that were never completed: nobody knows what they did."""
         for row, micro in self._open.values():
-            self._flatten(row, micro)
+            self._flatten(row, micro, None)
 
     def _name_process(self, name: str) -> int:
         number = self._processes.get(name)
@@ -166,7 +169,7 @@ class _Parser:
         if "committed" in note or "committed_seen" in note:
             self.parsed.commits.append(number)
 
-    def _pair(self, process: int, kind: int, number: int, micro: Any) -> None:
+    def _pair(self, process: int, kind: int, number: int, micro: Any, read_epochs: Any) -> None:
         parsed = self.parsed
         if kind == 0:
             if process in self._open:
@@ -179,12 +182,13 @@ class _Parser:
             raise ValueError(f"process {process} completes what it did not invoke")
         row, asked = self._open.pop(process)
         parsed.completed[row] = number
-        self._flatten(row, asked if micro is None else micro)
+        self._flatten(row, asked if micro is None else micro, read_epochs)
 
-    def _flatten(self, row: int, micro: Any) -> None:
+    def _flatten(self, row: int, micro: Any, read_epochs: Any) -> None:
         if not isinstance(micro, list):
             return
-        operations, steps, kinds, keys, offsets, values = self.parsed.micro
+        operations, steps, kinds, keys, offsets, values, epochs = self.parsed.micro
+        told = _by_key(read_epochs) if read_epochs else {}
         for step, each in enumerate(micro):
             if not isinstance(each, list) or len(each) < 2:
                 continue
@@ -197,6 +201,7 @@ class _Parser:
                 keys.append(each[1])
                 offsets.append(-1 if offset is None else offset)
                 values.append(value)
+                epochs.append(-1)
             elif each[0] == "poll" and each[1]:
                 polled: Mapping[str, list[list[int]]] = each[1]
                 for key, records in polled.items():
@@ -208,3 +213,38 @@ class _Parser:
                     keys.extend([int(key)] * count)
                     offsets.extend([record[0] for record in records])
                     values.extend([record[1] for record in records])
+                    ranges = told.get(int(key))
+                    epochs.extend([-1] * count if ranges is None else _epochs_of(records, ranges))
+
+
+Range = tuple[int, int, int]
+"""First and last offset, leader epoch."""
+
+
+def _by_key(read_epochs: Sequence[Sequence[int]]) -> dict[int, list[Range]]:
+    """The last one first, so that they can be taken one after the other."""
+    found: dict[int, list[Range]] = {}
+    for key, first, last, epoch in reversed(read_epochs):
+        found.setdefault(key, []).append((first, last, epoch))
+    return found
+
+
+def _epochs_of(records: Sequence[Sequence[int]], ranges: list[Range]) -> list[int]:
+    """The epoch of each record. Ranges are in the order in which records were given; those that are over are taken
+    away, so that a key which is polled twice by one operation goes on where it was."""
+    if not records:
+        return []
+    first, last, epoch = ranges[-1] if ranges else (0, -1, -1)
+    if first == records[0][0] and last == records[-1][0] and len(records) <= last - first + 1:
+        # One range for all: so it is nearly always.
+        ranges.pop()
+        return [epoch] * len(records)
+    found = []
+    for record in records:
+        offset = record[0]
+        while ranges and not ranges[-1][0] <= offset <= ranges[-1][1]:
+            ranges.pop()
+        found.append(ranges[-1][2] if ranges else -1)
+        if ranges and offset == ranges[-1][1]:
+            ranges.pop()
+    return found

@@ -123,6 +123,7 @@ def _mops(history: History, run_id: str) -> Any:
             "key": micro.key,
             "offset": pa.array(micro.offset, mask=micro.offset < 0),
             "value": micro.value,
+            "leader_epoch": pa.array(micro.leader_epoch.astype(np.int32), mask=micro.leader_epoch < 0),
         }
     )
 

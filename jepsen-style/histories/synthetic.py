@@ -130,6 +130,8 @@ class LegalOptions:
     subscribe: bool = True
     max_polled: int = 8
     """Records of one key in one poll."""
+    elections: float = 0.1
+    """How likely a partition has another leader before its next record."""
 
 
 @dataclass
@@ -138,6 +140,10 @@ class _Log:
 
     values: list[tuple[int, int] | None] = field(default_factory=list)
     """(value, writer), None for a control record."""
+    epochs: list[int] = field(default_factory=list)
+    """Of the leader that took each of them."""
+    epoch: int = 0
+    """Of the leader now."""
     open: dict[int, int] = field(default_factory=dict)
     """Writers whose transaction is open, with their first offset here."""
     end: int = 0
@@ -163,6 +169,8 @@ class _Process:
     """Micro-operation to do."""
     before: dict[int, int] = field(default_factory=dict)
     """Positions at its beginning."""
+    epochs: list[list[int]] = field(default_factory=list)
+    """Of what it polled: key, first and last offset, leader epoch."""
 
 
 class LegalCluster:
@@ -171,6 +179,7 @@ class LegalCluster:
     def __init__(self, options: LegalOptions, seed: int) -> None:
         self._options = options
         self._chance = random.Random(seed)
+        self._elections = random.Random(f"{seed}/elections")
         self._logs: dict[int, _Log] = {}
         self._aborted: set[int] = set()
         self._writers = 0
@@ -202,6 +211,7 @@ class LegalCluster:
     def _begin(self, process: _Process) -> Operation:
         chance, options = self._chance, self._options
         process.before, process.next = dict(process.positions), 0
+        process.epochs = []
         draw = chance.random()
         if not process.positions or draw < 0.05:
             process.f = "subscribe" if options.subscribe and chance.random() < 0.4 else "assign"
@@ -260,13 +270,19 @@ class LegalCluster:
             log = self._logs[micro[1]]
             if process.f == "txn":
                 log.open.setdefault(process.writer, len(log.values))
-            log.values.append((micro[2][1], process.writer))
+            self._append(log, (micro[2][1], process.writer))
             process.value[process.next] = sent(micro[1], micro[2][1], len(log.values) - 1)
         else:
             process.value[process.next] = polled(
                 {key: records for key in process.positions if (records := self._poll(process, key))}
             )
         process.next += 1
+
+    def _append(self, log: _Log, record: tuple[int, int] | None) -> None:
+        """By the leader that it has now."""
+        log.epoch += self._elections.random() < self._options.elections
+        log.values.append(record)
+        log.epochs.append(log.epoch)
 
     def _poll(self, process: _Process, key: int) -> list[tuple[int, int]]:
         log = self._logs.setdefault(key, _Log())
@@ -277,9 +293,18 @@ class LegalCluster:
             held = log.values[position]
             if held is not None and held[1] not in self._aborted:
                 found.append((position, held[0]))
+                self._note_epoch(process, key, position)
             position += 1
         process.positions[key] = position
         return found
+
+    def _note_epoch(self, process: _Process, key: int, offset: int) -> None:
+        epoch = self._logs[key].epochs[offset]
+        mine = [range_ for range_ in process.epochs if range_[0] == key]
+        if mine and mine[-1][3] == epoch and mine[-1][2] < offset:
+            mine[-1][2] = offset
+        else:
+            process.epochs.append([key, offset, offset, epoch])
 
     def _complete(self, process: _Process, place: int) -> Operation:
         draw = self._chance.random()
@@ -298,7 +323,7 @@ class LegalCluster:
                 self._aborted.add(process.writer)
             for key in sorted(keys):
                 log = self._logs[key]
-                log.values.append(None)
+                self._append(log, None)
                 del log.open[process.writer]
         if type_ != "ok":
             process.positions = dict(process.before)
@@ -325,6 +350,8 @@ class LegalCluster:
         i = self._i
         self._i += 1
         t_ns = i * STEP_NS
+        if type_ != "invoke" and process.epochs:
+            note = {**(note or {}), "read_epochs": process.epochs}
         return Operation(
             i, process.number, type_, process.f, value, t_ns, t_ns // 1_000_000, "barnabas", note=note or {}
         )
@@ -338,7 +365,7 @@ class LegalCluster:
         yield self._line(reader, "ok", reader.value, {"from_beginning": True})
         reader.f, reader.positions = "poll", dict.fromkeys(reader.value, 0)
         while any(position < len(self._logs[key].values) for key, position in reader.positions.items()):
-            reader.value, reader.next = [["poll"]], 0
+            reader.value, reader.next, reader.epochs = [["poll"]], 0, []
             yield self._line(reader, "invoke", [["poll"]])
             self._do_micro(reader)
             yield self._line(reader, "ok", reader.value)

@@ -25,6 +25,7 @@ from operations import Completion, Invocation
 from runtime.world import Chance
 from workloads.keys import PARTITIONS, Keys
 from workloads.lives import CRASH, Lives, crash
+from workloads.read_epochs import ReadEpochs
 from workloads.topics import Topics
 from workloads.workload import WorkloadOptions
 
@@ -56,6 +57,8 @@ class ListAppend:
         self._keys = Keys(options.keys, min(options.max_writes_per_key, MAX_WRITES), self._lives.named(""))
         self._topics = Topics(PARTITIONS, self._lives.replicas)
         self._processes: dict[int, Process] = {}
+        self._epochs: dict[int, ReadEpochs] = {}
+        """Of the operation that a process does."""
         self._to_read: dict[int, int] | None = None
         """In the final phase: keys that nobody has read yet, with the tries that are left."""
 
@@ -116,19 +119,26 @@ class ListAppend:
     async def perform(self, process: int, invocation: Invocation, client: WorkClient, chance: Chance) -> Completion:
         if invocation.f == "crash":
             return await crash(client)
+        self._epochs[process] = ReadEpochs()
+        completion = await self._appended_or_read(process, invocation, client, chance)
+        return replace(completion, note=self._epochs.pop(process).note())
+
+    async def _appended_or_read(
+        self, process: int, invocation: Invocation, client: WorkClient, chance: Chance
+    ) -> Completion:
         value = _unacknowledged(invocation.value)
         try:
             await self._topics.need(client, self._keys.topics_of([_key(each) for each in invocation.value]))
             if invocation.f == "txn":
-                return await self._transaction(self._processes[process], value, client, chance)
-            await self._do(value, 0, client)
+                return await self._transaction(process, value, client, chance)
+            await self._do(process, value, 0, client)
         except ClientError as error:
             definite = error.definite or invocation.f == "poll"
             return _ended("fail" if definite else "info", value, error, ends=error.fatal)
         return Completion("ok", value)
 
-    async def _transaction(self, state: Process, value: list[Any], client: WorkClient, chance: Chance) -> Completion:
-        began = False
+    async def _transaction(self, process: int, value: list[Any], client: WorkClient, chance: Chance) -> Completion:
+        state, began = self._processes[process], False
         try:
             if not state.transactions_ready:
                 await client.init_transactions()
@@ -138,7 +148,7 @@ class ListAppend:
             for index in range(len(value)):
                 if chance.random() < self._options.abort_probability:
                     raise ClientError(ON_PURPOSE, "this transaction was to be aborted", definite=True)
-                await self._do(value, index, client)
+                await self._do(process, value, index, client)
         except ClientError as error:
             # It cannot commit any more; whoever cannot abort it cannot begin another.
             aborted = not began or (not error.fatal and await _could_abort(client))
@@ -150,16 +160,16 @@ class ListAppend:
             return _ended("fail" if error.definite or aborted else "info", value, error, ends=not aborted)
         return Completion("ok", value)
 
-    async def _do(self, value: list[Any], index: int, client: WorkClient) -> None:
+    async def _do(self, process: int, value: list[Any], index: int, client: WorkClient) -> None:
         key = _key(value[index])
         if value[index][0] == "poll":
-            value[index] = ["poll", {str(key): await self._read(key, client)}]
+            value[index] = ["poll", {str(key): await self._read(key, client, self._epochs[process])}]
         else:
             appended = value[index][2][1]
             sent = await client.send(self._keys.place_of(key), None, b"%d" % appended)
             value[index] = ["send", key, [sent.offset, appended]]
 
-    async def _read(self, key: int, client: WorkClient) -> list[list[int]]:
+    async def _read(self, key: int, client: WorkClient, epochs: ReadEpochs) -> list[list[int]]:
         place = self._keys.place_of(key)
         end = (await client.end_offsets([place]))[place]
         await client.assign([], from_beginning=True)
@@ -167,7 +177,9 @@ class ListAppend:
         found: list[list[int]] = []
         with trio.move_on_after(READ_SECONDS):
             while (await client.position(place) or 0) < end:
-                found += [[read.offset, int(read.value)] for read in await client.poll(POLL_MS)]
+                for read in await client.poll(POLL_MS):
+                    found.append([read.offset, int(read.value)])
+                    epochs.add(key, read.offset, read.leader_epoch)
             return found
         raise ClientError("ReadTimeout", f"{place} was not read to {end} in {READ_SECONDS:g} s", definite=True)
 

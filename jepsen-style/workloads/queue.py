@@ -33,6 +33,7 @@ from runtime.world import Chance
 from workloads.final_reading import FinalReading
 from workloads.keys import PARTITIONS, Keys, some_of
 from workloads.lives import CRASH, Lives, crash
+from workloads.read_epochs import ReadEpochs
 from workloads.topics import Topics
 from workloads.workload import WorkloadOptions
 
@@ -66,6 +67,7 @@ class Attempt:
     """The first offset that it polled of each partition."""
     behind: dict[Place, int] = field(default_factory=dict)
     """The offset behind the last one that it polled."""
+    epochs: ReadEpochs = field(default_factory=ReadEpochs)
 
 
 class Queue:
@@ -309,10 +311,13 @@ class Queue:
         reads = await client.poll(POLL_MS if self._final is None else FINAL_POLL_MS)
         found: dict[str, list[list[int]]] = {}
         for read in reads:
-            found.setdefault(str(self._keys.key_of(read.place)), []).append([read.offset, int(read.value)])
+            key = self._keys.key_of(read.place)
+            found.setdefault(str(key), []).append([read.offset, int(read.value)])
+            attempt.epochs.add(key, read.offset, read.leader_epoch)
             attempt.first.setdefault(read.place, read.offset)
             attempt.behind[read.place] = read.offset + 1
         attempt.value[index] = ["poll", found]
+        attempt.note.update(attempt.epochs.note())
 
     def _note_rebalances(self, state: Process, attempt: Attempt, client: WorkClient) -> None:
         told = client.take_rebalances()

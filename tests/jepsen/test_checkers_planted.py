@@ -244,6 +244,45 @@ def read_before_it_was_sent(spoiler: Spoiler) -> None:
     poll.records.append([send.offset, send.value])
 
 
+def noted_ranges(spoiler: Spoiler) -> list[tuple[int, list[int]]]:
+    """(line, range) of all that was told of epochs; ranges are changed in place."""
+    return [
+        (operation.i, range_)
+        for operation in spoiler.operations
+        for range_ in operation.note.get("read_epochs", ())
+    ]
+
+
+def two_epochs(spoiler: Spoiler) -> None:
+    ranges = noted_ranges(spoiler)
+    known = [
+        range_
+        for line, range_ in ranges
+        if any(at != line and key == range_[0] and first == range_[1] for at, (key, first, *_) in ranges)
+    ]
+    spoiler.choose(known)[3] += 1_000
+
+
+def epochs_went_back(spoiler: Spoiler) -> None:
+    """Of one key everybody is told of another epoch at one place in the middle, the same one."""
+    ranges = noted_ranges(spoiler)
+    key = spoiler.choose(ranges)[1][0]
+    mine = [range_ for _, range_ in ranges if range_[0] == key]
+    alone = sorted({range_[3] for range_ in mine})
+    assume(len(alone) > 1)
+    chosen = spoiler.choose(alone[:-1])
+    for range_ in mine:
+        range_[3] = 1_000 if range_[3] == chosen else range_[3]
+
+
+def acked_in_other_epoch(spoiler: Spoiler) -> None:
+    read = {(range_[0], range_[1]): range_[3] for _, range_ in noted_ranges(spoiler)}
+    sends = [each for each in spoiler.sends("ok") if (each.key, each.offset) in read and each.operation.f == "send"]
+    send = spoiler.choose(sends)
+    epoch = read[send.key, send.offset] + spoiler.chance.choice((-1, 1)) * 1_000
+    object.__setattr__(send.operation, "note", {"leader_epochs": {str(send.key): epoch}})
+
+
 PLANTS: dict[str, Callable[[Spoiler], None]] = {
     "inconsistent-offsets": inconsistent_offsets,
     "duplicate": duplicate,
@@ -259,6 +298,9 @@ PLANTS: dict[str, Callable[[Spoiler], None]] = {
     "nonmonotonic-send": nonmonotonic_send,
     "int-nonmonotonic-send": int_nonmonotonic_send,
     "reordered-send": reordered_send,
+    "two-epochs": two_epochs,
+    "epochs-went-back": epochs_went_back,
+    "acked-in-other-epoch": acked_in_other_epoch,
     "G1c": read_each_other,
     "G1c-realtime": read_before_it_was_sent,
 }

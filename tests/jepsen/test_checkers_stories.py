@@ -426,7 +426,7 @@ def test_an_acknowledgement_of_an_old_leader() -> None:
     story.send(0, 0, 1, 0, leader_epochs={"0": 4})
     story.send(1, 0, 2, 1, leader_epochs={"0": 3})
     reads_all(story, {0: [(0, 1), (1, 2)]})
-    assert bugs(story) == {"stale-epoch-accept"}
+    assert bugs(story) == {"stale-epoch-accept", "acked-in-other-epoch"}
     assert told(story, "stale-epoch-accept").operations == [1, 3]
 
 
@@ -438,6 +438,120 @@ def test_an_old_leaders_acknowledgement_that_comes_late() -> None:
     story.send(2, 2, 1, 0, leader_epochs={"2": 1})
     reads_all(story, {0: [(0, 1), (1, 2)], 2: [(0, 1)]})
     assert bugs(story) == set()
+
+
+def reads_in(story: Story, process: int, epochs: list[list[int]], values: dict[int, int]) -> int:
+    """Polls of key 0 what stands at these offsets; `epochs`: first and last offset, leader epoch."""
+    return story.poll(process, {0: sorted(values.items())}, read_epochs=[[0, *range_] for range_ in epochs])
+
+
+def three_sent(*, unknown: bool = False, **more: object) -> Story:
+    story = Story(**more)
+    for value in (1, 2, 3):
+        story.send(0, 0, value, value - 1, "info" if unknown else "ok")
+    return story
+
+
+def test_an_offset_that_was_read_in_two_epochs() -> None:
+    story = three_sent()
+    reads_in(story, 1, [[0, 2, 3]], {0: 1, 1: 2, 2: 3})
+    first = len(story.operations) - 1
+    reads_in(story, 2, [[0, 0, 3], [1, 2, 4]], {0: 1, 1: 2, 2: 3})
+    assert bugs(story) == {"two-epochs"}
+    # Neighbours are one finding.
+    [finding] = [each for each in judged(story).findings if not each.legal]
+    assert finding.operations == [first, first + 2] and "offset 1 in epoch 3" in finding.told
+
+    story = three_sent()
+    reads_in(story, 1, [[0, 0, 3], [1, 2, 4]], {0: 1, 1: 2, 2: 3})
+    reads_in(story, 2, [[0, 0, 3], [1, 2, 4]], {0: 1, 1: 2, 2: 3})
+    reads_in(story, 3, [[1, 1, 4]], {1: 2})
+    assert bugs(story) == set()
+
+
+def test_a_higher_epoch_in_front_of_a_lower_one() -> None:
+    story = three_sent(unknown=True)
+    reads_in(story, 1, [[0, 0, 3], [1, 1, 5], [2, 2, 4]], {0: 1, 1: 2, 2: 3})
+    assert bugs(story) == {"epochs-went-back"}
+    assert "offset 1 in epoch 5" in told(story, "epochs-went-back").told
+
+    # By two readers, neither of whom can see it.
+    story = three_sent(unknown=True)
+    reads_in(story, 1, [[0, 1, 5]], {0: 1, 1: 2})
+    reads_in(story, 2, [[2, 2, 4]], {2: 3})
+    assert bugs(story) == {"epochs-went-back"}
+
+    story = three_sent(unknown=True)
+    reads_in(story, 1, [[0, 1, 4]], {0: 1, 1: 2})
+    reads_in(story, 2, [[2, 2, 5]], {2: 3})
+    # Another partition has other leaders.
+    story.send(0, 2, 1, 7)
+    story.poll(3, {2: [(7, 1)]}, read_epochs=[[2, 7, 7, 1]])
+    assert bugs(story) == set()
+
+
+def test_a_stretch_that_lies_inside_of_another_one_of_a_lower_epoch() -> None:
+    story = three_sent(unknown=True)
+    reads_in(story, 1, [[0, 2, 3]], {0: 1, 2: 3})
+    reads_in(story, 2, [[1, 1, 4]], {1: 2})
+    assert bugs(story) == {"epochs-went-back", "int-poll-skip"}
+
+
+def test_an_acknowledged_record_whose_place_another_epoch_has() -> None:
+    def acked(epoch: int, read: list[list[int]]) -> set[str]:
+        story = Story()
+        story.send(0, 0, 1, 0)
+        story.send(0, 0, 2, 1, "ok", leader_epochs={"0": epoch})
+        story.send(0, 0, 3, 2)
+        reads_in(story, 1, read, {0: 1, 1: 2, 2: 3})
+        return bugs(story)
+
+    assert acked(3, [[0, 2, 3]]) == set()
+    assert "acked-in-other-epoch" in acked(2, [[0, 2, 3]])
+    assert "acked-in-other-epoch" in acked(4, [[0, 2, 3]])
+    assert acked(3, [[0, 0, 2], [1, 1, 3], [2, 2, 4]]) == set()
+
+    # Nobody reads it, and around it stands what another leader took.
+    story = Story()
+    story.send(0, 0, 1, 0)
+    story.send(0, 0, 2, 1, "ok", leader_epochs={"0": 2})
+    story.send(0, 0, 3, 2)
+    reads_in(story, 1, [[0, 2, 3]], {0: 1, 2: 3})
+    assert bugs(story) >= {"acked-in-other-epoch", "lost-write"}
+
+
+def test_an_old_leader_that_took_a_record_by_what_readers_were_told_of_it() -> None:
+    def sent_in(first: int, second: int) -> Story:
+        story = Story()
+        story.send(0, 0, 1, 1)
+        story.send(1, 0, 2, 0)
+        reads_in(story, 2, [[0, 0, second], [1, 1, first]], {0: 2, 1: 1})
+        return story
+
+    assert "stale-epoch-accept" in bugs(sent_in(5, 4))
+    assert told(sent_in(5, 4), "stale-epoch-accept").operations == [1, 3]
+    assert "stale-epoch-accept" not in bugs(sent_in(5, 5))
+
+
+def test_what_two_epochs_have_when_everybody_in_sync_had_lost_something() -> None:
+    def cut(isr: list[int]) -> Story:
+        story = Story()
+        story.look([["broker-1", "t0", 0, 5, 9, 3, 1, isr]])
+        story.send(0, 0, 1, 0)
+        story.send(0, 0, 2, 1)
+        reads_in(story, 1, [[0, 1, 3]], {0: 1, 1: 2})
+        story.fault("power", 1, "broker-1", kind="power")
+        story.fault("start", 1, "broker-1", kind="power")
+        story.wait(10.0)
+        story.look([["broker-1", "t0", 0, 0, 0, 4, 1, isr]])
+        story.send(0, 0, 3, 0)
+        reads_in(story, 2, [[0, 0, 4]], {0: 3})
+        return story
+
+    whole = {"two-epochs", "inconsistent-offsets", "epochs-went-back"}
+    assert whole <= bugs(cut([1, 2])) | {"epochs-went-back"}
+    lost = cut([1])
+    assert bugs(lost) == set() and {"two-epochs", "inconsistent-offsets"} <= allowed(lost)
 
 
 def works(story: Story) -> Story:

@@ -118,6 +118,9 @@ def spoiled(operations: list[Operation], chance: random.Random) -> list[Operatio
                     chance.shuffle(records)
                 elif lie == 4 and records:
                     chance.choice(records)[1] += chance.choice([1, 1000])
+    ranges = [range_ for operation in operations for range_ in operation.note.get("read_epochs", ())]
+    for range_ in chance.sample(ranges, len(ranges) // 10):
+        range_[3] = chance.choice([range_[3] + 1, 0])
     return operations
 
 
@@ -153,7 +156,9 @@ def test_notes_views_and_faults_come_along(tmp_path: Path) -> None:
     story.poll(2, {1: [(0, 1)]}, committed={"0": 1}, rebalances=[{"places": [1]}])
     story.look([["broker-1", "t0", 0, 2, 2, 5, 1, [1, 2]], ["broker-2", "t0", 0, 1, 2, 5, 1, [1, 2]]])
     verdicts = assert_equal(story.history(), tmp_path)
-    assert [finding.anomaly for finding in verdicts["epochs"].findings] == ["stale-epoch-accept"]
+    assert [finding.anomaly for finding in verdicts["epochs"].findings] == [
+        *("stale-epoch-accept", "acked-in-other-epoch")
+    ]
     assert verdicts["stats"].figures["faults"] == 1
 
 
@@ -167,7 +172,8 @@ def test_columns_from_parquet_are_those_from_the_lines(tmp_path: Path) -> None:
         assert getattr(part.history.lines, name).tolist() == getattr(history.lines, name).tolist()
     for name in ("invoked", "completed", "outcome", "process"):
         assert getattr(part.history.operations, name).tolist() == getattr(history.operations, name).tolist()
-    for name in ("operation", "step", "kind", "key", "offset", "value"):
+    assert (history.micro.leader_epoch >= 0).any()
+    for name in ("operation", "step", "kind", "key", "offset", "value", "leader_epoch"):
         assert getattr(part.history.micro, name).tolist() == getattr(history.micro, name).tolist()
     assigned = next(i for i, operation in enumerate(operations) if operation.f in ("assign", "subscribe"))
     assert json.loads(part.history.line(assigned))["value"] == operations[assigned].value
@@ -180,4 +186,4 @@ def test_the_lies_are_found() -> None:
         lies = spoiled(legal_history(options, seed), random.Random(seed))
         run = {"workload": "queue", "options": {"subscribe": bool(seed % 2)}}
         found |= {name for name, verdict in whole(History.of(lies, run)).items() if verdict.valid == "false"}
-    assert {"offsets", "reads", "poll order", "send order", "cycles in time"} <= found
+    assert {"offsets", "reads", "poll order", "send order", "cycles in time", "epochs"} <= found

@@ -113,9 +113,13 @@ def _check_parts(
     lines = {row.run_id: row["count"] for row in operations.groupBy("run_id").count().collect()}
     parallel = session.sparkContext.defaultParallelism
     parts = parts or max(parallel, -(-sum(lines.values()) // LINES_PER_PART))
-    micro = session.read.parquet(*(str(store / MICRO) for store in runs.values())).select(
+    read = session.read.parquet(*(str(store / MICRO) for store in runs.values()))
+    # Runs that were written before readers told of epochs have none.
+    epoch = F.col("leader_epoch") if "leader_epoch" in read.columns else F.lit(None)
+    micro = read.select(
         *(F.col("run_id").cast("string"), F.pmod("key", F.lit(parts)).cast("int").alias("shard")),
-        *("i", "step", "kind", "key", "offset", "value", F.col("_metadata.row_index").alias("row")),
+        *("i", "step", "kind", "key", "offset", "value", epoch.cast("int").alias("leader_epoch")),
+        F.col("_metadata.row_index").alias("row"),
     )
     operations = operations.join(_proven(operations, micro), ["run_id", "i"], "left").withColumn(
         "proven", F.coalesce("proven", F.lit(False))
@@ -160,7 +164,7 @@ def _checker(known: Any) -> Any:
         split = importlib.import_module("checkers.split")
         run_id, shard = key[0].as_py(), key[1].as_py()
         told, views, parts = known.value
-        micro = right.sort_by("row").select(["i", "step", "kind", "key", "offset", "value"])
+        micro = right.sort_by("row").select(["i", "step", "kind", "key", "offset", "value", "leader_epoch"])
         mine = split.part_of_views(views[run_id], shard, parts)
         verdicts = split.check_part(left.drop_columns(["run_id", "shard"]), micro, told[run_id], mine)
         return pa.table(

@@ -258,6 +258,7 @@ public final class WorkClient implements ConsumerRebalanceListener {
             record.add(each.key() == null ? null : Base64.getEncoder().encodeToString(each.key()));
             record.add(Base64.getEncoder().encodeToString(each.value() == null ? new byte[0] : each.value()));
             record.add(each.timestamp());
+            record.add(each.leaderEpoch().orElse(-1));
             found.add(record);
         }
         return found;
