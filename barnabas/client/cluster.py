@@ -7,7 +7,7 @@ knows what is produced or fetched; callers say which errors mean that the metada
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import trio
@@ -329,6 +329,18 @@ class Cluster:
         timeout_ms = timeout_ms or self.settings.request_timeout_ms
         return await self._connection(node, line).call(request, timeout_ms, at_most)
 
+    def ask(
+        self, node_id: int, request: Message, told: Callable[[Any], object], timeout_ms: int, at_most: int | None = None
+    ) -> None:
+        """Send a broker that is free (`free_from_ms`) a request in this very turn. `told` is called once, in the turn
+        in which the response comes, or the ChannelError that `call` would raise; it must not raise. Raises NotSent, and
+        KafkaError as `call`; then `told` hears nothing.
+        """
+        connection = self._connections.get((node_id, ""))
+        if connection is None:
+            raise NotSent(f"broker {node_id} is not connected")
+        connection.ask(request, told, timeout_ms, at_most)
+
     async def tell(self, node_id: int, request: Message, timeout_ms: int = 0) -> None:
         """Send one broker a request that it does not answer. Raises as `call`."""
         node = self.nodes.get(node_id)
@@ -340,6 +352,11 @@ class Cluster:
         """Whether a call would leave at once."""
         connection = self._connections.get((node_id, line))
         return connection is not None and connection.channel.ready
+
+    def free_from_ms(self, node_id: int) -> int | None:
+        """From when on the broker may be asked (`ask`): later than now if it throttles; None without a connection."""
+        connection = self._connections.get((node_id, ""))
+        return None if connection is None else connection.free_from_ms
 
     async def connect(self, node_id: int, timeout_ms: int = 0, *, line: str = "") -> None:
         """Have a connection to one broker open. Raises as `call`."""

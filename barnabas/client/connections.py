@@ -7,7 +7,7 @@ dial may take grows, too. A node that throttles is not asked before it wants to 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -24,6 +24,7 @@ from runtime.channel import (
     Authenticator,
     CallTimedOut,
     Channel,
+    ChannelError,
     ConnectionFailed,
     NotSent,
     UnsupportedVersion,
@@ -82,6 +83,11 @@ class NodeConnection:
         return self.channel.connected
 
     @property
+    def free_from_ms(self) -> int | None:
+        """From when on a call leaves in the turn in which it is made; None while it has to be connected to first."""
+        return self._throttled_until_ms if self.channel.ready else None
+
+    @property
     def throttled(self) -> bool:
         return self._throttled_until_ms > self._clock.now_ms()
 
@@ -131,14 +137,26 @@ class NodeConnection:
         except (UnsupportedVersion, UnsupportedFieldError) as unsupported:
             self._raise_unsupported(request, unsupported)
         except (CallTimedOut, ConnectionFailed) as failed:
-            # Unless that is known already: one loss fails all calls under way.
-            if self._established and not self.channel.connected:
-                self._failed(str(failed))
+            self._learn_from(failed)
             raise
-        throttle_ms = getattr(response, "throttle_time_ms", 0)
-        if throttle_ms > 0:
-            self._throttled_until_ms = max(self._throttled_until_ms, self._clock.now_ms() + throttle_ms)
+        self._learn_from(response)
         return response
+
+    def ask(
+        self, request: Message, told: Callable[[Any], object], timeout_ms: int, at_most: int | None = None
+    ) -> None:
+        """As `Channel.ask`, in the very turn; for a node that has no wish to be left alone (`free_from_ms`). Raises
+        UnsupportedVersionException as `call`.
+        """
+
+        def answered(answer: Any) -> None:
+            self._learn_from(answer)
+            told(answer)
+
+        try:
+            self.channel.ask(request, answered, timeout_ms=timeout_ms, at_most=at_most)
+        except (UnsupportedVersion, UnsupportedFieldError) as unsupported:
+            self._raise_unsupported(request, unsupported)
 
     async def tell(self, request: Message, timeout_ms: int) -> None:
         """Send a request that is not answered. Raises as `call`."""
@@ -204,6 +222,17 @@ class NodeConnection:
         # What goes wrong while it is being opened is counted there.
         if self._established and not refused:
             self._failed(f"{self.node} closed the connection")
+
+    def _learn_from(self, answer: Any) -> None:
+        """A response, or why there is none."""
+        if isinstance(answer, ChannelError):
+            # Unless that is known already: one loss fails all calls under way.
+            if self._established and not self.channel.connected:
+                self._failed(str(answer))
+            return
+        throttle_ms = getattr(answer, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self._throttled_until_ms = max(self._throttled_until_ms, self._clock.now_ms() + throttle_ms)
 
     async def _unthrottled(self, timeout_ms: int) -> None:
         wait_ms = self._throttled_until_ms - self._clock.now_ms()

@@ -16,6 +16,7 @@ from protocol.schema import decode, encode, encode_chunks
 from runtime.channel import AuthenticationFailed, CallTimedOut, Channel, ConnectionFailed, NotSent, UnsupportedVersion
 from runtime.server import Request, ResponseSlot, Server, ServerLimits
 from runtime.simulated import make_world, run_simulation
+from tests.runtime.conftest import Two
 
 
 class Node:
@@ -394,6 +395,105 @@ def test_each_request_of_a_conversation_has_its_time(play) -> None:
         assert turns[-1] - turns[0] > 0.8
 
     stage(play, Node, act)
+
+
+def test_who_asks_is_told_in_the_turn_of_the_answer(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        told = []
+        with pytest.raises(NotSent, match="there is no connection"):
+            channel.ask(MetadataRequest(), told.append, timeout_ms=5000)
+        await channel.connect(timeout_ms=5000)
+        scene.node.answers_at_once = False
+        for _ in range(3):
+            channel.ask(MetadataRequest(), told.append, timeout_ms=5000)
+        assert channel.in_flight == 3
+        await scene.node.wait_for(3)
+        for number in (0, 1, 2):
+            scene.node.answer(number)
+        assert (await answer_to_a_call(scene, channel, 3)).controller_id == 3
+        assert [response.controller_id for response in told] == [0, 1, 2]
+        channel.ask(MetadataRequest(), told.append, timeout_ms=5000, at_most=5)
+        await scene.node.wait_for(5)
+        assert scene.node.asked[4].api_version == 5
+
+    async def answer_to_a_call(scene, channel, number) -> MetadataResponse:
+        async def answer() -> None:
+            await scene.node.wait_for(number + 1)
+            scene.node.answer(number)
+
+        async with trio.open_nursery() as answering:
+            answering.start_soon(answer)
+            return await channel.call(MetadataRequest(), timeout_ms=5000)
+
+    stage(play, Node, act)
+
+
+def test_who_asks_is_told_of_every_end(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        async def told_next() -> object:
+            with trio.fail_after(60):
+                while not told:
+                    await trio.sleep(0.01)
+            return told.pop(0)
+
+        told: list[object] = []
+        scene.node.answers_at_once = False
+        await channel.connect(timeout_ms=5000)
+        channel.ask(MetadataRequest(), told.append, timeout_ms=60_000)
+        channel.ask(MetadataRequest(), told.append, timeout_ms=300)
+        late = await told_next()
+        # Answers keep their order, so the connection is of no use to the patient one either.
+        assert isinstance(late, ConnectionFailed)
+        late = await told_next()
+        assert isinstance(late, CallTimedOut)
+        assert "Metadata" in str(late) and "no answer in 300 ms" in str(late)
+        assert not channel.connected
+        assert scene.news == [], "we closed it"
+
+        await channel.connect(timeout_ms=5000)
+        channel.ask(MetadataRequest(), told.append, timeout_ms=60_000)
+        channel.disconnect("enough")
+        assert isinstance(told.pop(), ConnectionFailed)
+
+        await channel.connect(timeout_ms=5000)
+        asked = len(scene.node.asked)
+        channel.ask(MetadataRequest(), told.append, timeout_ms=60_000)
+        await scene.node.wait_for(asked + 1)
+        scene.node.slots[-1].fill([response_prefix(scene.node.asked[-1].correlation_id, True), b"\xff"])
+        malformed = await told_next()
+        assert isinstance(malformed, ConnectionFailed)
+        assert "malformed Metadata response" in str(malformed)
+        assert not channel.connected
+        assert told == []
+
+    stage(play, Node, act)
+
+
+def test_a_connection_outlives_the_deadlines_of_what_was_answered() -> None:
+    async def story(universe) -> None:
+        two = Two(make_world("server", universe), make_world("client", universe), "server")
+        async with trio.open_nursery() as nursery:
+            scene = Scene(two, Node())
+            await scene.start(nursery)
+            channel = scene.open(nursery)
+            told = []
+            await channel.connect(timeout_ms=5000)
+            channel.ask(MetadataRequest(), told.append, timeout_ms=500)
+            await trio.sleep(0.4)
+            channel.ask(MetadataRequest(), told.append, timeout_ms=500)
+            await trio.sleep(0.8)
+            channel.ask(MetadataRequest(), told.append, timeout_ms=500)
+            await trio.sleep(0.4)
+            assert [response.controller_id for response in told] == [0, 1, 2]
+            assert scene.node.handshakes == 1
+            # The reader that looked at the clock in between still looks.
+            scene.node.answers_at_once = False
+            channel.ask(MetadataRequest(), told.append, timeout_ms=500)
+            await trio.sleep(0.6)
+            assert isinstance(told[-1], CallTimedOut)
+            nursery.cancel_scope.cancel()
+
+    run_simulation(5, story)
 
 
 def test_what_is_no_node_is_told_at_once(play) -> None:

@@ -1,8 +1,9 @@
 """Carries batches to brokers: what goes to which node now, and what an answer means.
 
 Whenever something may have become ready, all that is is made into requests, one for each node with all partitions that
-it leads; one task looks when time has made something ready. Each request under way has a task, which goes on with the
-next. Requests leave a node's line in the order in which they were made, whichever task runs first.
+it leads; one task looks when time has made something ready. A request leaves in the turn in which it is made; what its
+answer means is decided, and the next request made, in the turn in which that comes. No task waits in between, but with
+acks=0, when nobody answers: then one for each node waits until the system has taken what it was given.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial as bind
+from typing import Any
 
 import trio
 
@@ -43,15 +46,25 @@ class _Node:
 
     node_id: int
     line: deque[list[ProducerBatch]] = field(default_factory=deque)
-    """Requests that are made and not sent yet."""
+    """With acks=0: requests that are made and not sent yet."""
+    telling: bool = False
+    """A task sends what is in line."""
     in_flight: int = 0
     """Requests that are made and not answered."""
     connecting: bool = False
-    throttled_until_ms: int = 0
     ready_ms: int = 0
     """When there last was something for it."""
     drained_ms: int = 0
     """When something was last sent."""
+
+
+@dataclass(slots=True)
+class _Request:
+    """One that is under way."""
+
+    node: _Node
+    batches: list[ProducerBatch]
+    began_ms: int
 
 
 class Sender:
@@ -84,6 +97,9 @@ class Sender:
         self._sleep = trio.CancelScope()
         """Its deadline is when to look again without news."""
         self._stepping = False
+        self._unheard: deque[tuple[_Request, Any]] = deque()
+        """Answers that came in the midst of a step."""
+        self._stopped = False
 
     def wake(self) -> None:
         """There is something new."""
@@ -107,12 +123,15 @@ class Sender:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        while True:
-            self._news = trio.Event()
-            self._sleep = trio.CancelScope()
-            self._step()
-            with self._sleep:
-                await self._news.wait()
+        try:
+            while True:
+                self._news = trio.Event()
+                self._sleep = trio.CancelScope()
+                self._step()
+                with self._sleep:
+                    await self._news.wait()
+        finally:
+            self._stopped = True
 
     def appended(self, result: RecordAppendResult) -> bool:
         """A batch is full, or has its first record. True if something could be done about it at once; else it lingers,
@@ -126,18 +145,20 @@ class Sender:
         self._step()
         return True
 
-    def _step(self, spare: _Node | None = None) -> None:
-        """Make the requests that can be made now, and see when to look again. A task of the node `spare` has nothing to
-        do, and takes the first one for that.
-        """
-        if self._stepping:
+    def _step(self) -> None:
+        """Make the requests that can be made now, and see when to look again."""
+        if self._stepping or self._stopped:
             # Somebody's callback sends in the midst of it.
             self._news.set()
             return
         self._stepping = True
         try:
             now_ms = self._cluster.now_ms()
-            wake_at_ms = self._make_all_requests(now_ms, spare)
+            wake_at_ms = self._make_all_requests(now_ms)
+            while self._unheard:
+                while self._unheard:
+                    self._hear(*self._unheard.popleft())
+                wake_at_ms = self._make_all_requests(now_ms)
         finally:
             self._stepping = False
         if wake_at_ms is not None:
@@ -151,7 +172,7 @@ class Sender:
 
     # ---- requests
 
-    def _make_all_requests(self, now_ms: int, spare: _Node | None) -> int | None:
+    def _make_all_requests(self, now_ms: int) -> int | None:
         """When to look again without news."""
         accumulator = self._accumulator
         if self._admission is not None and self._admission.error is not None:
@@ -165,22 +186,23 @@ class Sender:
             self._seek(result.unknown_leader_topics)
         wake_at_ms = result.next_check_ms
         for node_id, queues in result.ready.items():
-            throttled_until_ms = self._make_requests(self._node(node_id), queues, now_ms, spare)
+            throttled_until_ms = self._make_requests(self._node(node_id), queues, now_ms)
             if throttled_until_ms is not None:
                 wake_at_ms = throttled_until_ms if wake_at_ms is None else min(wake_at_ms, throttled_until_ms)
         return wake_at_ms
 
-    def _make_requests(self, node: _Node, queues: list[PartitionQueue], now_ms: int, spare: _Node | None) -> int | None:
+    def _make_requests(self, node: _Node, queues: list[PartitionQueue], now_ms: int) -> int | None:
         """As many as may be under way; gives when to come again if the broker wants to be left alone."""
         node.ready_ms = now_ms
-        if not self._cluster.is_connected(node.node_id):
+        free_from_ms = self._cluster.free_from_ms(node.node_id)
+        if free_from_ms is None:
             # Nothing is taken for a node that cannot be reached: meanwhile another one may come to lead.
             if not node.connecting:
                 node.connecting = True
                 self._nursery.start_soon(self._connect, node, queues)
             return None
-        if now_ms < node.throttled_until_ms:
-            return node.throttled_until_ms
+        if now_ms < free_from_ms:
+            return free_from_ms
         while node.in_flight < self._settings.max_in_flight_requests_per_connection:
             batches = self._accumulator.drain(queues, self._settings.max_request_size, now_ms)
             if not batches:
@@ -188,11 +210,13 @@ class Sender:
             self._metrics.drained(batches, now_ms)
             node.drained_ms = now_ms
             node.in_flight += 1
-            node.line.append(batches)
-            if node is spare:
-                spare = None
+            if self._settings.required_acks == 0:
+                node.line.append(batches)
+                if not node.telling:
+                    node.telling = True
+                    self._nursery.start_soon(self._tell, node)
             else:
-                self._nursery.start_soon(self._send, node)
+                self._ask(_Request(node, batches, now_ms))
         return None
 
     async def _connect(self, node: _Node, queues: list[PartitionQueue]) -> None:
@@ -208,45 +232,65 @@ class Sender:
             node.connecting = False
             self.wake()
 
-    async def _send(self, node: _Node) -> None:
-        """One request of the line after the other, as long as there are any when the last one is answered."""
-        while node.line:
-            batches = [batch for batch in node.line.popleft() if not batch.is_done]
-            began_ms = self._cluster.now_ms()
-            try:
-                if batches:
-                    await self._produce(node, batches)
-                    now_ms = self._cluster.now_ms()
-                    self._metrics.measure("request-latency", now_ms - began_ms, now_ms)
-            finally:
-                node.in_flight -= 1
-                if not self.requests_in_flight:
-                    self._quiet.set()
-            self._step(node)
-
-    async def _produce(self, node: _Node, batches: list[ProducerBatch]) -> None:
-        cluster, settings = self._cluster, self._settings
-        request = self._request(batches)
+    def _ask(self, asked: _Request) -> None:
+        settings, admission = self._settings, self._admission
         timeout_ms = settings.request_timeout_ms + CALL_MARGIN_MS
-        at_most = None if self._admission is None else self._admission.produce_at_most
+        at_most = None if admission is None else admission.produce_at_most
         try:
-            if settings.required_acks == 0:
-                await cluster.tell(node.node_id, request, timeout_ms)
-                for batch in batches:
-                    self._queue(batch).acked(batch, -1, -1)
-                return
-            response: ProduceResponse = await cluster.call(node.node_id, request, timeout_ms, at_most=at_most)
-        except ChannelError as error:
-            self._lost(batches, error)
-        except KafkaError as error:
+            self._cluster.ask(
+                asked.node.node_id, self._request(asked.batches), bind(self._told, asked), timeout_ms, at_most
+            )
+        except (ChannelError, KafkaError) as error:
+            self._unheard.append((asked, error))
+
+    def _told(self, asked: _Request, answer: Any) -> None:
+        if self._stepping:
+            self._unheard.append((asked, answer))
+            return
+        self._hear(asked, answer)
+        self._step()
+
+    def _hear(self, asked: _Request, answer: Any) -> None:
+        """A ProduceResponse, or why there is none."""
+        node, batches, now_ms = asked.node, asked.batches, self._cluster.now_ms()
+        self._over(node)
+        if isinstance(answer, ProduceResponse):
+            self._metrics.measure("request-latency", now_ms - asked.began_ms, now_ms)
+            self._metrics.measure("produce-throttle-time", answer.throttle_time_ms, now_ms)
+            self._answered(batches, answer)
+        elif self._stopped:
+            pass  # What is under way then is decided by whoever closes.
+        elif isinstance(answer, ChannelError):
+            self._lost(batches, answer)
+        else:
             # No repetition changes it.
             for batch in batches:
-                self._queue(batch).refused(batch, error, cluster.now_ms())
-        else:
-            if response.throttle_time_ms > 0:
-                node.throttled_until_ms = cluster.now_ms() + response.throttle_time_ms
-            self._metrics.measure("produce-throttle-time", response.throttle_time_ms, cluster.now_ms())
-            self._answered(batches, response)
+                self._queue(batch).refused(batch, answer, now_ms)
+
+    async def _tell(self, node: _Node) -> None:
+        """Send what is in line, until nothing is."""
+        while node.line:
+            batches = [batch for batch in node.line.popleft() if not batch.is_done]
+            try:
+                if batches:
+                    timeout_ms = self._settings.request_timeout_ms + CALL_MARGIN_MS
+                    await self._cluster.tell(node.node_id, self._request(batches), timeout_ms)
+                for batch in batches:
+                    self._queue(batch).acked(batch, -1, -1)
+            except ChannelError as error:
+                self._lost(batches, error)
+            except KafkaError as error:
+                for batch in batches:
+                    self._queue(batch).refused(batch, error, self._cluster.now_ms())
+            finally:
+                self._over(node)
+            self._step()
+        node.telling = False
+
+    def _over(self, node: _Node) -> None:
+        node.in_flight -= 1
+        if not self.requests_in_flight:
+            self._quiet.set()
 
     def _request(self, batches: list[ProducerBatch]) -> ProduceRequest:
         """By name and by id; the version that is spoken has room for one of them."""

@@ -20,7 +20,7 @@ from runtime.simulated import Universe, run_simulation
 Stage = TypeVar("Stage")
 Client = TypeVar("Client")
 
-CLIENT_CODE = ("/barnabas/client/", "/runtime/channel.py")
+CLIENT_CODE = ("/barnabas/client/", "/runtime/channel.py", "/runtime/link.py")
 """Where the tasks of clients are written."""
 
 MOST_CHECKPOINTS = 2_000

@@ -1,0 +1,254 @@
+"""One open connection of a channel, and the calls that wait on it for their answers.
+
+Whoever waits is a task that is woken (`Waiter`), or somebody who is told in the very turn in which the answer comes
+(`Talk`, `Hears`). Knows correlation ids, and of what is sent nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import trio
+
+from protocol.errors import MalformedMessage
+from runtime.frames import FrameError, FrameReader
+from runtime.outgoing import Outgoing
+from runtime.world import Chunk, Connection, ConnectionLost
+
+MAX_RESPONSE_BYTES = 2**31 - 1
+"""The protocol's own bound; memory is taken only as the bytes come."""
+
+MAX_HANDSHAKE_BYTES = 1024 * 1024
+"""Of an answer before the peer has shown that it speaks the protocol: what a server of something else sends would pass
+for the size of a huge frame, and be waited for."""
+
+SCRATCH_BYTES = 32 * 1024
+
+
+class ChannelError(Exception):
+    """A call got no answer."""
+
+
+class NotSent(ChannelError):
+    """The request certainly did not reach the peer. `refused`: the peer's host answered that nobody
+    listens."""
+
+    def __init__(self, reason: str, *, refused: bool = False) -> None:
+        super().__init__(reason)
+        self.refused = refused
+
+
+class ConnectionFailed(ChannelError):
+    """The connection ended before the answer came: the request may have been processed."""
+
+
+class CallTimedOut(ChannelError):
+    """No answer in time: the request may have been processed, or may yet be."""
+
+
+class Hears(Protocol):
+    """One call under way: it hears of its end once."""
+
+    @property
+    def deadline(self) -> float:
+        """By trio's clock; at it the connection is given up."""
+
+    def take(self, frame: bytearray) -> None:
+        """The answer."""
+
+    def fail(self, error: Exception) -> None:
+        """There will be none."""
+
+    def overdue(self) -> CallTimedOut:
+        """The deadline is over: how to say so."""
+
+
+class Waiter:
+    """One call under way; it is woken with a frame or with an error."""
+
+    __slots__ = ("error", "frame", "woken")
+
+    deadline = math.inf
+    """Whoever waits looks at the clock himself."""
+
+    def __init__(self) -> None:
+        self.woken = trio.Event()
+        self.frame: bytearray | None = None
+        self.error: Exception | None = None
+
+    def take(self, frame: bytearray) -> None:
+        self.frame = frame
+        self.woken.set()
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self.woken.set()
+
+    def overdue(self) -> CallTimedOut:
+        return CallTimedOut("no answer in time")
+
+
+class Talk(Waiter):
+    """A request and its answer, the next request, and so on, all in the turns in which the answers come."""
+
+    __slots__ = ("_abandoned", "_next", "_send", "asked_at")
+
+    def __init__(self, send: Callable[[Any, Talk], object], answer: Callable[[bytearray], Any]) -> None:
+        """`send` sends a request; `answer` gives the next one for a frame, or None."""
+        super().__init__()
+        self._send = send
+        self._next = answer
+        self._abandoned = False
+        self.asked_at = 0.0
+
+    def ask(self, request: Any) -> None:
+        self.asked_at = trio.current_time()
+        self._send(request, self)
+
+    def take(self, frame: bytearray) -> None:
+        if self._abandoned:
+            return
+        try:
+            request = self._next(frame)
+            if request is None:
+                self.woken.set()
+            else:
+                self.ask(request)
+        except Exception as error:
+            self.fail(error)
+
+    def abandon(self) -> None:
+        """Nobody wants the next answer any more."""
+        self._abandoned = True
+
+
+class Link:
+    """One open connection of a channel, with the calls that wait on it."""
+
+    def __init__(self, connection: Connection, nursery: trio.Nursery, on_lost: Callable[[], None]) -> None:
+        self._connection = connection
+        self._outgoing = Outgoing(connection)
+        self._nursery = nursery
+        self._on_lost = on_lost
+        self._waiters: dict[int, Hears] = {}
+        self._emptied = trio.Event()
+        """Set once nothing is queued any more."""
+        self._reader = FrameReader(connection, MAX_HANDSHAKE_BYTES, bytearray(SCRATCH_BYTES + 4))
+        self.versions: dict[int, tuple[int, int]] = {}
+        """Empty until the handshake is over."""
+        self.closed = False
+        self._patience = trio.CancelScope()
+        """Receiving is interrupted at its deadline to look who has waited too long."""
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiters)
+
+    def settle(self, versions: dict[int, tuple[int, int]]) -> None:
+        """The handshake is over: anybody may call."""
+        self._reader.max_frame_bytes = MAX_RESPONSE_BYTES
+        self.versions = versions
+
+    async def run(self) -> None:
+        """Receive answers until the connection ends."""
+        try:
+            while not self.closed:
+                with self._patience as patience:
+                    await self._receive()
+                if patience.cancelled_caught:
+                    self._patience = trio.CancelScope()
+                    self.look_at(self._give_up_overdue())
+        except FrameError as error:
+            hint = "" if self.versions else ": whoever listens there does not speak this protocol, or not in the clear"
+            self._lose(FrameError(f"{error}{hint}"))
+        except (ConnectionLost, MalformedMessage) as error:
+            self._lose(error)
+        finally:
+            self.close("the channel is closing")
+
+    def look_at(self, deadline: float) -> None:
+        """Have those who wait too long given up at the latest then."""
+        if deadline < self._patience.deadline:  # noqa: PLR1730 - setting it is what costs
+            self._patience.deadline = deadline
+
+    def post(self, correlation_id: int, chunks: list[Chunk], waiter: Hears) -> None:
+        """Send one request, of which `waiter` hears; raises NotSent if it certainly did not go."""
+        if self.closed:
+            raise NotSent("the connection just closed")
+        size_bytes = sum(map(len, chunks))
+        self._waiters[correlation_id] = waiter
+        try:
+            self._outgoing.send([size_bytes.to_bytes(4, "big"), *chunks], size_bytes + 4)
+        except ConnectionLost as lost:
+            # The peer's end of this frame is missing for ever, so it cannot act on it.
+            del self._waiters[correlation_id]
+            self._lose(lost)
+            raise NotSent(str(lost)) from lost
+        if self._outgoing.unsent_bytes and not self._outgoing.draining:
+            self._outgoing.draining = True
+            self._emptied = trio.Event()
+            self._nursery.start_soon(self._drain)
+
+    async def post_unanswered(self, correlation_id: int, chunks: list[Chunk]) -> None:
+        """Send one request that gets no answer, and wait until the system has all of it. Raises NotSent, or
+        ConnectionFailed if the connection ends meanwhile.
+        """
+        self.post(correlation_id, chunks, Waiter())
+        del self._waiters[correlation_id]
+        if self._outgoing.draining:
+            await self._emptied.wait()
+            if self.closed:
+                raise ConnectionFailed("the connection ended while a request was being sent")
+
+    def close(self, reason: str) -> None:
+        """Close; every call that still waits fails."""
+        if not self.closed:
+            self.closed = True
+            self._connection.close()
+            self._outgoing.clear()
+            waiters, self._waiters = self._waiters, {}
+            for waiter in waiters.values():
+                waiter.fail(ConnectionFailed(reason))
+
+    async def _receive(self) -> None:
+        read = self._reader.read
+        while not self.closed:
+            for frame in await read():
+                self._answered(frame)
+
+    def _give_up_overdue(self) -> float:
+        """When to look again. Who is overdue takes the connection along: it may be half dead, and answers keep their
+        order.
+        """
+        if not self._waiters:
+            return math.inf
+        correlation_id = min(self._waiters, key=lambda each: self._waiters[each].deadline)
+        waiter = self._waiters[correlation_id]
+        if waiter.deadline > trio.current_time():
+            return waiter.deadline
+        del self._waiters[correlation_id]
+        error = waiter.overdue()
+        self.close(str(error))
+        waiter.fail(error)
+        return math.inf
+
+    def _answered(self, frame: bytearray) -> None:
+        waiter = self._waiters.pop(int.from_bytes(frame[:4], "big", signed=True), None)
+        if waiter is None or len(frame) < 4:
+            raise MalformedMessage("an answer to no request")
+        waiter.take(frame)
+
+    async def _drain(self) -> None:
+        try:
+            await self._outgoing.drain()
+        except ConnectionLost as lost:
+            self._lose(lost)
+        finally:
+            self._emptied.set()
+
+    def _lose(self, error: Exception) -> None:
+        if not self.closed:
+            self.close(str(error))
+            self._on_lost()
