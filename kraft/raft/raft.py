@@ -187,8 +187,11 @@ class Raft:
         if request.voter is not None and not request.voter.matches(self._config.local):
             self._poll()
             return self._vote_answer(ErrorCode.INVALID_VOTER_KEY)
-        granted = self._grants(request)
-        if granted and not request.pre_vote:
+        objection = self._objection(request)
+        granted = not objection
+        if objection:
+            self._story.refuses(request, self.log.end, objection)
+        elif not request.pre_vote:
             self._vote_for(request.candidate)
         self._poll()
         return self._vote_answer(ErrorCode.NONE, granted)
@@ -586,20 +589,27 @@ class Raft:
     def _vote_answer(self, error: ErrorCode, granted: bool = False) -> VoteAnswer:
         return VoteAnswer(error=error, leader_id=self.leader_id, epoch=self.epoch, granted=granted)
 
-    def _grants(self, request: Vote) -> bool:
-        """Whether we would (pre-vote) or do (vote) support this candidate in our epoch."""
+    def _objection(self, request: Vote) -> str:
+        """Why we would not (pre-vote) or do not (vote) support this candidate in our epoch; nothing if we do."""
         if request.log_end < self.log.end:
-            return False
-        role = self.role
-        if request.pre_vote:
-            if isinstance(role, Follower):
-                return not role.has_fetched or role.leader_gone
-            return not isinstance(role, Leader)
-        if isinstance(role, Unattached | Prospective):
-            if role.voted is not None:
-                return role.voted.matches(request.candidate)
-            return role.leader_id is None
-        return False
+            return "its log lacks records that this one has"
+        match self.role:
+            case Leader():
+                return "this one leads that epoch"
+            case Follower() as role if request.pre_vote and (not role.has_fetched or role.leader_gone):
+                return ""
+            case Follower() as role:
+                return f"controller {role.leader_id} leads that epoch"
+            case _ if request.pre_vote:
+                return ""
+            case Unattached() | Prospective() as role if role.voted is not None:
+                return "" if role.voted.matches(request.candidate) else f"its vote went to controller {role.voted.id}"
+            case Unattached() | Prospective() as role:
+                return "" if role.leader_id is None else f"controller {role.leader_id} leads that epoch"
+            case Candidate():
+                return "this one stands itself in that epoch"
+            case Resigned():
+                return "this one has led that epoch itself"
 
     def _vote_for(self, candidate: ReplicaKey) -> None:
         """The candidate has as good a chance as we: give it an election timeout before we stand again."""

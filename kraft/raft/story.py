@@ -1,15 +1,18 @@
 """What a replica of the metadata log tells of elections: who stands and why, who votes, who leads, who gives up.
 
 The Raft core tells it what happens, in its own words; it makes notes for people of it. It decides nothing, and keeps
-nothing but the reason of the election that is under way.
+nothing but the reason of the election that is under way, and who was told of in it.
 """
 
 from __future__ import annotations
 
 from kraft.raft.history import OffsetAndEpoch
+from kraft.raft.messages import Vote
 from runtime.decisions import DecisionKind, Fact, Note, Notes
 
 QUORUM = "quorum"
+MAX_REFUSED = 20
+"""Refusals that are told in one epoch."""
 
 
 class Story:
@@ -22,6 +25,9 @@ class Story:
         """Why this replica stands, or would."""
         self._attempts = 0
         """How often in a row it stood in vain, or without an end so far."""
+        self._refused: dict[tuple[int, str], None] = {}
+        self._refused_in = -1
+        """Who was refused what, in one epoch."""
 
     def take(self) -> Notes:
         """What happened since the last call."""
@@ -29,11 +35,18 @@ class Story:
         return notes
 
     def _note(
-        self, told: str, *, cause: str, also: str = "", kind: DecisionKind = DecisionKind.QUORUM, **facts: Fact
+        self,
+        told: str,
+        *,
+        cause: str,
+        also: str = "",
+        kind: DecisionKind = DecisionKind.QUORUM,
+        routine: bool = False,
+        **facts: Fact,
     ) -> None:
         """All that is told here is of the quorum and of this replica; `also` is who else it is of."""
         names = (self._name, also) if also else (self._name,)
-        self._notes.keep(Note(kind, QUORUM, told, names, cause, facts))
+        self._notes.keep(Note(kind, QUORUM, told, names, cause, facts, routine))
 
     def leader_is_well(self) -> None:
         """It answered."""
@@ -83,6 +96,28 @@ class Story:
             epoch=epoch,
             log_end_offset=log_end.offset,
             log_end_epoch=log_end.epoch,
+        )
+
+    def refuses(self, request: Vote, log_end: OffsetAndEpoch, cause: str) -> None:
+        """Told once for each candidate and epoch, of its pre-vote and of its vote; and, as anybody may ask, as
+        something that pushes out nothing."""
+        if request.epoch != self._refused_in:
+            self._refused_in = request.epoch
+            self._refused.clear()
+        what = "would not vote" if request.pre_vote else "does not vote"
+        if (request.candidate.id, what) in self._refused or len(self._refused) >= MAX_REFUSED:
+            return
+        self._refused[request.candidate.id, what] = None
+        self._note(
+            f"{self._name} {what} for controller {request.candidate.id} in epoch {request.epoch}",
+            also=f"controller {request.candidate.id}",
+            cause=cause,
+            routine=True,
+            epoch=request.epoch,
+            log_end_offset=log_end.offset,
+            log_end_epoch=log_end.epoch,
+            its_log_end_offset=request.log_end.offset,
+            its_log_end_epoch=request.log_end.epoch,
         )
 
     def leads(self, epoch: int, votes: tuple[int, ...], start_offset: int) -> None:

@@ -12,9 +12,10 @@ from kraft.raft.messages import BeginQuorumEpoch, EndQuorumEpoch, FetchAnswer, V
 from kraft.raft.raft import Raft, RaftConfig
 from kraft.raft.ready import Ready
 from kraft.raft.roles import ElectionState
+from kraft.raft.story import MAX_REFUSED
 from kraft.raft.voters import VoterSet
 from protocol.errors import ErrorCode
-from runtime.decisions import Decisions, Note
+from runtime.decisions import RING_SIZE, Decisions, Note
 from tests.kraft.raft.test_rules import NOW, at, fetch, follower, key, leader, log, replica, sent, vote
 
 pytestmark = pytest.mark.feature("OB-07")
@@ -164,3 +165,64 @@ def test_an_observer_goes_by_the_name_of_a_broker() -> None:
     assert told(raft.take_ready()) == [
         "controller 2 leads the quorum in epoch 5: so broker 7 heard, and fetches from it"
     ]
+
+
+def facts(ready: Ready) -> list[dict[str, object]]:
+    return [dict(it.facts) for it in ready.notes]
+
+
+def test_a_refused_vote_is_told_once_with_why() -> None:
+    raft = replica(1, log(1, 2))
+    for _ in range(3):
+        raft.handle_vote(vote(2, 3, at(2, 2), pre_vote=True), NOW)
+        raft.handle_vote(vote(3, 3, at(1, 1), pre_vote=True), NOW)
+        raft.handle_vote(vote(2, 3, at(2, 2)), NOW)
+        raft.handle_vote(vote(3, 3, at(2, 2)), NOW)
+    ready = raft.take_ready()
+    behind, _, taken = told(ready)
+    assert behind == (
+        "controller 1 would not vote for controller 3 in epoch 3: its log lacks records that this one has"
+    )
+    assert taken == "controller 1 does not vote for controller 3 in epoch 3: its vote went to controller 2"
+    assert facts(ready)[0] == {
+        "epoch": 3,
+        "log_end_offset": 2,
+        "log_end_epoch": 2,
+        "its_log_end_offset": 1,
+        "its_log_end_epoch": 1,
+    }
+    raft.handle_vote(vote(3, 4, at(1, 1)), NOW)
+    assert len(told(raft.take_ready())) == 1, "another epoch is another story"
+
+
+def test_who_has_a_leader_says_so() -> None:
+    raft = leader()
+    raft.take_ready()
+    raft.handle_vote(vote(2, 5, at(90, 5), pre_vote=True), NOW)
+    assert told(raft.take_ready()) == [
+        "controller 1 would not vote for controller 2 in epoch 5: this one leads that epoch"
+    ]
+    raft = follower(epoch=5, leader_id=2)
+    raft.take_ready()
+    raft.handle_vote(vote(3, 5, at(90, 4)), NOW)
+    assert told(raft.take_ready()) == [
+        "controller 1 does not vote for controller 3 in epoch 5: controller 2 leads that epoch"
+    ]
+
+
+def test_who_asks_for_votes_all_the_time_pushes_out_nothing() -> None:
+    raft = replica(1, log(1, 2))
+    decisions = Decisions("controller-1", lambda: NOW)
+    raft.handle_vote(vote(2, 3, at(2, 2)), NOW)
+    decisions.take(raft.take_ready().notes)
+    first = decisions.since(0)
+    for candidate in range(3, 3_000):
+        raft.handle_vote(vote(candidate, 3, at(2, 2)), NOW)
+    assert len(decisions.since(0)) == 1
+    decisions.take(raft.take_ready().notes)
+    assert len(decisions.since(0)) == 1 + MAX_REFUSED, "so many in one epoch"
+    for epoch in range(4, 3 * RING_SIZE):
+        raft.handle_vote(vote(3, epoch, at(1, 1)), NOW)
+        decisions.take(raft.take_ready().notes)
+    assert decisions.since(0)[:1] == first
+    assert len(decisions.since(0)) <= RING_SIZE
