@@ -42,6 +42,7 @@ def up(
     """Start what does not run yet, on the data there is."""
     began = time.monotonic()
     cluster = _cluster(data, base_port, settings)
+    _warn_of_ports(cluster)
     started = cluster.up()
     if not started:
         typer.echo(f"all {len(cluster.nodes)} nodes run already: {cluster.bootstrap_servers}")
@@ -141,6 +142,19 @@ for _name, _command in (
     ("unregister", inspection.unregister),
 ):
     app.command(_name)(_command)
+
+
+def _warn_of_ports(cluster: LocalCluster) -> None:
+    from barnabas.cluster.ports import is_for_outgoing
+
+    needed = sorted(port for node in cluster.nodes for port in (node.port, node.http_port) if port is not None)
+    taken = is_for_outgoing(needed)
+    if taken is not None:
+        typer.echo(
+            f"warning: this machine gives ports such as {taken} to outgoing connections, too: "
+            "a node may find its own taken now and then",
+            err=True,
+        )
 
 
 def _what_to_try(data: Path) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.cluster.layout import LOCAL_SHAPE, Layout, Node
+from barnabas.cluster.linked import what_joins
 from barnabas.cluster.plan import LAUNCHER_REFUSES, Plan, Programs, Start
 from barnabas.cluster.ports import is_free
 from barnabas.cluster.probe import NoAnswer
@@ -52,7 +53,6 @@ class LocalCluster:
         self._shape = Path(config_dir)
         self._overrides = dict(overrides or {})
         self._programs = programs or Programs()
-        self._modules = self._programs.modules
         self.layout = Layout.open(Path(data_dir).absolute(), base_port, self._shape)
 
     @property
@@ -67,6 +67,8 @@ class LocalCluster:
         """Starts what does not run, on the data there is; gives the names of what was started."""
         with self._only_one():
             missing = [node for node in self.nodes if not self._is_alive(node)]
+            self._refuse_to_part([node.name for node in self.nodes if node not in missing])
+            self._refuse_taken_ports(missing)
             self.layout.save()
             for node in missing:
                 self.layout.render_config(node, self._overrides, self._shape)
@@ -92,6 +94,7 @@ class LocalCluster:
                 if not self.layout.config_file(node).exists():
                     self.layout.save()
                     self.layout.render_config(node, self._overrides, self._shape)
+            self._refuse_taken_ports(nodes)
             self._launch(nodes)
 
     def stop(self, name: str, timeout_seconds: float = STOP_SECONDS) -> bool:
@@ -169,9 +172,16 @@ class LocalCluster:
                 return f"nobody leads {view.leaderless[0]}"
         return "" if quorum_status(self.layout.controllers) else "there is no active controller"
 
-    def _launch(self, nodes: Sequence[Node]) -> None:
-        if not nodes:
-            return
+    def _refuse_to_part(self, running: Sequence[str]) -> None:
+        """Nodes that run where they were started would not find those that come up elsewhere."""
+        there = Layout.open(self.layout.data, shape=self._shape).base_port
+        if running and there != self.layout.base_port:
+            raise ClusterError(
+                f"{', '.join(running)} of this cluster {'run' if len(running) > 1 else 'runs'} at base port {there}; "
+                f"it can move to {self.layout.base_port} after `barnabas cluster down`"
+            )
+
+    def _refuse_taken_ports(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
             for port in (node.port, node.http_port):
                 if port is not None and not is_free(port):
@@ -179,12 +189,17 @@ class LocalCluster:
                         f"port {port}, which {node.name} needs, is taken by another process; "
                         "--base-port and --data make another cluster"
                     )
-        plan = Plan(self.layout.cluster_id, [self._start_of(node) for node in nodes])
+
+    def _launch(self, nodes: Sequence[Node]) -> None:
+        if not nodes:
+            return
+        programs = what_joins(self.layout) or self._programs
+        plan = Plan(self.layout.cluster_id, [self._start_of(node, programs.modules) for node in nodes])
         try:
             launched = subprocess.run(
                 [sys.executable, "-P", "-m", "barnabas.cluster.launcher"],
                 input=plan.to_json(),
-                env=code_environment() | dict(self._programs.environment),
+                env=code_environment() | dict(programs.environment),
                 capture_output=True,
                 text=True,
                 timeout=_LAUNCH_SECONDS,
@@ -197,9 +212,9 @@ class LocalCluster:
             kind = WrongArgument if launched.returncode == LAUNCHER_REFUSES else ClusterError
             raise kind(told[-1] if told else f"the launcher failed with {launched.returncode}")
 
-    def _start_of(self, node: Node) -> Start:
+    def _start_of(self, node: Node, modules: Mapping[str, str]) -> Start:
         return Start(
-            self._modules[node.role],
+            modules[node.role],
             node.id,
             str(self.layout.config_file(node)),
             self.layout.log_directories(node),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Iterable
+from pathlib import Path
 
 from barnabas.cluster.errors import ClusterError
 
 _FIRST, _LAST = 20_000, 32_000
 """Below the range from which Linux draws ports for outgoing connections, which come and go."""
 _TRIES = 200
+_OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_USUALLY_OUTGOING = (32_768, 60_999)
 
 
 def is_free(port: int) -> bool:
@@ -23,6 +26,16 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def is_for_outgoing(ports: Iterable[int]) -> int | None:
+    """The first of these ports that this machine may give to any outgoing connection for a while; None if it gives
+    none of them."""
+    try:
+        first, last = map(int, _OUTGOING.read_text().split())
+    except (OSError, ValueError):
+        first, last = _USUALLY_OUTGOING
+    return next((port for port in ports if first <= port <= last), None)
 
 
 def free_base_port(offsets: Iterable[int] = (0, 1, 2, 100, 101, 102, 200, 201, 202, 300, 301, 302)) -> int:

@@ -9,26 +9,8 @@ from dataclasses import replace
 
 from barnabas.cluster.errors import WrongArgument
 from barnabas.cluster.layout import Layout
-from barnabas.cluster.plan import MODULES, Programs
-from barnabas.cluster.processes import ProcessId
 from barnabas.cluster.proxied_node import save_ways
 from barnabas.cluster.proxy.driver import ProxyProcess
-
-_NODE_MODULE = "barnabas.cluster.proxied_node"
-_MARK = "BARNABAS_LINKS"
-"""In the environment of nodes whose links lead through a proxy."""
-
-PROGRAMS = Programs(dict.fromkeys(MODULES, _NODE_MODULE), {_MARK: "proxy"})
-"""What the nodes are that use the ways."""
-
-
-def has_links(process: ProcessId) -> bool:
-    """Whether a node was started to use ways of some proxy, which may be gone."""
-    try:
-        with open(f"/proc/{process.pid}/environ", "rb") as file:
-            return any(each.startswith(_MARK.encode() + b"=") for each in file.read().split(b"\0"))
-    except OSError:
-        return False
 
 
 class Links:

@@ -6,7 +6,6 @@ with the page, and nodes without links are each alone: so the page takes with it
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,9 +13,10 @@ from pathlib import Path
 import trio
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.linked import LINKED, any_has_links, take_page_lock
 from barnabas.cluster.local import LocalCluster
-from barnabas.cluster.processes import ProcessId, state_of
-from barnabas.page.links import PROGRAMS, Links, has_links
+from barnabas.cluster.processes import state_of
+from barnabas.page.links import Links
 
 DOWN_SECONDS = 10.0
 READY_SECONDS = 60.0
@@ -89,18 +89,18 @@ def open_to_faults(
     """
     present = LocalCluster(data)
     states = LocalSide(present).processes()
-    alive = [name for name, state in states.items() if state in ("running", "paused")]
-    lock = _lock(data)
+    alive = any(state in ("running", "paused") for state in states.values())
+    lock = take_page_lock(data)
     if lock is None:
         raise ClusterError(f"another page has the buttons of the cluster in {data}; without --allow-faults it is shown")
-    if alive and not any(_has_links(present, name) for name in alive):
+    if alive and not any_has_links(present.layout):
         os.close(lock)
         told(f"uses the cluster that runs in {data}; its links cannot be cut, as it was started without a page")
         return LocalSide(present)
     if alive:
         told(f"the cluster in {data} has lost its links with the page that started it: it is started anew")
         present.down(DOWN_SECONDS)
-    cluster = LocalCluster(data, base_port, settings, programs=PROGRAMS)
+    cluster = LocalCluster(data, base_port, settings, programs=LINKED)
     side = LocalSide(cluster, Links(cluster.layout), lock)
     try:
         cluster.up()
@@ -109,21 +109,3 @@ def open_to_faults(
         raise
     told(f"started six nodes in {data}")
     return side
-
-
-def _has_links(cluster: LocalCluster, name: str) -> bool:
-    process = ProcessId.read(cluster.layout.pid_file(cluster.layout.node(name)))
-    return process is not None and has_links(process)
-
-
-def _lock(data: Path) -> int | None:
-    """Held as long as the page lives, whatever ends it. None if another has it."""
-    run = data / "run"
-    run.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(run / "page.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor

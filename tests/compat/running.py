@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from barnabas.cluster.plan import MODULES
+from barnabas.cluster.plan import Programs
 from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.probe import NoAnswer, ask
 from barnabas.testing.cluster import QUICK_GROUPS, ClusterForTests
@@ -25,7 +25,7 @@ class RunningCluster(ClusterForTests):
 
     def __init__(self, data_dir: str | Path, overrides: Mapping[str, str] | None = None) -> None:
         super().__init__(data_dir, overrides)
-        self._modules = MODULES
+        self._programs = Programs()
 
     def create_topic(
         self, name: str, partitions: int = 1, replicas: int = 3, configs: Mapping[str, str] | None = None

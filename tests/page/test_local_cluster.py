@@ -11,8 +11,10 @@ import trio
 
 from barnabas.cli.main import run
 from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.linked import has_links
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.ports import free_base_port
+from barnabas.cluster.processes import ProcessId
 from barnabas.page.control import Faults
 from barnabas.page.feed import Feed
 from barnabas.page.load import LoadRunner
@@ -85,6 +87,13 @@ def test_a_leader_is_killed_by_a_button_and_no_record_is_lost(tmp_path: Path) ->
             await stage.until(lambda: stage.feed.newest["cluster"]["cut"] == [["controller-102", "controller-103"]])
             await stage.faults.cut("controller-103", "controller-102", cut=False)
             await stage.until(lambda: stage.feed.newest["cluster"]["cut"] == [])
+            await stage.faults.kill("controller-103")
+            # As `barnabas cluster start` does, which knows of no page.
+            command = LocalCluster(tmp_path / "cluster")
+            await trio.to_thread.run_sync(command.start, "controller-103")
+            process = ProcessId.read(command.layout.pid_file(command.layout.node("controller-103")))
+            assert process is not None and has_links(process)
+            await stage.until(lambda: stage.state("controller-103") == "follower")
             stage.load.stop()
             verdict = await stage.load.ended()
             assert verdict.clean and verdict.acked > 100
@@ -121,6 +130,9 @@ def test_nodes_that_lost_their_links_are_started_anew(tmp_path: Path) -> None:
     # As if its page had been killed: the ways are gone, and so is its lock.
     lost.links.close()
     lost.let_go()
+    lost.cluster.kill("broker-1")
+    with pytest.raises(ClusterError, match="the links of this cluster have ended with the page"):
+        LocalCluster(data).start("broker-1")
     told: list[str] = []
     side = open_to_faults(data, None, {}, told.append)
     try:

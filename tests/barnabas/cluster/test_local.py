@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.cluster import ports
 from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.layout import Layout
+from barnabas.cluster.linked import LINKED, take_page_lock, what_joins
 from barnabas.cluster.local import LocalCluster
+from barnabas.cluster.plan import Programs
 from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.processes import ProcessId
 from runtime.disk import RealDisk
@@ -20,10 +24,12 @@ def _fake_nodes_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
 
 
+FAKES = Programs({"broker": "fake_node", "controller": "fake_node"})
+
+
 class FakeCluster(LocalCluster):
-    def __init__(self, data: Path, overrides: dict[str, str] | None = None) -> None:
-        super().__init__(data, free_base_port(), overrides)
-        self._modules = {"broker": "fake_node", "controller": "fake_node"}
+    def __init__(self, data: Path, overrides: dict[str, str] | None = None, base_port: int | None = None) -> None:
+        super().__init__(data, base_port or free_base_port(), overrides, programs=FAKES)
 
     def states(self) -> dict[str, str]:
         return {status.name: status.state for status in self.processes()}
@@ -156,3 +162,62 @@ def test_nodes_are_nobodys_children_and_lead_their_own_sessions(cluster: FakeClu
         assert os.getsid(process.pid) == process.pid
         assert cluster.wait_for_log(node.name, "is up")
         assert Path(f"/proc/{process.pid}/comm").read_text().strip() == f"node-{node.id}"
+
+
+def test_a_second_try_elsewhere_does_not_part_the_cluster(tmp_path: Path) -> None:
+    """Brokers that come up at other ports than the controllers that run would look for them where nobody is."""
+    first = FakeCluster(tmp_path)
+    first.up()
+    first.kill("broker-1")
+    there, elsewhere = first.layout.base_port, free_base_port()
+    try:
+        with pytest.raises(
+            ClusterError, match=f"controller-103 of this cluster run at base port {there}; it can move to {elsewhere}"
+        ):
+            FakeCluster(tmp_path, base_port=elsewhere).up()
+        assert Layout.open(tmp_path).base_port == there, "others still find it"
+        assert LocalCluster(tmp_path, programs=FAKES).up() == ["broker-1"]
+    finally:
+        first.down()
+    moved = FakeCluster(tmp_path, base_port=elsewhere)
+    try:
+        assert len(moved.up()) == 6
+    finally:
+        moved.down()
+    assert Layout.open(tmp_path).base_port == elsewhere
+
+
+def test_ports_that_cannot_be_had_are_not_remembered(tmp_path: Path) -> None:
+    first = FakeCluster(tmp_path)
+    first.up()
+    first.down()
+    taken = FakeCluster(tmp_path)
+    with socket.create_server(("127.0.0.1", taken.layout.base_port)), pytest.raises(ClusterError, match="is taken by"):
+        taken.up()
+    assert Layout.open(tmp_path).base_port == first.layout.base_port
+
+
+def test_a_node_that_joins_others_with_links_gets_links(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path, free_base_port(), programs=Programs(FAKES.modules, LINKED.environment))
+    assert what_joins(cluster.layout) is None
+    cluster.up()
+    try:
+        with pytest.raises(ClusterError, match="have ended with the page"):
+            what_joins(cluster.layout)
+        lock = take_page_lock(tmp_path)
+        assert lock is not None
+        assert what_joins(cluster.layout) is LINKED
+        os.close(lock)
+    finally:
+        cluster.down()
+    assert what_joins(cluster.layout) is None
+
+
+def test_it_is_known_which_ports_outgoing_connections_may_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "ip_local_port_range"
+    monkeypatch.setattr(ports, "_OUTGOING", told)
+    assert ports.is_for_outgoing([9092, 32_767]) is None
+    assert ports.is_for_outgoing([32_767, 32_768]) == 32_768
+    told.write_text("10000\t20000\n")
+    assert ports.is_for_outgoing([9092, 20_000, 32_768]) == 20_000
+    assert ports.is_for_outgoing([32_768]) is None
