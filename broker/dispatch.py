@@ -36,7 +36,7 @@ from broker.apis.transactions import (
 from broker.forwarding import forward
 from broker.telemetry import Software
 from protocol.api_keys import ApiKey
-from protocol.messages.metadata import MetadataRequest
+from protocol.messages.fetch import FetchRequest
 from protocol.messages.produce import ProduceRequest
 from runtime.dispatch import Call, Dispatcher, Handler
 
@@ -48,53 +48,46 @@ log = logging.getLogger(__name__)
 ServedHere = Callable[["BrokerServices", Call], None]
 
 
-def when_known(serve: ServedHere) -> ServedHere:
-    """For a topic that was just created, and whose logs this broker is still making, the request waits for them:
-    that takes milliseconds, and "unknown, ask again" would cost the client a whole pause.
+def when_here(serve: ServedHere) -> ServedHere:
+    """For partitions that were just created, and whose logs this broker is still making, the request waits for them:
+    that takes milliseconds, and "not here, ask again" would cost the client a whole pause.
     """
 
-    def serve_when_known(broker: BrokerServices, call: Call) -> None:
+    def serve_when_here(broker: BrokerServices, call: Call) -> None:
         publisher = broker.publisher
-        if publisher.behind is None:
-            serve(broker, call)
-        elif isinstance(call.message, MetadataRequest) and call.message.topics is None:
-            # All topics: those that are known of now, but not what comes while it waits.
-            serve_from(publisher.known_of, broker, call)
-        elif any(map(publisher.is_bringing, _topics(call.message))):
-            publisher.afterwards(partial(late, serve_when_known, broker, call))
+        if publisher.behind is not None and any(map(publisher.is_bringing, _topics(call.message))):
+            publisher.afterwards(partial(late, broker, call))
         else:
             serve(broker, call)
 
-    def serve_from(offset: int, broker: BrokerServices, call: Call) -> None:
-        behind = broker.publisher.behind
-        if behind is not None and behind < offset:
-            broker.publisher.afterwards(partial(late, partial(serve_from, offset), broker, call))
-        else:
-            serve(broker, call)
-
-    def late(serve: ServedHere, broker: BrokerServices, call: Call) -> None:
+    def late(broker: BrokerServices, call: Call) -> None:
         try:
-            serve(broker, call)
+            serve_when_here(broker, call)
         except Exception:
             # As the dispatcher does with what fails at once.
             log.exception("API key %d failed, late", call.request.api_key)
             call.abort("internal error")
 
-    return serve_when_known
+    return serve_when_here
 
 
 def _topics(message: Any) -> Iterator[str | bytes]:
-    """The topics that a Metadata, a Produce or a ListOffsets names, by name or id."""
-    topics = message.topic_data if isinstance(message, ProduceRequest) else message.topics
-    for topic in topics or ():
+    """The topics that a Produce, a ListOffsets or a consumer's Fetch names, by name or id."""
+    if isinstance(message, FetchRequest):
+        if max(message.replica_id, message.replica_state.replica_id) < 0:
+            # A follower asks for many partitions at once, and again soon: those that are here do not wait.
+            for asked in message.topics:
+                yield asked.topic or asked.topic_id
+        return
+    for topic in message.topic_data if isinstance(message, ProduceRequest) else message.topics:
         yield topic.name or getattr(topic, "topic_id", b"")
 
 
 SERVED_HERE: dict[ApiKey, ServedHere] = {
-    ApiKey.PRODUCE: when_known(produce),
-    ApiKey.FETCH: fetch,
-    ApiKey.LIST_OFFSETS: when_known(list_offsets),
-    ApiKey.METADATA: when_known(metadata),
+    ApiKey.PRODUCE: when_here(produce),
+    ApiKey.FETCH: when_here(fetch),
+    ApiKey.LIST_OFFSETS: when_here(list_offsets),
+    ApiKey.METADATA: metadata,
     ApiKey.OFFSET_COMMIT: offset_commit,
     ApiKey.OFFSET_FETCH: offset_fetch,
     ApiKey.FIND_COORDINATOR: find_coordinator,

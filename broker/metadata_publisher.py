@@ -1,9 +1,9 @@
 """Shell: hands each step of the metadata to this broker's parts, one after the other.
 
-A step that brings new partitions waits until their logs are made, away from the event loop, and what comes
-after it waits, too. So nobody sees half a step, or steps out of order: meanwhile the broker answers as one that
-has not read that far yet, or does not answer yet (`when_known`). A step that needs no log, with none before it
-that waits, is published at once.
+Clients are told at once. The partitions of a step that brings new ones wait until their logs are made, away from the
+event loop, and what comes after it waits, too, so that no part acts on half a step, or on steps out of order. Whoever
+writes to such a partition meanwhile, or reads from it, is held (`when_here` in `broker.dispatch`). A step that needs no
+log, with none before it that waits, is carried out at once.
 """
 
 from __future__ import annotations
@@ -25,9 +25,13 @@ class MetadataPublisher:
         self,
         prepare: Callable[[MetadataDelta], list[NewLog]],
         make_logs: Callable[[list[NewLog]], Awaitable[None]],
+        tell: Callable[[MetadataDelta], None],
         publish: Callable[[MetadataDelta], None],
     ) -> None:
-        """`prepare` is called once for each step, just before what it gives is made and the step published."""
+        """`tell` is called for each step at once, `prepare` just before what it gives is made and the step
+        published.
+        """
+        self._tell = tell
         self._prepare = prepare
         self._make_logs = make_logs
         self._publish = publish
@@ -41,11 +45,6 @@ class MetadataPublisher:
     def behind(self) -> int | None:
         """The offset of the last step that was published, while others wait; None if none does."""
         return self._waiting[0].before.offset if self._waiting else None
-
-    @property
-    def known_of(self) -> int:
-        """The offset of the last step that waits. Only while one does."""
-        return self._waiting[-1].after.offset
 
     def is_bringing(self, topic: str | bytes) -> bool:
         """Whether a step that waits brings this topic (by name or id), or more partitions of it."""
@@ -61,7 +60,8 @@ class MetadataPublisher:
         self._afterwards.append(callback)
 
     def put(self, delta: MetadataDelta) -> None:
-        """Publish it now, or as soon as its turn comes."""
+        """Tell of it, and publish it now, or as soon as its turn comes."""
+        self._tell(delta)
         if not self._waiting:
             self._wanted = self._prepare(delta)
             if not self._wanted:

@@ -176,7 +176,9 @@ class _BrokerNode:
             self._topic_config,
             lambda: self._lifecycle.broker_epoch,
         )
-        self._publisher = MetadataPublisher(partitions.prepare, store.make_logs, self._publish)
+        self._publisher = MetadataPublisher(
+            partitions.prepare, store.make_logs, self._tell_clients, self._publish
+        )
         wheel = TimingWheel(world.monotonic.now_ms())
         self.services = BrokerServices(
             settings=settings,
@@ -327,10 +329,12 @@ class _BrokerNode:
         own = image.cluster.brokers.get(self._settings.node_id)
         return own is not None and own.incarnation_id == self._lifecycle.registration.incarnation_id
 
-    def _publish(self, delta: MetadataDelta) -> None:
+    def _tell_clients(self, delta: MetadataDelta) -> None:
         self._metadata.update(delta.after)
         session_ends_ms = self._world.monotonic.now_ms() + self._settings.broker_session_timeout_ms
         self._metadata.keep_listed(delta.fenced_on_evidence, session_ends_ms)
+
+    def _publish(self, delta: MetadataDelta) -> None:
         if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
             self.services.settings, passed_over = with_dynamic_configs(
                 self._settings, self._layers(delta.after)

@@ -1,4 +1,6 @@
-"""Partitions that are on their way: their logs are made away from the event loop, and everything waits its turn."""
+"""Partitions that are on their way: everybody is told of them, and whoever comes waits for their logs, which are made
+away from the event loop.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.schema import Message
@@ -50,6 +53,17 @@ def end_of(name: str) -> ListOffsetsRequest:
     return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=[partition])])
 
 
+def first_record_of(topic: str | bytes, replica_id: int = -1) -> FetchRequest:
+    """By name or by id; without waiting for it."""
+    fetch = FetchTopic(partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)])
+    if isinstance(topic, str):
+        fetch.topic = topic
+    else:
+        fetch.topic_id = topic
+    state = ReplicaState(replica_id=replica_id)
+    return FetchRequest(replica_state=state, max_wait_ms=0, max_bytes=1_000, topics=[fetch])
+
+
 class Asked:
     """Requests that are under way, each over a connection of its own."""
 
@@ -67,30 +81,35 @@ class Asked:
 
 @pytest.mark.feature("MB-06", "MB-08")
 @on_cluster(brokers=3)
-async def test_whoever_asks_for_a_topic_whose_logs_are_being_made_waits_for_it(rig: Rig) -> None:
-    await rig.create("old", replicas=[1])
+async def test_a_topic_is_told_of_at_once_and_whoever_comes_waits_for_its_logs(rig: Rig) -> None:
+    old = await rig.create("old", replicas=[1])
     async with trio.open_nursery() as nursery:
         asked = Asked(rig, nursery)
         async with slow_disk(rig, 1):
-            await create(rig, "new", node=2)
+            new = await create(rig, "new", node=2)
             await rig.until(lambda: rig.broker(1).publisher.is_bringing("new"))
-            asked.ask("metadata", metadata("new"), 12)
+            (topic,) = (await rig.ask(1, metadata("new"), 12)).topics
+            assert (topic.error_code, topic.partitions[0].leader_id) == (0, 1)
+            everything = await rig.ask(1, MetadataRequest(topics=None), 12)
+            assert [topic.name for topic in everything.topics] == ["new", "old"]
             asked.ask("produce", produce_request("new", batch_of("first"), 0, -1, 5000), 12)
             asked.ask("end", end_of("new"), 7)
-            asked.ask("everything", MetadataRequest(topics=None), 12)
+            asked.ask("fetch", first_record_of(new), 17)
+            asked.ask("fetch by name", first_record_of("new"), 12)
             await trio.sleep(2)
             assert asked.answers == {}
-            # Nobody else waits.
+            # Nobody else waits, and no follower.
             assert (await rig.produce("old", node=1)).error_code == 0
+            assert (await rig.ask(1, first_record_of(old), 17)).responses[0].partitions[0].error_code == 0
+            (partition,) = (await rig.ask(1, first_record_of(new, replica_id=2), 17)).responses[0].partitions
+            assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID
             unknown = (await rig.ask(1, metadata("nothing"), 12)).topics[0]
             assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            await rig.until(lambda: "new" in rig.broker(2).metadata.image.topics.by_name)
         await rig.until(lambda: len(asked.answers) == 4)
-    assert [topic.name for topic in asked.answers["everything"].topics] == ["new", "old"]
-    (topic,) = asked.answers["metadata"].topics
-    assert (topic.error_code, topic.partitions[0].leader_id) == (0, 1)
     assert asked.answers["produce"].responses[0].partition_responses[0].error_code == 0
     assert asked.answers["end"].topics[0].partitions[0].error_code == 0
+    for way in ("fetch", "fetch by name"):
+        assert asked.answers[way].responses[0].partitions[0].error_code == 0
     assert values_in(await rig.fetch("new", node=1)) == ["first"]
 
 
@@ -103,16 +122,43 @@ async def test_what_comes_later_waits_its_turn(rig: Rig) -> None:
         await create(rig, "new", node=2)
         await rig.until(lambda: rig.broker(1).publisher.is_bringing("new"))
         await delete(rig, "t", node=2)
-        await rig.until(lambda: "t" not in rig.broker(2).metadata.image.topics.by_name)
+        await rig.until(lambda: "t" not in rig.broker(1).metadata.image.topics.by_name)
         await trio.sleep(1)
-        assert (await rig.produce("t", node=1)).error_code == 0, "it has not heard of the end yet"
-        assert rig.broker(1).lifecycle.metadata_offset() == before, "and does not say that it has"
+        assert (await rig.produce("t", node=1)).error_code == 0, "its end has not come here yet"
+        assert rig.broker(1).lifecycle.metadata_offset() == before, "and the controller is not told that it has"
         assert rig.broker(2).lifecycle.metadata_offset() > before
-    await rig.until(lambda: "t" not in rig.broker(1).metadata.image.topics.by_name)
+    await rig.until(lambda: rig.broker(1).partitions.find("t", 0) is None)
     assert (await rig.produce("t", node=1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await rig.produce("new", node=1)).error_code == 0
     ahead = rig.broker(1).lifecycle.metadata_offset
     await rig.until(lambda: ahead() == rig.broker(2).lifecycle.metadata_offset())
+
+
+@pytest.mark.feature("MB-06", "ST-10")
+@on_cluster(brokers=3, log__dirs="a,b", metadata__log__dir="a")
+async def test_a_topic_whose_disk_fails_before_its_logs_are_there(rig: Rig) -> None:
+    """It was told of already; whoever waited hears of the disk."""
+    await rig.create("old", replicas=[1])
+    async with trio.open_nursery() as nursery:
+        asked = Asked(rig, nursery)
+        async with slow_disk(rig, 1):
+            new = await create(rig, "new", node=2, partitions=2)
+            await rig.until(lambda: rig.broker(1).publisher.is_bringing("new"))
+            asked.ask("produce", produce_request("new", batch_of("first"), 0, 1, 5000), 12)
+            asked.ask("fetch", first_record_of(new), 17)
+            await trio.sleep(1)
+            assert asked.answers == {}
+            rig.universe.disk("broker-1").fail("write", "sync", prefix="b/")
+        await rig.until(lambda: len(asked.answers) == 2)
+    store = rig.broker(1).store
+    assert [each.path for each in store.directories.online] == ["a"]
+    there = ("new", 0) in store.directories.logs
+    assert there != (("new", 1) in store.directories.logs), "one was to be made on each disk"
+    produced = asked.answers["produce"].responses[0].partition_responses[0]
+    fetched = asked.answers["fetch"].responses[0].partitions[0]
+    for answer in (produced, fetched):
+        assert answer.error_code == (0 if there else ErrorCode.KAFKA_STORAGE_ERROR)
+    assert (await rig.produce("old", node=1)).error_code in (0, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 @pytest.mark.feature("MB-08", "ST-19")
@@ -198,10 +244,12 @@ async def test_more_partitions_of_a_topic_that_is_there(rig: Rig) -> None:
             assert (await rig.ask(2, request)).results[0].error_code == 0
             await rig.until(lambda: rig.placed(2, "t", 0).leader == 1)
             await trio.sleep(1)
-            if rig.broker(1).publisher.is_bringing("t"):
-                asked.ask("metadata", metadata("t"), 12)
-                await trio.sleep(1)
-                assert asked.answers == {}
-        await rig.until(lambda: len(rig.broker(1).metadata.image.topics.by_name["t"].partitions) == 3)
+            (topic,) = (await rig.ask(1, metadata("t"), 12)).topics
+            assert len(topic.partitions) == 3
+            is_bringing = rig.broker(1).publisher.is_bringing("t")
+            asked.ask("end", end_of("t"), 7)
+            await trio.sleep(1)
+            assert bool(asked.answers) != is_bringing
+        await rig.until(lambda: asked.answers)
     for index in range(3):
         assert (await rig.produce("t", index=index)).error_code == 0
