@@ -25,9 +25,10 @@ from kraft.metadata_log import MAX_BATCH_BYTES, MetadataLog
 from kraft.quorum_messages import NodeAddress, QuorumMessages, ReadAnswer, UnusableAnswer
 from kraft.quorum_peers import QuorumPeers
 from kraft.quorum_requests import QuorumRequests
+from kraft.raft.config import RaftConfig
 from kraft.raft.history import OffsetAndEpoch
 from kraft.raft.messages import Fetch, FetchSnapshot
-from kraft.raft.raft import Raft, RaftConfig
+from kraft.raft.raft import Raft
 from kraft.raft.ready import (
     InstallSnapshot,
     LeaderAndEpoch,

@@ -17,6 +17,7 @@ from kraft.metadata_log import MAX_BATCH_BYTES
 from kraft.parked_fetches import ParkedFetch, ParkedFetches
 from kraft.quorum_description import Clocks, describe_quorum
 from kraft.quorum_messages import NodeAddress, QuorumMessages, RefusedRequest
+from kraft.raft.fetch_answers import must_wait
 from kraft.raft.messages import Fetch, FetchAnswer
 from kraft.raft.roles import Follower
 from protocol.api_keys import ApiKey
@@ -154,14 +155,13 @@ class QuorumRequests:
             self._answer_fetch(parked.call, core.answer_fetch(parked.fetch))
 
     def _is_news(self, fetch: Fetch, answer: FetchAnswer) -> bool:
-        core = self._replica.core
-        if core.must_wait(fetch, answer):
+        if must_wait(fetch, answer):
             return False
         known = fetch.high_watermark
         if answer.high_watermark is None or known is None or known < self._replica.awaited_end_offset:
             return True
         # The high watermark as it is known will do.
-        return not core.must_wait(fetch, replace(answer, high_watermark=known))
+        return not must_wait(fetch, replace(answer, high_watermark=known))
 
     def answer_expired(self) -> None:
         """Answer the fetches that have waited long enough."""

@@ -6,6 +6,9 @@ earlier ones strangers.
 
 from __future__ import annotations
 
+from kraft.raft.messages import Request
+from kraft.raft.ready import Send
+
 MAX_BACKOFF_DOUBLINGS = 4
 """A peer that is down is asked every 320 ms, with Kafka's backoff of 20 ms."""
 
@@ -20,6 +23,7 @@ class Requests:
         self._in_flight: dict[int, tuple[int, int]] = {}  # peer -> (request id, when it counts as lost)
         self._resting_until_ms: dict[int, int] = {}
         self._failures: dict[int, int] = {}  # peer -> how often in a row there was no answer
+        self._sends: list[Send] = []
 
     def is_free(self, peer_id: int, now_ms: int) -> bool:
         """Nothing is under way to the peer and it is not resting."""
@@ -31,11 +35,23 @@ class Requests:
             return max(self._in_flight[peer_id][1], now_ms)
         return max(self._resting_until_ms.get(peer_id, now_ms), now_ms)
 
-    def sent(self, peer_id: int, now_ms: int) -> int:
-        """Note a new request to the peer; gives its id."""
+    def free_times_ms(self, peer_ids: tuple[int, ...], now_ms: int) -> list[int]:
+        """When to look at these peers again; a peer that is free now waits for something else than time."""
+        times = (self.free_at_ms(peer_id, now_ms) for peer_id in peer_ids)
+        return [time for time in times if time > now_ms]
+
+    def send_if_free(self, peer_id: int, request: Request, now_ms: int) -> bool:
+        if not self.is_free(peer_id, now_ms):
+            return False
         self._last_id += 1
         self._in_flight[peer_id] = (self._last_id, now_ms + self._request_timeout_ms)
-        return self._last_id
+        self._sends.append(Send(peer_id, self._last_id, request))
+        return True
+
+    def take_sends(self) -> tuple[Send, ...]:
+        """What is to leave since the last call."""
+        sends, self._sends = self._sends, []
+        return tuple(sends)
 
     def settle(self, peer_id: int, request_id: int) -> bool:
         """An outcome arrived; False if nobody waits for it any more."""
@@ -71,3 +87,4 @@ class Requests:
     def reset(self) -> None:
         self._in_flight.clear()
         self._resting_until_ms.clear()
+        self._sends.clear()

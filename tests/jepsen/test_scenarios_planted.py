@@ -23,6 +23,7 @@ from broker.replication.replica import IsrChangeWanted, Leading, Replica
 from broker.transactions.transaction import EndStep, Transaction
 from kraft.controller.partition_change import PartitionChange
 from kraft.quorum_state import QuorumStateFile
+from kraft.raft import raft
 from kraft.raft.raft import Raft
 from protocol.errors import ErrorCode, KafkaError
 from scenarios.catalogue import SCENARIOS, Act
@@ -107,11 +108,11 @@ def forgive_an_unclean_restart(self: PartitionChange) -> None:
         self._elr = tuple(sorted({*self._elr, *self.partition.isr, *self.partition.last_known_elr, *self.replicas}))
 
 
-_grants = Raft._grants
+_objection = raft.objection
 
 
-def grant_every_pre_vote(self: Raft, request: Any) -> bool:
-    return True if request.pre_vote else _grants(self, request)
+def grant_every_pre_vote(request: Any, role: Any, log_end: Any) -> str:
+    return "" if request.pre_vote else _objection(request, role, log_end)
 
 
 _register = BrokerLifecycle._register
@@ -152,9 +153,9 @@ def overlook_tombstones(self: Shard[Any], record: Any, producer: Any) -> None:
         _replay_record(self, record, producer)
 
 
-def campaign_at_once(self: Raft) -> None:
+def campaign_at_once(self: Raft, _cause: str) -> None:
     """Without asking for pre-votes."""
-    self._become_candidate()
+    self._become_candidate(())
 
 
 Patch = tuple[object, str, object]
@@ -209,7 +210,7 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "half_of_an_aborted_transaction": ((AbortedIndex, "collect", lambda *_: ([], True)),),
     "vote_before_a_power_cut": ((QuorumStateFile, "write", nothing),),
     "returning_controller": ((Raft, "_become_prospective", campaign_at_once),),
-    "ring_and_bridge": ((Raft, "_grants", grant_every_pre_vote),),
+    "ring_and_bridge": ((raft, "objection", grant_every_pre_vote),),
     "crash_at_every_write": ((LogLoader, "_recover_from", nothing),),
     "power_cut_at_every_write": ((LogLoader, "_recover_from", nothing),),
 }

@@ -12,6 +12,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from kraft.raft.config import RaftConfig
+from kraft.raft.fetch_answers import must_wait
 from kraft.raft.history import LOG_ORIGIN, LogHistory, OffsetAndEpoch
 from kraft.raft.messages import (
     Answer,
@@ -26,7 +28,7 @@ from kraft.raft.messages import (
     VoteAnswer,
 )
 from kraft.raft.quorum import majority
-from kraft.raft.raft import Raft, RaftConfig
+from kraft.raft.raft import Raft
 from kraft.raft.ready import InstallSnapshot, Ready, Send, StartSnapshot, WriteSnapshotChunk
 from kraft.raft.roles import ElectionState, Follower
 from kraft.raft.voters import ReplicaKey, VoterSet
@@ -411,7 +413,7 @@ class Node:
                     return answer(raft.handle_end_quorum_epoch(request, now_ms))
                 case Fetch():
                     fetched = raft.handle_fetch(request, now_ms)
-                    if raft.must_wait(request, fetched):
+                    if must_wait(request, fetched):
                         parked = Parked(sender, request_id, request, now_ms + request.max_wait_ms)
                         self.parked.append(parked)
                         self.later(request.max_wait_ms, lambda: self.unpark(parked))
@@ -452,7 +454,7 @@ class Node:
     def wake_fetches(self) -> None:
         for parked in list(self.parked):
             answer = self.running.answer_fetch(parked.request)
-            if not self.running.must_wait(parked.request, answer):
+            if not must_wait(parked.request, answer):
                 self.parked.remove(parked)
                 self.answer_fetch(parked.sender, parked.request_id, answer)
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from kraft.raft.config import RaftConfig
+from kraft.raft.fetch_answers import must_wait
 from kraft.raft.history import LogHistory, OffsetAndEpoch
 from kraft.raft.messages import (
     BeginQuorumEpoch,
@@ -19,7 +21,8 @@ from kraft.raft.messages import (
     Vote,
     VoteAnswer,
 )
-from kraft.raft.raft import CommittedRecordsLost, Raft, RaftConfig
+from kraft.raft.own_log import CommittedRecordsLost
+from kraft.raft.raft import Raft
 from kraft.raft.ready import Ready, Send
 from kraft.raft.roles import Candidate, ElectionState, Follower, Leader, Prospective, Resigned, Unattached
 from kraft.raft.voters import NO_DIRECTORY, ReplicaKey, VoterSet
@@ -309,11 +312,11 @@ def test_a_fetch_waits_for_news_and_a_newer_high_watermark_is_news() -> None:
     raft.handle_fetch(fetch(2, 5, 1, 5), NOW + 200)
     assert raft.high_watermark == 1
     knows = fetch(3, 5, 1, 5, high_watermark=1)
-    assert raft.must_wait(knows, raft.handle_fetch(knows, NOW + 201))
+    assert must_wait(knows, raft.handle_fetch(knows, NOW + 201))
     lags = fetch(3, 5, 1, 5, high_watermark=0)
-    assert not raft.must_wait(lags, raft.handle_fetch(lags, NOW + 201))
+    assert not must_wait(lags, raft.handle_fetch(lags, NOW + 201))
     too_old_to_say = fetch(3, 5, 1, 5)
-    assert raft.must_wait(too_old_to_say, raft.handle_fetch(too_old_to_say, NOW + 201))
+    assert must_wait(too_old_to_say, raft.handle_fetch(too_old_to_say, NOW + 201))
 
 
 @pytest.mark.feature("KR-06", "KR-09")

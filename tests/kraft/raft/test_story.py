@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from kraft.raft.config import RaftConfig
 from kraft.raft.history import OffsetAndEpoch
 from kraft.raft.messages import BeginQuorumEpoch, EndQuorumEpoch, FetchAnswer, Vote, VoteAnswer
-from kraft.raft.raft import Raft, RaftConfig
+from kraft.raft.raft import Raft
 from kraft.raft.ready import Ready
 from kraft.raft.roles import ElectionState
 from kraft.raft.story import MAX_REFUSED

@@ -1,0 +1,46 @@
+"""How long a replica waits before it stands for election, for the votes, and after it lost.
+
+Chance keeps voters apart. Knows no roles and no clock: all it gives are durations.
+"""
+
+from __future__ import annotations
+
+from kraft.raft.config import RaftConfig
+from runtime.world import Chance
+
+ELECTION_BACKOFF_BASE_MS = 50
+CANDIDACY_STAGGER_MS = 30
+CANDIDACY_JITTER_MS = 10
+"""Voters that learn of a leader's death together stand 30 ms apart, so that the first one usually wins
+alone."""
+
+
+class ElectionTimes:
+    """One replica's; remembers only how many elections in a row it lost."""
+
+    def __init__(self, config: RaftConfig, voter_count: int, chance: Chance) -> None:
+        self._config = config
+        self._voter_count = voter_count
+        self._chance = chance
+        self._failed_elections = 0
+
+    def leader_known(self) -> None:
+        """There is a leader: the next election that is lost is the first."""
+        self._failed_elections = 0
+
+    def stagger_ms(self, place: int) -> int:
+        """For whoever stands without a timeout, as the `place`-th of the voters."""
+        if self._voter_count <= 1:
+            return 0
+        return place * CANDIDACY_STAGGER_MS + self._chance.randrange(0, CANDIDACY_JITTER_MS)
+
+    def timeout_ms(self) -> int:
+        """For the votes to come, or for a leader to be heard of."""
+        timeout = self._config.election_timeout_ms
+        return timeout + self._chance.randrange(0, max(timeout, 1))
+
+    def backoff_ms(self) -> int:
+        """After a lost election: random, its bound doubling with each one lost in a row."""
+        self._failed_elections += 1
+        bound = min(ELECTION_BACKOFF_BASE_MS << min(self._failed_elections, 16), self._config.election_backoff_max_ms)
+        return self._chance.randrange(ELECTION_BACKOFF_BASE_MS // 2, max(bound, ELECTION_BACKOFF_BASE_MS) + 1)

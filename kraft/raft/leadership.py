@@ -1,0 +1,41 @@
+"""What a leader keeps for one epoch beside its role: how far the others are, what it made known to be committed, and
+whom it still has to tell that it leads. Made when a replica becomes leader, dropped when it stops."""
+
+from __future__ import annotations
+
+from kraft.raft.config import RaftConfig
+from kraft.raft.own_log import OwnLog
+from kraft.raft.progress import Progress
+from kraft.raft.voters import VoterSet
+
+
+class Leadership:
+    """Mutable; owned by `Raft`, all times are its `now_ms`."""
+
+    def __init__(self, config: RaftConfig, voters: VoterSet, log: OwnLog, now_ms: int) -> None:
+        self._period_ms = config.announce_period_ms
+        self.progress = Progress(config.local.id, voters, config.check_quorum_timeout_ms, now_ms)
+        self.progress.local_synced(log.synced_end_offset)
+        self.high_watermark: int | None = None
+        """Established in this epoch, None until then: an older one may be behind what the last leader showed to the
+        world."""
+        self.unannounced: tuple[int, ...] = ()
+        """Voters to be told who leads, as soon as they are free."""
+        self.announce_at_ms: int | None = now_ms if len(voters.keys) > 1 else None
+        """When to look for voters that do not fetch; None for an only voter."""
+
+    def advance(self, epoch_start_offset: int) -> int | None:
+        """The new high watermark, if a majority got further and has the epoch's first record."""
+        offset = self.progress.majority_offset()
+        if offset is None or offset <= epoch_start_offset:
+            return None
+        if self.high_watermark is not None and offset <= self.high_watermark:
+            return None
+        self.high_watermark = offset
+        return offset
+
+    def find_silent(self, now_ms: int) -> None:
+        """Once a period: who does not fetch is told, perhaps again, who leads."""
+        if self.announce_at_ms is not None and self.announce_at_ms <= now_ms:
+            self.unannounced = self.progress.silent_voters(now_ms - self._period_ms)
+            self.announce_at_ms = now_ms + self._period_ms
