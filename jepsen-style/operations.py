@@ -11,7 +11,8 @@ What checkers look for in the note of a completion, where the client knows it:
 `leader_epochs`   under which sends were acknowledged: `{"key": epoch}`; Kafka's answer to a producer has none
 `read_epochs`   of the batches that were polled: `[[key, first offset, last offset, epoch], ...]`, as they were given
 `committed`   offsets whose commit was acknowledged: `{"key" or "topic-partition": offset}`
-`committed_seen`   committed offsets as the coordinator told them
+`committed_seen`   committed offsets as the coordinator told them; -1: none
+`settled`   true if everything was healed and quiet when it was asked
 `group`, `generation`   in which those two were
 `from_beginning`   true if an `assign` put every position to the start
 """

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from checkers.arrays import Bools, Ints
 from checkers.verdict import Finding
 from histories.history import History
 from histories.views import Views
@@ -108,9 +109,18 @@ class BudgetOfLoss:
     def excuses_key(self, key: int, t_ns: int) -> bool:
         return bool(self._losses) and self.excuses(self.place_of_key(key), t_ns)
 
+    def excuses_keys(self, keys: Ints, t_ns: Ints) -> Bools:
+        """Of many at once."""
+        if not self._losses or not len(keys):
+            return np.zeros(len(keys), dtype=np.bool_)
+        each, places = np.unique(keys, return_inverse=True)
+        spent_ns = np.array([self.spent_ns(self.place_of_key(key)) for key in each.tolist()], dtype=np.int64)[places]
+        found: Bools = (spent_ns >= 0) & (t_ns <= spent_ns + NEAR_NS)
+        return found
+
     def excused(self, findings: Iterable[Finding]) -> list[Finding]:
         """The same, with those made legal that a loss explains which came after the first that they tell of."""
-        return [replace(each, legal=True, told=f"{each.told}. {BEYOND}") if self._explains(each) else each
+        return [replace(each, legal=True, told=f"{each.told.rstrip('.')}. {BEYOND}") if self._explains(each) else each
                 for each in findings]  # fmt: skip
 
     def _explains(self, finding: Finding) -> bool:

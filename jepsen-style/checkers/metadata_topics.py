@@ -237,13 +237,18 @@ def _judge_reads(whole: Sequence[Attempt]) -> list[Finding]:
         if read.node is None:
             continue
         before = newest.get((read.node, topic))
-        if before is not None and write.ended < before[0].began and before[1].ended < read.began:
+        if before is not None and _over(write) < before[0].began and before[1].ended < read.began:
             told = f"{read.node} said that {topic} has {config}, and before {before[0].asked['config']}, a later one"
             evidence = sorted({*before[1].evidence, *read.evidence})
             findings.append(Finding("metadata-went-back", f"{read.node} {topic}", evidence, told))
-        elif before is None or before[0].ended < write.began:
+        elif before is None or _over(before[0]) < write.began:
             newest[read.node, topic] = write, read
     return findings
+
+
+def _over(write: Attempt) -> int:
+    """From when on it can take place no more: one of which nobody knows may be on its way still."""
+    return NEVER if write.type == "info" else write.ended
 
 
 def _is_read(attempt: Attempt) -> bool:

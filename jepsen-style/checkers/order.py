@@ -108,33 +108,51 @@ class SendOrder:
         note("int-nonmonotonic-send", inside & (distance < 0))
         note("int-send-skip", inside & (distance > 1))
 
-        # In the order of the log: was one that stands later acknowledged before this one was sent? Going from the end,
-        # the earliest acknowledgement of those before says it; two at one place say nothing of each other.
         never = len(history)
-        acked = np.where(operations.outcome == OK, operations.completed, never)[versions.send_operation[placed]]
-        order = np.lexsort((-versions.send_index[placed], key[placed]))
-        starts = starts_of_runs(key[placed][order])
-        best = -running_max_in_runs(starts, -acked[order])
-        sent = operations.invoked[versions.send_operation[placed]][order]
-        places = np.arange(len(order))
-        first_here = starts | starts_of_runs(versions.send_index[placed][order])
-        behind = np.maximum.accumulate(np.where(first_here, places, 0)) - 1 if len(order) else places
-        run_start = np.maximum.accumulate(np.where(starts, places, 0)) if len(order) else places
-        overtaken = (behind >= run_start) & (best[behind] < sent)
+        sent_by = versions.send_operation[placed]
+        acked = np.where(operations.outcome == OK, operations.completed, never)[sent_by]
+        sent = operations.invoked[sent_by]
+        found, pair_of = _overtaken(versions, placed, acked, sent)
+        bugs, bug_of = found, pair_of
+        if budget.any_loss:
+            lost = budget.excuses_keys(key[placed], history.lines.t_ns[operations.shown_by[sent_by]])
+            bugs, bug_of = _overtaken(versions, placed, np.where(lost, never, acked), sent)
+        rest = np.setdiff1d(found, bugs)
+        for allowed, places, pairs in ((False, bugs, bug_of), (True, rest, pair_of)):
 
-        def with_earlier(place: int) -> tuple[int, int]:
-            others = slice(int(run_start[place]), int(behind[place]) + 1)
-            other = int(run_start[place]) + int(np.argmin(acked[order][others]))
-            return int(placed[order[other]]), int(placed[order[place]])
+            def tell_overtaken(place: int, allowed: bool = allowed, pairs: PairOf = pairs) -> Finding:
+                return _tell_sends(history, versions, "reordered-send", pairs(place), allowed)
 
-        gathered.add_apart(
-            "reordered-send",
-            np.flatnonzero(overtaken).tolist(),
-            lambda place, legal: _tell_sends(history, versions, "reordered-send", with_earlier(place), legal),
-            legal=False,
-            excused=(lambda place: gone(with_earlier(place))) if budget.any_loss else None,
-        )
+            gathered.add_rows("reordered-send", places.tolist(), tell_overtaken, legal=allowed)
         return gathered.verdict()
+
+
+PairOf = Callable[[int], tuple[int, int]]
+
+
+def _overtaken(versions: Versions, placed: Ints, acked: Ints, sent: Ints) -> tuple[Ints, PairOf]:
+    """(places in the order of the logs, a place to rows of sends): a send, and one that stands behind it in the log and
+    was acknowledged before it was sent.
+
+    Going from the end of a key's log, the earliest acknowledgement of those before says it; two at one place say
+    nothing of each other.
+    """
+    key, index = versions.value_key[versions.send_value[placed]], versions.send_index[placed]
+    order = np.lexsort((-index, key))
+    starts = starts_of_runs(key[order])
+    best = -running_max_in_runs(starts, -acked[order])
+    places = np.arange(len(order))
+    first_here = starts | starts_of_runs(index[order])
+    behind = np.maximum.accumulate(np.where(first_here, places, 0)) - 1 if len(order) else places
+    run_start = np.maximum.accumulate(np.where(starts, places, 0)) if len(order) else places
+    found: Ints = np.flatnonzero((behind >= run_start) & (best[behind] < sent[order]))
+
+    def pair_of(place: int) -> tuple[int, int]:
+        low = int(run_start[place])
+        other = low + int(np.argmin(acked[order][low : int(behind[place]) + 1]))
+        return int(placed[order[other]]), int(placed[order[place]])
+
+    return found, pair_of
 
 
 def _ended_ns(history: History, operation: int) -> int:

@@ -32,6 +32,8 @@ class Logs:
 
     values: dict[Place, dict[int, Any]] = field(default_factory=dict)
     """What stands at an offset, as far as anyone was given it; in the order of offsets."""
+    others: dict[Place, list[tuple[int, Any]]] = field(default_factory=dict)
+    """What else somebody was given at an offset of these; each is a finding."""
     read_by: dict[Place, dict[int, int]] = field(default_factory=dict)
     """The first reading (its last `i`) that was given it."""
     offset_of: dict[Place, dict[Any, int]] = field(default_factory=dict)
@@ -45,7 +47,7 @@ class Logs:
         """The offsets of each value."""
         offsets: dict[tuple[Place, Any], list[int]] = {}
         for place, log in self.values.items():
-            for offset, value in log.items():
+            for offset, value in (*log.items(), *self.others.get(place, ())):
                 offsets.setdefault((place, value), []).append(offset)
         return offsets
 
@@ -98,6 +100,9 @@ def _take(
             log[offset] = frozen(given)
             read_by[offset] = reader
         elif as_given[offset] != given:
+            other = offset, frozen(given)
+            if other not in logs.others.setdefault(place, []):
+                logs.others[place].append(other)
             logs.findings.append(
                 Finding(
                     "inconsistent-offsets",

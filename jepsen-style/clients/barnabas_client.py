@@ -22,8 +22,10 @@ from barnabas.client.producer import Failed, TransactionState, Unknown
 from clients import barnabas_settings
 from clients.client import ClientError, ClientSettings, Read, Sent
 from clients.mortal_network import MortalNetwork, mortal
+from clients.one_broker import OneBroker
 from operations import Place
 from protocol.errors import ErrorCode, KafkaError
+from runtime.channel import ChannelError
 from runtime.world import World
 
 CLOSE_MS = 3_000
@@ -53,7 +55,8 @@ class BarnabasLibrary:
             Consumer(world=world, **barnabas_settings.consumer(settings)) as consumer,
             trio.open_nursery() as nursery,
         ):
-            client = BarnabasClient(settings, Parts(world, network, nursery), (admin, changing, consumer), self._now_ns)
+            parts = Parts(world, network, nursery, settings)
+            client = BarnabasClient(settings, parts, (admin, changing, consumer), self._now_ns)
             try:
                 yield client
             finally:
@@ -64,10 +67,13 @@ class BarnabasLibrary:
 class Parts:
     """What a client lives on."""
 
-    def __init__(self, world: World, network: MortalNetwork, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, world: World, network: MortalNetwork, nursery: trio.Nursery, settings: ClientSettings
+    ) -> None:
         self.world = world
         self.network = network
         self.nursery = nursery
+        self.one_broker = OneBroker(world, nursery, settings.bootstrap_servers, settings.client_id)
 
 
 class BarnabasClient:
@@ -89,6 +95,7 @@ class BarnabasClient:
         self._reads_something = False
         self._crashed = False
         self._rebalances: list[dict[str, Any]] = []
+        self._answered_by: str | None = None
 
     # ---- administrator
 
@@ -117,12 +124,24 @@ class BarnabasClient:
             await self._changing.incremental_alter_configs({ConfigResource(ResourceType.TOPIC, topic): {name: value}})
 
     async def describe_config(self, topic: str, name: str) -> str:
+        """Half of the time of one broker, so that it is known who answered; else as an administrator does it."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
+        self._answered_by = None
         with _told():
+            if self._parts.world.chance.randrange(0, 2):
+                one = self._parts.one_broker
+                try:
+                    value, self._answered_by = await one.config_of(topic, name, self._settings.request_timeout_ms)
+                except ChannelError as error:
+                    raise ClientError("TimeoutException", str(error), definite=True) from error
+                return value
             entry = (await self._admin.describe_configs(resource))[resource].get(name)
             if entry is None:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no {name}")
             return entry.value or ""
+
+    def answered_by(self) -> str | None:
+        return self._answered_by
 
     # ---- producer
 
@@ -267,6 +286,7 @@ class BarnabasClient:
             await self._producer.close(patience_ms)
         self._producer_done.set()
         await self._consumer.close(patience_ms, leaving)
+        self._parts.one_broker.close()
 
     # ---- inside
 

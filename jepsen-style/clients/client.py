@@ -90,6 +90,8 @@ class WorkClient(Protocol):
 
     async def alter_config(self, topic: str, name: str, value: str) -> None: ...
     async def describe_config(self, topic: str, name: str) -> str: ...
+    def answered_by(self) -> str | None:
+        """Who answered the last `describe_config`; None where the library does not tell."""
 
     # ---- producer
     async def send(self, place: Place, key: bytes | None, value: bytes) -> Sent:

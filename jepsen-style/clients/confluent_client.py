@@ -136,6 +136,9 @@ class ConfluentClient:
 
         return await self._call(ask, definite.OF_CHANGES)
 
+    def answered_by(self) -> str | None:
+        return None
+
     async def _change(self, ask: Callable[[Any, dict[str, float]], dict[Any, Any]]) -> None:
         seconds = self._settings.request_timeout_ms / 1000
 

@@ -124,6 +124,9 @@ class JavaClient:
     async def describe_config(self, topic: str, name: str) -> str:
         return str(await self._call("describe_config", {"topic": topic, "key": name}, definite.OF_CHANGES))
 
+    def answered_by(self) -> str | None:
+        return None
+
     # ---- producer
 
     async def send(self, place: Place, key: bytes | None, value: bytes) -> Sent:

@@ -14,7 +14,7 @@ from typing import Any
 from workloads.catalogue import make_workload
 from workloads.workload import WorkloadOptions
 from worlds.cluster import FAULTS
-from worlds.opening import WORLDS
+from worlds.opening import NEVER, WORLDS
 
 CLIENTS = ("barnabas", "confluent", "java")
 STORE = Path("store")
@@ -72,6 +72,8 @@ class Plan:
         _one_of("--cluster", self.cluster, WORLDS)
         for fault in self.nemesis:
             _one_of("--nemesis", fault, FAULTS)
+            if fault in NEVER.get(self.cluster, {}):
+                raise WrongPlan(f"--nemesis {fault} is not to be had in {self.cluster}: {NEVER[self.cluster][fault]}")
         for number in self.only_faults:
             if not number.isdecimal():
                 raise WrongPlan(f"--only-faults {number}: faults have numbers, as the history tells them: 3,7")

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from checkers.commits import Commits
 from checkers.group_owners import GroupChecker
 from checkers.verdict import Checker
 from clients.client import ClientError, ClientSettings, WorkClient
@@ -125,7 +126,12 @@ class Group:
             offsets = await client.committed(self._places)
         except ClientError as error:
             return Completion("fail", None, (error.name, error.text), ends_process=error.fatal)
-        return Completion("ok", {"offsets": [[*place, offset] for place, offset in offsets.items()]})
+        note = {
+            "group": self._lives.named("group"),
+            "committed_seen": {str(place): offsets.get(place, -1) for place in self._places},
+            "settled": True,
+        }
+        return Completion("ok", {"offsets": [[*place, offset] for place, offset in offsets.items()]}, note=note)
 
     async def _poll_and_commit(self, process: int, member: str, client: WorkClient) -> Completion:
         value: dict[str, Any] = {"member": member, "parts": [], "committed": None}
@@ -151,6 +157,8 @@ class Group:
             note |= {"commit": [error.name, error.text]}
             return Completion("ok" if error.definite else "info", value, note=note, ends_process=error.fatal)
         value["committed"] = [[*place, offset] for place, offset in committed.items()]
+        note["group"] = self._lives.named("group")
+        note["committed"] = {str(place): offset for place, offset in committed.items()}
         return Completion("ok", value, note=note)
 
     def completed(self, process: int, invocation: Invocation, completion: Completion) -> None:
@@ -169,7 +177,8 @@ class Group:
         return self._finale.over
 
     def checkers(self) -> Sequence[Checker]:
-        return [GroupChecker(idempotence=self._options.idempotence, protocol=self._options.group_protocol)]
+        idempotence, protocol = self._options.idempotence, self._options.group_protocol
+        return [GroupChecker(idempotence=idempotence, protocol=protocol), Commits()]
 
 
 async def _feed(client: WorkClient, value: Any) -> Completion:

@@ -38,6 +38,8 @@ MOST_UNKNOWN = 6
 _FINAL_READERS = 2
 _SHARES = (("describe", 0.35), ("list", 0.1), ("alter", 0.2), ("create", 0.15), ("partitions", 0.1), ("delete", 0.1))
 _CHANGES = ("create", "delete", "partitions", "alter")
+_ANSWERED = ("describe", "look")
+"""What a broker says of its own image."""
 
 
 @dataclass(slots=True)
@@ -128,7 +130,9 @@ class Metadata:
                 return failed(error, invocation.value)
             # Who only looks has changed nothing.
             return Completion("fail", invocation.value, (error.name, error.text), ends_process=error.fatal)
-        return Completion("ok", value)
+        # Only reads are anybody's own word: a change is the controller's, whoever passed it on.
+        node = client.answered_by() if value.get("config") is not None and invocation.f in _ANSWERED else None
+        return Completion("ok", value, node=node)
 
     async def _ask(self, f: str, value: dict[str, Any], client: WorkClient) -> None:
         topic = value.get("topic", "")

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from checkers.commits import Commits
 from checkers.offsets_registers import RegistersChecker
 from checkers.verdict import Checker
 from clients.client import ClientError, ClientSettings, WorkClient
@@ -83,7 +84,12 @@ class Offsets:
             found = await client.committed(self._places)
         except ClientError as error:
             return Completion("fail", value, (error.name, error.text), ends_process=error.fatal)
-        return Completion("ok", {**value, "offsets": [[*place, offset] for place, offset in found.items()]})
+        note = {
+            "group": value["group"],
+            "committed_seen": {str(place): found.get(place, -1) for place in self._places},
+            "settled": value["final"],
+        }
+        return Completion("ok", {**value, "offsets": [[*place, offset] for place, offset in found.items()]}, note=note)
 
     def completed(self, process: int, invocation: Invocation, completion: Completion) -> None:
         if invocation.f == "fetch" and invocation.value["final"] and completion.type == "ok":
@@ -98,7 +104,7 @@ class Offsets:
         return self._finale.over
 
     def checkers(self) -> Sequence[Checker]:
-        return [RegistersChecker()]
+        return [RegistersChecker(), Commits()]
 
 
 async def _commit(client: WorkClient, value: Any) -> Completion:
@@ -109,9 +115,11 @@ async def _commit(client: WorkClient, value: Any) -> Completion:
             await client.seek(place, number)
     except ClientError as error:
         return Completion("fail", value, (error.name, error.text), ends_process=error.fatal)
+    note = {"group": value["group"], "committed": {str(place): number for place, number in offsets.items()}}
     try:
         committed = await client.commit_offsets()
     except ClientError as error:
-        return failed(error, value)
+        # Where nobody knows it may have taken place, now or later.
+        return replace(failed(error, value), note=note)
     assert dict(committed) == offsets, "the client committed something else than its positions"
-    return Completion("ok", value)
+    return Completion("ok", value, note=note)

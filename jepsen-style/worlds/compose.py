@@ -27,8 +27,8 @@ from runtime.world import World
 from worlds.cluster import Damage, LinkFault, Membership, MessageRule, NodeState, ReplicaView
 from worlds.guardian import Guardian
 from worlds.looking import Onlooker, onlooker
-from worlds.opening import WorldOptions
-from worlds.packets import CLIENT, NO_DELAY, NO_MESSAGES, Packets, run
+from worlds.opening import NEVER, NO_INSIDE, NO_MESSAGES, WorldOptions
+from worlds.packets import CLIENT, Packets, run
 from worlds.processes import RunClocks, in_thread, run_alone, unregister
 
 T = TypeVar("T")
@@ -41,7 +41,6 @@ BROKER_PORT, CONTROLLER_PORT = 9092, 9093
 BUILD_SECONDS = 900.0
 COMPOSE_SECONDS = 120.0
 STOP_SECONDS = 40
-_INSIDE = "the inside of a container is nobody's but the image's: --cluster local can do it"
 _NO_ROOT = "packets of containers are dropped by root only"
 
 
@@ -176,8 +175,7 @@ class ComposeWorld:
 
     @property
     def cannot(self) -> Mapping[str, str]:
-        off = dict.fromkeys(("clock", "power", "disk-full", "flip", "truncate", "wipe", "kill-at"), _INSIDE)
-        off |= {"slow": NO_DELAY, "message": NO_MESSAGES}
+        off = dict(NEVER["compose"])
         if os.geteuid() != 0 or shutil.which("nsenter") is None:
             off |= dict.fromkeys(("partition", "lossy", "half-open"), _NO_ROOT)
         return off
@@ -254,25 +252,25 @@ class ComposeWorld:
     # ---- what is not to be had
 
     async def set_clock(self, name: str, offset_ms: int) -> None:
-        raise ClusterError(_INSIDE)
+        raise ClusterError(NO_INSIDE)
 
     async def power_cut(self, name: str) -> None:
-        raise ClusterError(_INSIDE)
+        raise ClusterError(NO_INSIDE)
 
     async def fill_disk(self, name: str, *, full: bool) -> None:
-        raise ClusterError(_INSIDE)
+        raise ClusterError(NO_INSIDE)
 
     async def damage(self, name: str, damage: Damage) -> Sequence[str]:
-        raise ClusterError(_INSIDE)
+        raise ClusterError(NO_INSIDE)
 
     async def wipe(self, name: str) -> None:
-        raise ClusterError(_INSIDE)
+        raise ClusterError(NO_INSIDE)
 
     async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
-        raise ClusterError(_INSIDE)
+        raise ClusterError(NO_INSIDE)
 
     async def disarm(self, name: str) -> bool:
-        raise ClusterError(_INSIDE)
+        raise ClusterError(NO_INSIDE)
 
     # ---- looking
 

@@ -32,8 +32,8 @@ from worlds.breakable import BreakableCluster, Disks, asks_for_power, make_direc
 from worlds.cluster import LinkFault, MessageRule
 from worlds.guardian import Guardian
 from worlds.looking import Onlooker, onlooker
-from worlds.opening import WorldOptions
-from worlds.packets import CLIENT, NO_DELAY, NO_MESSAGES, Packets, run
+from worlds.opening import NEVER, NO_MESSAGES, WorldOptions
+from worlds.packets import CLIENT, Packets, run
 from worlds.processes import in_thread, run_alone
 
 T = TypeVar("T")
@@ -127,11 +127,7 @@ class NetnsWorld(BreakableCluster):
 
     @property
     def cannot(self) -> Mapping[str, str]:
-        return {
-            **super().cannot,
-            "slow": NO_DELAY,
-            "message": NO_MESSAGES,
-        }
+        return {**super().cannot, **NEVER["netns"]}
 
     @property
     def bootstrap_servers(self) -> str:

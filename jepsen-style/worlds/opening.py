@@ -15,6 +15,20 @@ T = TypeVar("T")
 WORLDS = ("sim", "local", "netns", "compose", "bootstrap")
 """Each is a module beside this one that has `run_in(options, main)`."""
 
+NO_DELAY = "packets are delayed by netem only, which is not used here: --cluster local has slow links"
+NO_MESSAGES = "packets are not messages: --cluster local has a proxy that knows them"
+NO_INSIDE = "the inside of a container is nobody's but the image's: --cluster local can do it"
+NEVER: Mapping[str, Mapping[str, str]] = {
+    "netns": {"slow": NO_DELAY, "message": NO_MESSAGES},
+    "compose": {
+        "slow": NO_DELAY,
+        "message": NO_MESSAGES,
+        **dict.fromkeys(("clock", "power", "disk-full", "flip", "truncate", "wipe", "kill-at"), NO_INSIDE),
+    },
+}
+"""By world: kinds of faults that it has on no machine, and why. What only this machine lacks, root say, the cluster
+tells itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorldOptions:

@@ -17,8 +17,6 @@ _STEP_SECONDS = 20.0
 Enter = Callable[[str], list[str]]
 """The beginning of a command that runs in a node's namespace."""
 
-NO_DELAY = "packets are delayed by netem only, which is not used here: --cluster local has slow links"
-NO_MESSAGES = "packets are not messages: --cluster local has a proxy that knows them"
 
 
 class Packets:

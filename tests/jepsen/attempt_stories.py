@@ -7,7 +7,8 @@ from typing import Any
 
 from checkers.verdict import Checker, Verdict
 from histories.history import History
-from operations import Operation, Outcome
+from histories.views import Views
+from operations import NEMESIS, Operation, Outcome, Place
 
 STEP_NS = 1_000_000
 
@@ -17,6 +18,8 @@ class Story:
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
+        self.run: dict[str, Any] = {}
+        self.looks: list[Mapping[str, Any]] = []
         self.now_ns = 0
         self._asked: dict[int, tuple[str, Any]] = {}
 
@@ -63,13 +66,23 @@ class Story:
     def passes(self, seconds: float) -> None:
         self.now_ns += int(seconds * 1e9)
 
+    def look(self, place: Place, isr: Sequence[int]) -> None:
+        """Broker 1 leads it."""
+        self.now_ns += STEP_NS
+        views = [["broker-1", *place, 9, 9, 3, 1, list(isr)]]
+        self.looks.append({"t_ns": self.now_ns, "views": views, "states": {}, "controller": None})
+
+    def fault(self, f: str, *targets: str) -> None:
+        for type_ in ("invoke", "info"):
+            self._line(NEMESIS, type_, f, {"number": 1, "kind": f, "targets": list(targets)})
+
     def history(self) -> History:
-        return History.of(self.operations)
+        return History.of(self.operations, self.run, Views.of(self.looks))
 
     def judged_by(self, checker: Checker) -> Verdict:
         return checker.check(self.history())
 
-    def _line(self, process: int, type_: Any, f: str, value: Any, **more: Any) -> None:
+    def _line(self, process: int | str, type_: Any, f: str, value: Any, **more: Any) -> None:
         self.now_ns += STEP_NS
         error = (more["error"], "told") if more.get("error") else None
         self.operations.append(

@@ -84,6 +84,9 @@ class FakeClient:
     async def describe_config(self, topic: str, name: str) -> str:
         return await self._kafka.call(lambda: self._kafka.topic(topic).configs.get(name, ""), reads=True)
 
+    def answered_by(self) -> str | None:
+        return "broker-1"
+
     # Producer
 
     async def send(self, place: Place, key: bytes | None, value: bytes) -> Sent:

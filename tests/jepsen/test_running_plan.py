@@ -15,6 +15,7 @@ from clients.missing import LibraryMissing
 from commands.run import command
 from running.experiment import COULD_NOT_RUN, VALID, carry_out
 from running.plan import Plan, WrongPlan
+from worlds.opening import NEVER
 
 pytestmark = pytest.mark.feature("FI-01")
 
@@ -70,6 +71,11 @@ def test_options_by_name_are_those_of_the_command_line() -> None:
         (["quee"], "there is no workload quee; queue?"),
         (["queue", "--cluster", "moon"], "--cluster moon: there is only sim, local"),
         (["queue", "--nemesis", "kill,curse"], "--nemesis curse: there is only kill"),
+        *(
+            (["queue", "--cluster", world, "--nemesis", f"kill,{fault}"], f"{fault} is not to be had in {world}: ")
+            for world, faults in NEVER.items()
+            for fault in faults
+        ),
         (["queue", "--client", "telnet"], "--client telnet: there is only barnabas, confluent, java"),
         (["queue", "--cluster", "sim", "--client", "java"], "only our own client lives in a simulation"),
         (["queue", "--time", "0"], "--time 0: it must be more than 0"),
