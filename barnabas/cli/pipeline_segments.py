@@ -39,9 +39,7 @@ def command(  # noqa: PLR0913, PLR0917 - options of a command
     uncommitted: Annotated[
         bool, typer.Option("--uncommitted", help="Also records of transactions that are open or were aborted.")
     ] = False,
-    skip_corrupt: Annotated[
-        bool, typer.Option("--skip-corrupt", help="With --to: write what can be read.")
-    ] = False,
+    skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="With --to: write what can be read.")] = False,
     split_bytes: Annotated[
         int, typer.Option("--split-bytes", min=1, metavar="N", help="Larger segments are several tasks.")
     ] = 128 * 1024 * 1024,
@@ -53,7 +51,7 @@ def command(  # noqa: PLR0913, PLR0917 - options of a command
     Counts what a reader would be given, below the high watermark, and tells what is torn or corrupt: exit code 1 then.
     """
     with spark_session(spark, "segments") as session:
-        from barnabas.pipeline.blocking import Isolation
+        from barnabas.client.offset_lookup import Isolation
         from barnabas.pipeline.jobs import segments as jobs
         from barnabas.pipeline.segment_plan import SegmentOptions
 

@@ -13,48 +13,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-from barnabas.client.metadata import STALE_METADATA, Leadership, Metadata, Node, TopicPartition, TopicView
-from barnabas.client.offset_lookup import EARLIEST, LATEST, FoundOffset, Isolation, answers_of, request_for
-from barnabas.client.patience import Backoff
+from barnabas.client.metadata import Leadership, Metadata, Node, TopicPartition, TopicView
+from barnabas.client.offset_lookup import FoundOffset, Isolation, answers_of, request_for
 from barnabas.pipeline.addresses import Address, parse_bootstrap
-from barnabas.pipeline.connection import BlockingConnection, Posted
-from barnabas.pipeline.errors import BlockingError, ConnectionFailed, NotSent, PipelineError, TimedOut
+from barnabas.pipeline.answers import is_passing, partition_error
+from barnabas.pipeline.connection import BlockingConnection
+from barnabas.pipeline.errors import BlockingError, ConnectionFailed, NotSent
+from barnabas.pipeline.fetching import AheadConnection, FetchAhead, FetchedPartition, FetchQuestion, fetched_partition
+from barnabas.pipeline.patience import Endurance, Patience
 from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "BlockingCluster",
-    "BlockingError",
-    "ClusterView",
-    "ConnectionFailed",
-    "CoordinatorKind",
-    "FetchAhead",
-    "FetchedPartition",
-    "FoundOffset",
-    "Isolation",
-    "Leadership",
-    "NotSent",
-    "PipelineError",
-    "TimedOut",
-    "is_passing",
-]
-
-MISSING_TOPIC_MS = 5_000
-"""A broker may not have heard yet of a topic that was just made; after so long it is not there."""
-
 ASK_ANYONE_MS = 10_000
 """One broker that hangs must not use up the patience for a question that any broker answers."""
-
-FIRST_BACKOFF_MS = 50
-MAX_BACKOFF_MS = 1_000
 
 _NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
@@ -76,65 +52,6 @@ class ClusterView:
     """With their ids, partitions, leaders and epochs. One that is not there has its error, and no partitions."""
 
 
-class FetchedPartition(NamedTuple):
-    """What one fetch brought."""
-
-    records: memoryview
-    """Batches, from the one that has the asked offset on; the last may be cut short. Nobody else's memory."""
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    aborted: list[tuple[int, int]]
-    """(producer id, first offset) of aborted transactions that reach into `records`; only for READ_COMMITTED."""
-
-
-class FetchAhead(NamedTuple):
-    """A fetch whose answer is on its way."""
-
-    partition: TopicPartition
-    offset: int
-    connection: BlockingConnection
-    posted: Posted
-
-
-class _Patience:
-    """Of one operation: waits between attempts, and the end of them."""
-
-    def __init__(self, cluster: BlockingCluster, what: str) -> None:
-        self._what = what
-        self._cluster = cluster
-        self._backoff = Backoff(FIRST_BACKOFF_MS, MAX_BACKOFF_MS, cluster.chance)
-        self._began = time.monotonic()
-        self._missing_since = 0.0
-        self._missing: KafkaError | None = None
-
-    def wait(self, reason: object) -> None:
-        """Before the next attempt. TimedOut, with the reason, when there is to be none."""
-        wait_seconds = self._backoff.next_ms() / 1000
-        limit_ms = self._cluster.retry_timeout_ms
-        if time.monotonic() + wait_seconds - self._began > limit_ms / 1000:
-            if self._missing is not None:
-                raise self._missing
-            raise TimedOut(
-                f"{self._what}: given up after {limit_ms / 1000:g} s: {reason}; check that the cluster at"
-                f" {self._cluster.bootstrap} is up, and run this again: it goes on where it was"
-            )
-        time.sleep(wait_seconds)
-
-    def missing(self, topic: str, partition: int | None = None) -> None:
-        """A broker does not know the topic. KafkaError once that has lasted."""
-        now = time.monotonic()
-        if self._missing is None:
-            name = topic if partition is None else f"{topic}-{partition}"
-            self._missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}")
-            self._missing_since = now
-        if now - self._missing_since > MISSING_TOPIC_MS / 1000:
-            raise self._missing
-
-    def found(self) -> None:
-        self._missing = None
-
-
 class BlockingCluster:
     """Connections to the brokers of one cluster, opened when they are needed; close it, or use it as a block."""
 
@@ -152,10 +69,11 @@ class BlockingCluster:
         self.request_timeout_ms = request_timeout_ms
         self.retry_timeout_ms = retry_timeout_ms
         self.chance = random.Random()
+        self._endurance = Endurance(bootstrap, retry_timeout_ms, self.chance)
         self._addresses = parse_bootstrap(bootstrap)
         self._metadata = Metadata()
         self._connections: dict[Address, BlockingConnection] = {}
-        self._ahead: BlockingConnection | None = None
+        self._ahead = AheadConnection(client_id, request_timeout_ms)
         self._failed_at: dict[Address, float] = {}
         """When an address last gave nothing; asked last then."""
 
@@ -171,7 +89,7 @@ class BlockingCluster:
         connections, self._connections = self._connections, {}
         for connection in connections.values():
             connection.close()
-        self._close_ahead()
+        self._ahead.close()
 
     # Calls
 
@@ -195,7 +113,7 @@ class BlockingCluster:
         The leader may have handled the request more than once: it has to be one that does not mind. The error that
         does not pass is in the answer. KafkaError if the partition does not exist; TimedOut.
         """
-        patience = _Patience(self, f"{topic}-{partition}")
+        patience = self._endurance.of(f"{topic}-{partition}")
         while True:
             leadership = self._leader(topic, partition, patience)
             message = request if isinstance(request, Message) else request(leadership)
@@ -217,7 +135,7 @@ class BlockingCluster:
         """The node id of the coordinator of a group or a transactional id. KafkaError if there never will be one;
         TimedOut."""
         kind = CoordinatorKind(kind)
-        patience = _Patience(self, f"the coordinator of {kind.name.lower()} {key!r}")
+        patience = self._endurance.of(f"the coordinator of {kind.name.lower()} {key!r}")
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
         while True:
             try:
@@ -247,7 +165,7 @@ class BlockingCluster:
         """Ask the coordinator of `key`, and whoever is it next, until `code_of` the answer is none that passes. As
         `leader_call`: the request has to be one that may be handled more than once.
         """
-        patience = _Patience(self, f"{type(request).__name__.removesuffix('Request')} of {key!r}")
+        patience = self._endurance.of(f"{type(request).__name__.removesuffix('Request')} of {key!r}")
         while True:
             try:
                 response = self.call(self.coordinator(key, kind), request, version=version)
@@ -263,7 +181,7 @@ class BlockingCluster:
 
     def metadata(self, topics: Sequence[str] | None = None) -> ClusterView:
         """Ask for some topics, or for all (None); none is made by it. TimedOut if nobody answers."""
-        patience = _Patience(self, "metadata")
+        patience = self._endurance.of("metadata")
         while True:
             try:
                 return self._refresh(topics)
@@ -278,7 +196,7 @@ class BlockingCluster:
         """The first offset at or after each timestamp (ms), or EARLIEST, LATEST; LATEST of committed
         ones is the last stable offset. KafkaError if a partition does not exist, or a leader refuses; TimedOut.
         """
-        patience = _Patience(self, "offsets")
+        patience = self._endurance.of("offsets")
         found: dict[tuple[str, int], FoundOffset] = {}
         timestamps = {TopicPartition(*partition): spec for partition, spec in specs.items()}
         wanted: dict[tuple[str, int], int] = dict(specs.items())
@@ -321,15 +239,16 @@ class BlockingCluster:
         INCONSISTENT_TOPIC_ID (the name belongs to another topic now), or what else the leader refuses; TimedOut.
         """
 
+        place = TopicPartition(topic, partition)
+        question = FetchQuestion(place, offset, max_bytes, Isolation(isolation), max_wait_ms)
+
         def ask(leadership: Leadership) -> Message:
-            return self._fetch_request(
-                TopicPartition(topic, partition), offset, leadership.epoch, max_bytes, Isolation(isolation), max_wait_ms
-            )
+            return question.request(self._metadata.topic_id(topic), leadership.epoch)
 
         self.require_topic_id(topic, topic_id)
         response = self.leader_call(topic, partition, ask)
         self.require_topic_id(topic, topic_id)
-        return fetched_partition(response, TopicPartition(topic, partition))
+        return fetched_partition(response, place)
 
     def fetch_ahead(  # noqa: PLR0913 - as `fetch`
         self,
@@ -348,17 +267,12 @@ class BlockingCluster:
         known_id = self._metadata.topic_id(topic)
         if leadership is None or topic_id not in (ZERO_UUID, known_id):
             return None
-        request = self._fetch_request(place, offset, leadership.epoch, max_bytes, Isolation(isolation), max_wait_ms)
+        question = FetchQuestion(place, offset, max_bytes, Isolation(isolation), max_wait_ms)
         try:
             address = self._address_of(leadership.node_id)
-            # What waits for its answer there must not stand in the way of other calls.
-            if self._ahead is None or self._ahead.is_lost or self._ahead.address != address:
-                self._close_ahead()
-                self._ahead = BlockingConnection(address, self.client_id, self.request_timeout_ms)
-            posted = self._ahead.post(request, self.request_timeout_ms)
+            return self._ahead.post(address, question, question.request(known_id, leadership.epoch))
         except BlockingError:
             return None
-        return FetchAhead(place, offset, self._ahead, posted)
 
     def fetched_ahead(self, ahead: FetchAhead) -> FetchedPartition | None:
         """The answer; None if it is none that helps, and `fetch` has to ask again."""
@@ -366,11 +280,6 @@ class BlockingCluster:
             return fetched_partition(ahead.connection.take(ahead.posted), ahead.partition)
         except (BlockingError, KafkaError):
             return None
-
-    def _close_ahead(self) -> None:
-        if self._ahead is not None:
-            self._ahead.close()
-            self._ahead = None
 
     def require_topic_id(self, topic: str, topic_id: bytes) -> None:
         """KafkaError(INCONSISTENT_TOPIC_ID) if the topic is known by another id."""
@@ -449,7 +358,7 @@ class BlockingCluster:
             # What was known is tried; that says best what is wrong.
             return
 
-    def _leader(self, topic: str, partition: int, patience: _Patience) -> Leadership:
+    def _leader(self, topic: str, partition: int, patience: Patience) -> Leadership:
         """Who leads it, once somebody does."""
         while True:
             leadership = self._metadata.leadership(TopicPartition(topic, partition))
@@ -473,7 +382,7 @@ class BlockingCluster:
             patience.wait(reason)
 
     def _by_leader(
-        self, wanted: Mapping[tuple[str, int], int], patience: _Patience
+        self, wanted: Mapping[tuple[str, int], int], patience: Patience
     ) -> dict[int, dict[TopicPartition, Leadership]]:
         unknown = dict.fromkeys(topic for topic, partition in wanted if self._unled(topic, partition))
         if unknown:
@@ -486,72 +395,3 @@ class BlockingCluster:
 
     def _unled(self, topic: str, partition: int) -> bool:
         return self._metadata.leadership(TopicPartition(topic, partition)) is None
-
-    # Inside: requests
-
-    def _fetch_request(
-        self,
-        partition: TopicPartition,
-        offset: int,
-        leader_epoch: int,
-        max_bytes: int,
-        isolation: Isolation,
-        max_wait_ms: int,
-    ) -> FetchRequest:
-        wanted = FetchPartition(
-            partition=partition.partition,
-            current_leader_epoch=leader_epoch,
-            fetch_offset=offset,
-            partition_max_bytes=max_bytes,
-        )
-        topic_id = self._metadata.topic_id(partition.topic)
-        return FetchRequest(
-            max_wait_ms=max_wait_ms,
-            min_bytes=1,
-            max_bytes=max_bytes,
-            isolation_level=isolation,
-            topics=[FetchTopic(topic=partition.topic, topic_id=topic_id, partitions=[wanted])],
-        )
-
-
-def is_passing(code: ErrorCode) -> bool:
-    """Whether to ask again, perhaps somebody else."""
-    return code.retriable or code in STALE_METADATA
-
-
-def partition_error(response: Any, partition: int) -> ErrorCode:
-    """What an answer about one partition says: the error of the whole, or that of the partition, whatever its API
-    calls the parts."""
-    code = error_code(getattr(response, "error_code", ErrorCode.NONE))
-    if code is not ErrorCode.NONE:
-        return code
-    topics = getattr(response, "responses", None) or getattr(response, "topics", None) or []
-    for topic in topics:
-        partitions = getattr(topic, "partition_responses", None) or getattr(topic, "partitions", None) or []
-        for each in partitions:
-            index = getattr(each, "partition_index", None)
-            if index is None:
-                index = getattr(each, "index", None)
-            if index == partition:
-                return error_code(each.error_code)
-    return ErrorCode.NONE
-
-
-def fetched_partition(response: FetchResponse, partition: TopicPartition) -> FetchedPartition:
-    """The part of an answer. KafkaError if it has an error, or is not there."""
-    code = error_code(response.error_code)
-    for topic in response.responses:
-        for each in topic.partitions:
-            if each.partition_index != partition.partition:
-                continue
-            code = code or error_code(each.error_code)
-            if code is not ErrorCode.NONE:
-                raise KafkaError(code, str(partition))
-            return FetchedPartition(
-                memoryview(each.records or b""),
-                each.high_watermark,
-                each.last_stable_offset,
-                each.log_start_offset,
-                [(aborted.producer_id, aborted.first_offset) for aborted in each.aborted_transactions or ()],
-            )
-    raise KafkaError(code or ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}: an answer that does not name it")

@@ -23,10 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from barnabas.client.offset_lookup import LATEST, Isolation
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.local import LocalCluster
-from barnabas.pipeline.blocking import LATEST, BlockingCluster, BlockingError, Isolation
-from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.errors import BlockingError, PipelineError
 from barnabas.pipeline.jobs.lag import positions_of_group
 from barnabas.pipeline.jobs.topics import Place, find_or_make
 from protocol.errors import KafkaError

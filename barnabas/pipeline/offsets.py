@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas.client.metadata import TopicPartition, TopicView
-from barnabas.pipeline.blocking import EARLIEST, LATEST, BlockingCluster, ClusterView, Isolation
+from barnabas.client.offset_lookup import EARLIEST, LATEST, Isolation
+from barnabas.pipeline.blocking import BlockingCluster, ClusterView
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.planner import OffsetRange
 from barnabas.pipeline.reading_options import Position, Positions, ReadingOptions, Subscription

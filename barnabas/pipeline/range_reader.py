@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from barnabas.client.metadata import TopicPartition
-from barnabas.pipeline.blocking import BlockingCluster, FetchAhead, FetchedPartition, Isolation
+from barnabas.client.offset_lookup import Isolation
+from barnabas.pipeline.blocking import BlockingCluster
 from barnabas.pipeline.columns import Columns, Progress, Window, decode_columns
 from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.fetching import FetchAhead, FetchedPartition
 from barnabas.pipeline.offsets import earliest_offsets, latest_offsets, lost_at_end, lost_at_start, made_anew, vanished
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID

@@ -14,8 +14,8 @@ from enum import Enum
 from typing import Any
 
 from barnabas.client.metadata import TopicPartition
+from barnabas.client.offset_lookup import EARLIEST, LATEST, Isolation
 from barnabas.pipeline.addresses import parse_bootstrap
-from barnabas.pipeline.blocking import EARLIEST, LATEST, Isolation
 from barnabas.pipeline.errors import WrongUse
 
 BOOTSTRAP = "kafka.bootstrap.servers"

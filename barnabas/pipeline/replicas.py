@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from barnabas.pipeline.blocking import EARLIEST, LATEST, BlockingCluster, Isolation
+from barnabas.client.offset_lookup import EARLIEST, LATEST, Isolation
+from barnabas.pipeline.blocking import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.log_files import log_end_offset, segment_files, split_offsets
 from barnabas.pipeline.settled import AbortedRange, settled

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from barnabas.client.offset_lookup import Isolation
 from barnabas.pipeline.batch_rows import Whose, batch_rows
-from barnabas.pipeline.blocking import BlockingCluster, Isolation
+from barnabas.pipeline.blocking import BlockingCluster
 from barnabas.pipeline.columns import Window, decode_columns
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.log_files import BrokenLog, Chunk, Fault, read_batches

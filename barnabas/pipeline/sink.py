@@ -20,8 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
-from barnabas.pipeline.blocking import MISSING_TOPIC_MS, BlockingCluster, BlockingError
+from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.claims import CLAIM_COLUMNS, Claim
 from barnabas.pipeline.errors import (
+    BlockingError,
     Fenced,
     OutcomeUnknown,
     PipelineError,
@@ -32,26 +34,11 @@ from barnabas.pipeline.errors import (
 )
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, digest_of, entries_at, group_of
 from barnabas.pipeline.mapping import map_in_arrow
-from barnabas.pipeline.producing import (
-    BATCH_BYTES,
-    CLAIM_COLUMNS,
-    HEADERS,
-    KEY,
-    PARTITION,
-    REQUEST_TIMEOUT_MS,
-    RETRY_TIMEOUT_MS,
-    TARGET,
-    TIMESTAMP,
-    TOPIC,
-    VALUE,
-    Claim,
-    ProduceTask,
-    ProducingSettings,
-    Router,
-    Targets,
-    open_cluster,
-)
+from barnabas.pipeline.partition_writer import BATCH_BYTES, REQUEST_TIMEOUT_MS, RETRY_TIMEOUT_MS, ProducingSettings
+from barnabas.pipeline.patience import MISSING_TOPIC_MS
+from barnabas.pipeline.producing import ProduceTask, open_cluster
 from barnabas.pipeline.refusals import refusal
+from barnabas.pipeline.routing import HEADERS, KEY, PARTITION, TARGET, TIMESTAMP, TOPIC, VALUE, Router, Targets
 from barnabas.pipeline.transaction import ProducerStamp, Transaction
 from protocol.errors import KafkaError
 from protocol.records.compression import Compression

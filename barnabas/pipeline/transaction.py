@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from barnabas.client.metadata import TopicPartition, by_topic
-from barnabas.pipeline.blocking import BlockingCluster, BlockingError, CoordinatorKind
-from barnabas.pipeline.errors import Fenced, OutcomeUnknown, TookTooLong, TransactionError
+from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
+from barnabas.pipeline.errors import BlockingError, Fenced, OutcomeUnknown, TookTooLong, TransactionError
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic

@@ -27,25 +27,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from barnabas.pipeline.claims import Claim, TaskPlace, refusal_of, task_place
 from barnabas.pipeline.errors import BlockingError, PipelineError, TransactionError, Untrusted, WrongUse
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, digest_of, entries_at, group_of
 from barnabas.pipeline.mapping import map_in_arrow
-from barnabas.pipeline.producing import (
-    KEY,
-    PARTITION,
-    TARGET,
-    TIMESTAMP,
-    TOPIC,
-    VALUE,
-    Claim,
-    ProduceTask,
-    Router,
-    Targets,
-    TaskPlace,
-    open_cluster,
-    refusal_of,
-    task_place,
-)
+from barnabas.pipeline.producing import ProduceTask, open_cluster
+from barnabas.pipeline.routing import KEY, PARTITION, TARGET, TIMESTAMP, TOPIC, VALUE, Router, Targets
 from barnabas.pipeline.sink import (
     AT_LEAST_ONCE,
     SinkOptions,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from barnabas import TopicPartition, sync
-from barnabas.pipeline.blocking import LATEST, BlockingCluster, Isolation
+from barnabas.client.offset_lookup import LATEST, Isolation
+from barnabas.pipeline.blocking import BlockingCluster
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, isolation: str = "read_committed") -> list[bytes]:

@@ -14,19 +14,11 @@ from barnabas.client.producer.partitioner import murmur2 as murmur2_of_one
 from barnabas.client.producer.partitioner import partition_for_key
 from barnabas.pipeline import producing
 from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.claims import TaskPlace
 from barnabas.pipeline.errors import PipelineError, TimedOut
-from barnabas.pipeline.producing import (
-    TARGET,
-    PartitionWriter,
-    ProduceTask,
-    ProducingSettings,
-    Router,
-    Targets,
-    TaskPlace,
-    murmur2,
-    rows_of,
-    sizes_of,
-)
+from barnabas.pipeline.partition_writer import PartitionWriter, ProducingSettings, rows_of, sizes_of
+from barnabas.pipeline.producing import ProduceTask
+from barnabas.pipeline.routing import TARGET, Router, Targets, murmur2
 from barnabas.pipeline.transaction import ProducerStamp
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import (

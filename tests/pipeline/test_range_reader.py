@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from barnabas.client.metadata import TopicPartition
-from barnabas.pipeline.blocking import Isolation
+from barnabas.client.offset_lookup import Isolation
 from barnabas.pipeline.columns import Window
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.range_reader import Reading, read_range

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.client.metadata import TopicPartition
-from barnabas.pipeline.blocking import Isolation
+from barnabas.client.offset_lookup import Isolation
 from barnabas.pipeline.errors import PipelineError, WrongUse
 from barnabas.pipeline.reading_options import Positions, ReadingOptions, read_options
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.pipeline.blocking import Isolation
+from barnabas.client.offset_lookup import Isolation
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.jobs.segments import account, survey
 from barnabas.pipeline.log_files import (
@@ -32,9 +32,7 @@ pytestmark = pytest.mark.feature("PL-05")
 
 def read(options: SegmentOptions, faults: list[Fault] | None = None) -> list[int]:
     faults = [] if faults is None else faults
-    return [
-        number for task in plan_of(options).tasks for number in numbers_of(record_columns(task, options, faults))
-    ]
+    return [number for task in plan_of(options).tasks for number in numbers_of(record_columns(task, options, faults))]
 
 
 @pytest.fixture

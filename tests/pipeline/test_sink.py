@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from barnabas.pipeline.claims import Claim
 from barnabas.pipeline.errors import PipelineError, Untrusted, WrongUse
-from barnabas.pipeline.producing import Claim
 from barnabas.pipeline.sink import (
     check_claims,
     check_columns,

@@ -14,9 +14,12 @@ import pyarrow as pa
 import pytest
 
 from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.claims import TaskPlace
 from barnabas.pipeline.errors import Fenced, PipelineError, TransactionError
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, entries_at
-from barnabas.pipeline.producing import TARGET, ProduceTask, ProducingSettings, Targets, TaskPlace
+from barnabas.pipeline.partition_writer import ProducingSettings
+from barnabas.pipeline.producing import ProduceTask
+from barnabas.pipeline.routing import TARGET, Targets
 from barnabas.pipeline.transaction import ProducerStamp, Transaction
 from barnabas_pytest import BarnabasCluster
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

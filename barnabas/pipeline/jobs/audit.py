@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from barnabas.client.offset_lookup import Isolation
 from barnabas.pipeline.auditing import LOST, Account, Finding, PartitionFacts, ReplicaFacts, columns_of, judge
 from barnabas.pipeline.batch_rows import SCHEMA
-from barnabas.pipeline.blocking import Isolation
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.grouping import apply_to_groups
 from barnabas.pipeline.jobs.segments import frame_of

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from barnabas.pipeline.blocking import LATEST, BlockingCluster, CoordinatorKind, Isolation
+from barnabas.client.offset_lookup import LATEST, Isolation
+from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
 from barnabas.pipeline.errors import PipelineError, WrongUse
 from barnabas.pipeline.files import Files
 from barnabas.pipeline.jobs.plan import Claim, Plan, read_document

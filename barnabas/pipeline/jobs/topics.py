@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from barnabas.client.metadata import TopicView
-from barnabas.pipeline.blocking import EARLIEST, LATEST, BlockingCluster, Isolation, is_passing
+from barnabas.client.offset_lookup import EARLIEST, LATEST, Isolation
+from barnabas.pipeline.answers import is_passing
+from barnabas.pipeline.blocking import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from protocol.errors import ErrorCode, error_code
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
