@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from barnabas.client.consumer.listener import RebalanceListener
     from barnabas.client.consumer.record import ConsumerRecord, TimestampType
     from barnabas.client.groups.membership import ConsumerGroupMetadata
+    from barnabas.client.interceptors import ProducerRecord
     from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
     from barnabas.client.producer.future import FutureRecordMetadata
     from barnabas.client.producer.partitioner import Partitioner, RoundRobinPartitioner
@@ -113,6 +114,7 @@ _NAMES = {
         "TimestampType",
     ),
     "barnabas.client.groups.membership": ("ConsumerGroupMetadata",),
+    "barnabas.client.interceptors": ("ProducerRecord",),
     "barnabas.client.offsets": (
         "OffsetAndMetadata",
         "OffsetAndTimestamp",
@@ -181,6 +183,7 @@ __all__ = [
     "PatternType",
     "Producer",
     "ProducerIdAndEpoch",
+    "ProducerRecord",
     "ProducerState",
     "QuorumInfo",
     "RebalanceListener",

@@ -178,6 +178,30 @@ class Portal:
         self.soon(run)
         return answers.get().unwrap()
 
+    def call_until_told(self, begin: Callable[[Callable[[], None]], T]) -> T:
+        """Call `begin` in the loop's thread, and wait until the function that it is given is called; gives what `begin`
+        gave, or raises that at once. An interrupted caller does not wait on, but `begin` has come to its end by then.
+        """
+        told = threading.Lock()
+        told.acquire()
+        answer: _Answer[T] = _Answer()
+
+        def run() -> None:
+            nonlocal answer
+            try:
+                answer = _Answer(begin(told.release))
+            except BaseException as error:
+                answer = _Answer(error=error)
+                told.release()
+
+        self.soon(run)
+        try:
+            told.acquire()
+        except BaseException:
+            self.call_now(lambda: None)
+            raise
+        return answer.unwrap()
+
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Let the loop run a task that answers by itself."""
         self._in_nursery(lambda nursery: nursery.start_soon(function))

@@ -16,6 +16,7 @@ import functools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
+from functools import partial as bind
 from re import Pattern
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
@@ -29,6 +30,7 @@ from barnabas.client.consumer.consumer import Consumer as AsyncConsumer
 from barnabas.client.consumer.listener import OnPartitions, RebalanceListener
 from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.settings import ConsumerOptions
+from barnabas.client.interceptors import ProducerRecord
 from barnabas.client.producer.future import FutureRecordMetadata
 from barnabas.client.producer.producer import Producer as AsyncProducer
 from barnabas.client.producer.record_metadata import RecordMetadata
@@ -134,7 +136,7 @@ class Producer(Facade[AsyncProducer]):
         super().__init__(client, client)
         self.settings = client.settings
 
-    send = blocking(AsyncProducer.send)
+    send_all = blocking(AsyncProducer.send_all)
     flush = blocking(AsyncProducer.flush)
     close = blocking(AsyncProducer.close)
     partitions_for = blocking(AsyncProducer.partitions_for)
@@ -146,6 +148,13 @@ class Producer(Facade[AsyncProducer]):
 
     _enqueue = blocking(AsyncProducer.enqueue)
     _send_nowait = immediate(AsyncProducer.send_nowait)
+
+    @functools.wraps(AsyncProducer.send, assigned=("__doc__",))
+    def send(self, topic: str, value: Any = None, **of_record: Any) -> RecordMetadata:
+        # One hand-over, in which the record leaves; it is told in the turn of its answer. No task is made.
+        record = ProducerRecord(topic, value, **of_record)
+        begun = self._portal.call_until_told(bind(self._client.begin_send, record))
+        return begun.result() if isinstance(begun, FutureRecordMetadata) else self._portal.call(begun)
 
     @functools.wraps(AsyncProducer.enqueue, assigned=("__doc__",))
     def enqueue(self, topic: str, value: Any = None, **of_record: Any) -> Future:

@@ -7,8 +7,14 @@ may succeed later.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from barnabas.client.producer.record_metadata import Outcome
 
 
 class RetriableException(KafkaError):
@@ -625,6 +631,17 @@ class BufferExhaustedException(TimeoutException):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
+
+
+class NotAllSentException(KafkaError):
+    """Of records that were sent together not all were acknowledged. `outcomes` says of each, in order, whether it was
+    (`Acked`), certainly is not in the log (`Failed`), or may be (`Unknown`).
+    """
+
+    def __init__(self, outcomes: Sequence[Outcome], not_acked: int, first: Exception) -> None:
+        code = first.code if isinstance(first, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        super().__init__(code, f"{not_acked} of {len(outcomes)} records were not acknowledged; the first: {first}")
+        self.outcomes = list(outcomes)
 
 
 class NoOffsetForPartitionException(InvalidOffsetException):

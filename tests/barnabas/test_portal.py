@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -79,6 +79,46 @@ def test_an_interrupted_caller_has_its_task_cancelled_and_waits_for_that(portal:
     with pytest.raises(KeyboardInterrupt):
         portal.call(wait_for_ever)
     assert ended == ["cleaned up"]
+    assert portal.call(double, 1) == 2
+
+
+def test_a_caller_waits_until_it_is_told(portal: Portal) -> None:
+    told: list[str] = []
+
+    def begin(tell: Callable[[], None]) -> list[str]:
+        def later() -> None:
+            told.append("now")
+            tell()
+
+        trio.lowlevel.current_trio_token().run_sync_soon(later)
+        return told
+
+    assert portal.call_until_told(begin) == ["now"]
+
+    def begin_at_once(tell: Callable[[], None]) -> int:
+        tell()
+        return 42
+
+    assert portal.call_until_told(begin_at_once) == 42
+
+    def mistake(tell: Callable[[], None]) -> int:
+        raise LookupError("nothing there")
+
+    with pytest.raises(LookupError, match="nothing there"):
+        portal.call_until_told(mistake)
+
+
+def test_an_interrupted_caller_is_not_told(portal: Portal) -> None:
+    begun: list[Callable[[], None]] = []
+
+    def begin(tell: Callable[[], None]) -> None:
+        begun.append(tell)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        portal.call_until_told(begin)
+    [tell] = begun
+    portal.call_now(tell)
     assert portal.call(double, 1) == 2
 
 

@@ -10,7 +10,7 @@ from barnabas import Admin, Consumer, Producer, errors, sync
 
 pytestmark = pytest.mark.feature("CL-05")
 
-NOT_FOR_USERS = {"decided", "membership", "over", "split"}
+NOT_FOR_USERS = {"begin_send", "decided", "membership", "over", "split"}
 """What only the client's other parts call, or what only lives inside of trio."""
 PAIRS = [(Producer, sync.Producer), (Consumer, sync.Consumer), (Admin, sync.Admin)]
 

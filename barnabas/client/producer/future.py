@@ -164,6 +164,19 @@ class FutureRecordMetadata:
         """It ends as `following` does: its batch was split, or it found its batch."""
         self._next = following
 
+    def call_too(self, told: Callable[[], object]) -> None:
+        """Have `told` called, after whoever else is, when the fate of this record is known. It must not wait."""
+        before = self.callback
+
+        def both(metadata: RecordMetadata, error: Exception | None) -> None:
+            try:
+                if before is not None:
+                    before(metadata, error)
+            finally:
+                told()
+
+        self.callback = both
+
     def complete(self) -> None:
         """Call back; its batch is decided."""
         if self.callback is not None:

@@ -9,27 +9,29 @@ replicas unless it is told otherwise; with a transactional id, in transactions (
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial as bind
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 import trio
 
 from barnabas.client.cluster import Cluster, PartitionInfo, TopicPartition
-from barnabas.client.errors import IllegalStateException
+from barnabas.client.errors import IllegalStateException, NotAllSentException
 from barnabas.client.groups.membership import ConsumerGroupMetadata
+from barnabas.client.interceptors import ProducerRecord
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.admission import Admission, ProducerIds
 from barnabas.client.producer.buffer_pool import BufferPool
 from barnabas.client.producer.future import FutureRecordMetadata
-from barnabas.client.producer.intake import Headers, Intake
+from barnabas.client.producer.intake import Headers, Intake, Outgoing
 from barnabas.client.producer.memory_records_builder import BatchFormat
 from barnabas.client.producer.metrics import ProducerMetrics
 from barnabas.client.producer.partition_queue import QueueSettings
 from barnabas.client.producer.producer_batch import FinalState, ProducerBatch
 from barnabas.client.producer.record_accumulator import RecordAccumulator
-from barnabas.client.producer.record_metadata import RecordMetadata
+from barnabas.client.producer.record_metadata import Acked, Failed, Outcome, RecordMetadata
 from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.settings import ProducerOptions, ProducerSettings
 from barnabas.client.producer.transaction_manager import TransactionState
@@ -174,10 +176,68 @@ class Producer:
         outgoing = intake.prepare(topic, value, key, headers, partition, timestamp_ms)
         result = intake.append_at_once(outgoing)
         if result is None:
-            return await (await intake.enqueue(outgoing))
+            return await self._send_later(outgoing)
         if result.wakes_sender:
             intake.tell_sender(result)  # it runs while this waits
         return await result.future
+
+    async def send_all(
+        self, topic: str, records: Iterable[Any], *, partition: int | None = None
+    ) -> list[RecordMetadata]:
+        """Send many records, and wait until all of them are acknowledged; gives where each is, in order. Each is a
+        value for `topic`, and `partition` if that is given, or a `ProducerRecord` that says all this itself.
+
+        Raises NotAllSentException, with the outcome of each, if any was not acknowledged. The first that cannot be
+        taken on ends it: neither that one nor those after it are sent. A cancel takes back none that was taken on.
+        """
+        futures: list[FutureRecordMetadata] = []
+        given = iter(records)
+        refused: list[Outcome] = []
+        for each in given:
+            told = each if isinstance(each, ProducerRecord) else ProducerRecord(topic, each, partition=partition)
+            try:
+                future = await self.enqueue(
+                    told.topic,
+                    told.value,
+                    key=told.key,
+                    headers=told.headers,
+                    partition=told.partition,
+                    timestamp_ms=told.timestamp_ms,
+                )
+            except Exception as error:  # whatever it is, the outcome of this record says so
+                refused = [Failed(error), *(Failed(error) for _ in given)]
+                break
+            futures.append(future)
+        for future in futures:
+            if not future.done:
+                await future.outcome()
+        if not refused and not any(future.exception() for future in futures):
+            return [future.metadata() for future in futures]
+        outcomes = [await future.outcome() for future in futures] + refused
+        failures = [each.error for each in outcomes if not isinstance(each, Acked)]
+        raise NotAllSentException(outcomes, len(failures), failures[0]) from failures[0]
+
+    def begin_send(
+        self, record: ProducerRecord, told: Callable[[], object]
+    ) -> FutureRecordMetadata | Callable[[], Awaitable[RecordMetadata]]:
+        """`send` for who cannot wait here: `told` is called once the fate of the record that is given is known. If
+        something has to be waited for before it can be taken on, `told` is called at once, and what is given does it.
+        """
+        intake, given = self._intake, record
+        outgoing = intake.prepare(
+            given.topic, given.value, given.key, given.headers, given.partition, given.timestamp_ms
+        )
+        result = intake.append_at_once(outgoing)
+        if result is None:
+            told()
+            return bind(self._send_later, outgoing)
+        result.future.call_too(told)
+        if result.wakes_sender:
+            intake.tell_sender(result)
+        return result.future
+
+    async def _send_later(self, outgoing: Outgoing) -> RecordMetadata:
+        return await (await self._intake.enqueue(outgoing))
 
     async def enqueue(
         self,

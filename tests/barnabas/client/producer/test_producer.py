@@ -68,6 +68,73 @@ def test_records_are_acked_with_their_offsets_in_order() -> None:
     run(1, story)
 
 
+def test_a_record_that_is_waited_for_costs_no_task() -> None:
+    class Spawned(trio.abc.Instrument):
+        def __init__(self) -> None:
+            self.names: list[str] = []
+
+        def task_spawned(self, task: trio.lowlevel.Task) -> None:
+            if "/barnabas/" in task.coro.cr_code.co_filename:
+                self.names.append(task.name)
+
+    async def story(fake: FakeCluster, open_producer: Callable[..., Producer]) -> None:
+        [partition] = fake.create("t")
+        async with open_producer(linger_ms=0) as producer:
+            for n in range(3):  # connections, a producer id
+                await producer.send("t", b"%d" % n)
+            spawned = Spawned()
+            trio.lowlevel.add_instrument(spawned)
+            for n in range(3, 30):
+                await producer.send("t", b"%d" % n)
+            trio.lowlevel.remove_instrument(spawned)
+        assert spawned.names == []
+        assert partition.values() == [b"%d" % n for n in range(30)]
+
+    run(1, story)
+
+
+def test_many_are_sent_and_waited_for_together() -> None:
+    async def story(fake: FakeCluster, open_producer: Callable[..., Producer]) -> None:
+        [first, second] = fake.create("t", 2)
+        fake.create("u")
+        async with open_producer() as producer:
+            found = await producer.send_all("t", (b"%d" % n for n in range(200)), partition=1)
+            assert [(each.partition, each.offset) for each in found] == [(1, n) for n in range(200)]
+            assert second.values() == [b"%d" % n for n in range(200)]
+            records = [
+                b"v",
+                ProducerRecord("u", b"w", b"k", (("h", None),), 0, 17),
+                ProducerRecord("t", None, partition=0),
+            ]
+            places = await producer.send_all("t", records, partition=0)
+            assert [str(each) for each in places] == ["t-0@0", "u-0@0", "t-0@1"]
+            assert places[1].timestamp_ms == 17
+            assert first.values() == [b"v", b""]
+            assert await producer.send_all("t", []) == []
+
+    run(1, story)
+
+
+def test_what_became_of_each_is_told_when_not_all_were_acknowledged() -> None:
+    async def story(fake: FakeCluster, open_producer: Callable[..., Producer]) -> None:
+        [partition] = fake.create("t")
+        async with open_producer(max_request_size=1000) as producer:
+            with pytest.raises(errors.NotAllSentException, match="2 of 4 records were not acknowledged") as told:
+                await producer.send_all("t", [b"a", b"b", b"x" * 2000, b"c"])
+        assert [type(each) for each in told.value.outcomes] == [Acked, Acked, Failed, Failed]
+        assert told.value.code is ErrorCode.MESSAGE_TOO_LARGE
+        assert partition.values() == [b"a", b"b"], "nothing overtakes what could not be sent"
+
+        fake.script = lambda broker, partition: Fate(error=ErrorCode.REQUEST_TIMED_OUT)
+        async with open_producer() as producer:
+            with pytest.raises(errors.NotAllSentException) as told:
+                await producer.send_all("t", [b"d", b"e"])
+        assert {type(each) for each in told.value.outcomes} <= {Unknown, Failed}
+        assert len(told.value.outcomes) == 2
+
+    run(1, story)
+
+
 @pytest.mark.feature("PR-02")
 def test_keys_choose_partitions_and_keyless_records_spread() -> None:
     async def story(fake: FakeCluster, open_producer: Callable[..., Producer]) -> None:
