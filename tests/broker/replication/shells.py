@@ -66,6 +66,14 @@ LAG_MS = 1_000
 LATENCY_SECONDS = 0.001
 
 
+async def until(happens: Callable[[], bool], seconds: float = 5) -> None:
+    """Wait for it, in virtual time."""
+    with trio.move_on_after(seconds):
+        while not happens():
+            await trio.sleep(0.001)
+    assert happens()
+
+
 class TrioClock:
     def now_ms(self) -> int:
         return int(trio.current_time() * 1000)
@@ -390,6 +398,23 @@ class ShellCluster:
     async def _spread(self) -> None:
         await trio.sleep(2 * LATENCY_SECONDS)
         self.learn()
+
+    async def unclean_election(self) -> None:
+        """1 and 2 commit a record without 3; then 3 leads all the same and takes another, and all come back."""
+        self.brokers[3].stuck = True
+        self.elect(1, isr=(1, 2))
+        self.learn()
+        _, answers = self.brokers[1].produce("only on two")
+        await until(lambda: answers == [None])
+        for node in (1, 2):
+            self.brokers[node].stuck = True
+        self.elect(3, isr=(3,))
+        self.brokers[3].stuck = False
+        self.learn()
+        self.brokers[3].produce("the truth now")
+        for node in (1, 2):
+            self.brokers[node].stuck = False
+        await until(lambda: self.partitions[0].isr == (1, 2, 3))
 
     def bytes_of(self, node: int) -> bytes:
         return b"".join(self.brokers[node].partition.log.batches(0))

@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from runtime.decisions import Decisions
-from tests.broker.replication.shells import LAG_MS, ShellBroker
-from tests.broker.replication.test_shells import Clock, NewCluster, new_cluster, until
+from tests.broker.replication.shells import LAG_MS, ShellBroker, until
+from tests.broker.replication.test_shells import Clock, NewCluster, new_cluster
 
 pytestmark = pytest.mark.feature("OB-07")
 __all__ = ["new_cluster"]
@@ -78,20 +78,7 @@ async def test_after_an_unclean_election_it_is_told_that_committed_records_are_g
     new_cluster: NewCluster, autojump_clock: Clock
 ) -> None:
     async with new_cluster() as cluster:
-        cluster.brokers[3].stuck = True
-        cluster.elect(1, isr=(1, 2))
-        cluster.learn()
-        _, answers = cluster.brokers[1].produce("only on two")
-        await until(lambda: answers == [None])
-        for node in (1, 2):
-            cluster.brokers[node].stuck = True
-        cluster.elect(3, isr=(3,))
-        cluster.brokers[3].stuck = False
-        cluster.learn()
-        cluster.brokers[3].produce("the truth now")
-        for node in (1, 2):
-            cluster.brokers[node].stuck = False
-        await until(lambda: cluster.partitions[0].isr == (1, 2, 3))
+        await cluster.unclean_election()
     assert any("is above that, what was committed is given up" in it for it in story(cluster.brokers[1]))
 
 

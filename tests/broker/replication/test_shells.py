@@ -17,7 +17,7 @@ from broker.replication.partition import FetchKind, ReadRequest
 from kraft.metadata.image import NO_LEADER
 from protocol.errors import ErrorCode, KafkaError
 from runtime.disk import RealDisk
-from tests.broker.replication.shells import LAG_MS, TOPIC, TOPIC_ID, ShellBroker, ShellCluster
+from tests.broker.replication.shells import LAG_MS, TOPIC, TOPIC_ID, ShellBroker, ShellCluster, until
 
 NewCluster = Callable[..., Any]
 Clock = trio.testing.MockClock
@@ -32,14 +32,6 @@ def new_cluster(tmp_path: Path) -> NewCluster:
             nursery.cancel_scope.cancel()
 
     return make
-
-
-async def until(happens: Callable[[], bool], seconds: float = 5) -> None:
-    """Wait for it, in virtual time."""
-    with trio.move_on_after(seconds):
-        while not happens():
-            await trio.sleep(0.001)
-    assert happens()
 
 
 @pytest.mark.feature("RE-01", "RE-02", "RE-04", "RE-09", "RE-21")
@@ -213,20 +205,7 @@ async def test_after_an_unclean_election_the_longer_log_follows_the_shorter(
     new_cluster: NewCluster, autojump_clock: Clock
 ) -> None:
     async with new_cluster() as cluster:
-        cluster.brokers[3].stuck = True
-        cluster.elect(1, isr=(1, 2))
-        cluster.learn()
-        _, answers = cluster.brokers[1].produce("only on two")
-        await until(lambda: answers == [None])
-        for node in (1, 2):
-            cluster.brokers[node].stuck = True
-        cluster.elect(3, isr=(3,))
-        cluster.brokers[3].stuck = False
-        cluster.learn()
-        cluster.brokers[3].produce("the truth now")
-        for node in (1, 2):
-            cluster.brokers[node].stuck = False
-        await until(lambda: cluster.partitions[0].isr == (1, 2, 3))
+        await cluster.unclean_election()
         assert cluster.bytes_of(1) == cluster.bytes_of(2) == cluster.bytes_of(3)
         assert b"the truth now" in cluster.bytes_of(1)
 
