@@ -15,20 +15,22 @@ from protocol.errors import ErrorCode, MalformedMessage
 from protocol.framing import parse_request_header
 from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from runtime.dispatch import Call, Dispatcher, Handler
-from runtime.server import Request, ResponseSlot
+from runtime.server import Request, Timed
 from runtime.world import Chunk, FileRegion
 
 log = logging.getLogger(__name__)
 
 
-class EnvelopeSlot(ResponseSlot):
-    """Takes the answer to the request in an envelope, and answers the envelope with it."""
+class EnvelopeSlot:
+    """The `AnswerSlot` of the request in an envelope: answers the envelope with what it is given."""
 
-    __slots__ = ("_envelope",)
+    __slots__ = ("_envelope", "done", "timed")
 
     def __init__(self, envelope: Call) -> None:
         self._envelope = envelope
         self.done = False
+        self.timed: Timed | None = None
+        """Told nothing: the envelope's own answer is timed."""
 
     @property
     def connection_closed(self) -> bool:

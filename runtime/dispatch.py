@@ -20,7 +20,7 @@ from protocol.framing import response_prefix
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from protocol.schema import Message, decode_prefix, encode_chunks
 from runtime.request_times import ApiCounter, error_codes, request_log
-from runtime.server import Request, ResponseSlot
+from runtime.server import AnswerSlot, Request
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Call:
 
     request: Request
     message: Any
-    slot: ResponseSlot
+    slot: AnswerSlot
     _spec: ApiSpec
     _counter: ApiCounter
 
@@ -172,7 +172,7 @@ class Dispatcher:
             ranges.append(ApiVersion(api_key=key, min_version=minimum, max_version=spec.max_version))
         return ranges
 
-    def __call__(self, request: Request, slot: ResponseSlot) -> None:
+    def __call__(self, request: Request, slot: AnswerSlot) -> None:
         entry = self._handlers.get(request.api_key)
         if entry is None:
             slot.abort(f"API key {request.api_key} is not served on this listener")
@@ -212,7 +212,7 @@ class Dispatcher:
             )
             slot.abort("internal error")
 
-    def _refuse_version(self, request: Request, slot: ResponseSlot, spec: ApiSpec) -> None:
+    def _refuse_version(self, request: Request, slot: AnswerSlot, spec: ApiSpec) -> None:
         if request.api_key != ApiKey.API_VERSIONS:
             slot.abort(f"{spec.name} v{request.api_version} is not supported")
             return

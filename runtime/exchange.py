@@ -97,9 +97,29 @@ class Timed(Protocol):
         """It went to the socket with others; moments on the stopwatch."""
 
 
+class AnswerSlot(Protocol):
+    """Where one answer goes. Exactly one of its verbs is called, once, at any time."""
+
+    timed: Timed | None
+    """To be told when the answer leaves."""
+
+    @property
+    def connection_closed(self) -> bool:
+        """Nobody waits for this answer any more; filling the slot does nothing."""
+        ...
+
+    def fill(self, chunks: Sequence[Chunk]) -> None:
+        """Answer with `chunks`: response header and body, without the size."""
+
+    def drop(self) -> None:
+        """There is no answer to this request (acks=0)."""
+
+    def abort(self, reason: str) -> None:
+        """Close the connection instead of answering."""
+
+
 class ResponseSlot:
-    """The place of one answer in its connection's line. Exactly one of its verbs is called, once, at any
-    time."""
+    """An `AnswerSlot` that is a place in its connection's line."""
 
     __slots__ = ("_connection", "chunks", "done", "request_bytes", "size_bytes", "timed")
 
@@ -110,15 +130,12 @@ class ResponseSlot:
         self.size_bytes = 0
         self.done = False
         self.timed: Timed | None = None
-        """To be told when the answer leaves."""
 
     @property
     def connection_closed(self) -> bool:
-        """Nobody waits for this answer any more; filling the slot does nothing."""
         return self._connection.closed
 
     def fill(self, chunks: Sequence[Chunk]) -> None:
-        """Answer with `chunks`: response header and body, without the size."""
         assert not self.done, "a response slot was filled twice"
         self.done = True
         size = 0
@@ -129,7 +146,6 @@ class ResponseSlot:
         self._connection.slot_done(self)
 
     def drop(self) -> None:
-        """There is no answer to this request (acks=0)."""
         assert not self.done, "a response slot was filled twice"
         self.done = True
         self._connection.slot_done(self)
@@ -142,7 +158,6 @@ class ResponseSlot:
         self._connection.mute_ms = max(self._connection.mute_ms, duration_ms)
 
     def abort(self, reason: str) -> None:
-        """Close the connection instead of answering."""
         self.done = True
         self._connection.abort(reason)
 

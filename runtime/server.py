@@ -13,6 +13,7 @@ from collections.abc import Callable
 import trio
 
 from runtime.exchange import (
+    AnswerSlot,
     Flusher,
     Handle,
     Request,
@@ -20,11 +21,12 @@ from runtime.exchange import (
     ServerConnection,
     ServerLimits,
     Service,
+    Timed,
 )
 from runtime.frames import SCRATCH_BYTES
 from runtime.world import ConnectionLost, Listener, World
 
-__all__ = ["Handle", "Request", "ResponseSlot", "Server", "ServerLimits", "serve_listener"]
+__all__ = ["AnswerSlot", "Handle", "Request", "ResponseSlot", "Server", "ServerLimits", "Timed", "serve_listener"]
 
 log = logging.getLogger(__name__)
 
