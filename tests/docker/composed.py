@@ -6,6 +6,7 @@ seconds to start.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from barnabas.cluster.probe import NoAnswer, ask
 from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -29,6 +31,7 @@ IMAGE = "barnabas"
 BROKERS = ("broker-1", "broker-2", "broker-3")
 CONTROLLERS = ("controller-101", "controller-102", "controller-103")
 NODES = (*BROKERS, *CONTROLLERS)
+DECISIONS = "http://127.0.0.1:9292/decisions"
 _POLL_SECONDS = 0.1
 
 
@@ -63,6 +66,8 @@ class ComposedCluster:
         self._environment = {**os.environ, "CLUSTER_ID": cluster_id}
         for number, port in enumerate(self.ports, start=1):
             self._environment[f"KAFKA_PORT_{number}"] = str(port)
+        (self.page_port,) = free_ports(1)
+        self._environment["PAGE_PORT"] = str(self.page_port)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -88,7 +93,7 @@ class ComposedCluster:
     def remove(self) -> None:
         """Containers, network and volumes; even when the time is over."""
         self._ends_at = max(self._ends_at, time.monotonic() + 60)
-        self.compose("down", "--volumes", "--remove-orphans", "--timeout", "5")
+        self.compose("--profile", "page", "down", "--volumes", "--remove-orphans", "--timeout", "5")
 
     # -- nodes
 
@@ -106,17 +111,23 @@ class ComposedCluster:
         return self.docker("inspect", "--format", form, self.container(node)).strip()
 
     def health(self) -> dict[str, str]:
-        containers = self.containers()
+        containers = {name: container for name, container in self.containers().items() if name in NODES}
         if not containers:
             return {}
         told = self.docker("inspect", "--format", "{{.State.Health.Status}}", *containers.values()).split()
         return dict(zip(containers, told, strict=True))
 
-    def wait_healthy(self, timeout_seconds: float = 60.0) -> float:
+    def wait_healthy(self, timeout_seconds: float = 240.0) -> float:
         def all_are() -> bool:
             return self.health() == dict.fromkeys(NODES, "healthy")
 
         return self.wait_for("six containers are healthy", all_are, timeout_seconds)
+
+    def decisions_of(self, node: str) -> list[dict[str, Any]]:
+        """What a node tells of its decisions, asked from inside of its container."""
+        program = f"import urllib.request; print(urllib.request.urlopen('{DECISIONS}', timeout=20).read().decode())"
+        told = json.loads(self.docker("exec", self.container(node), "python", "-c", program))
+        return list(told["decisions"])
 
     def signal(self, name: str, *nodes: str) -> None:
         containers = self.containers()

@@ -9,7 +9,7 @@ from itertools import pairwise
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 RECORDS_PER_SECOND = 200
-_DELIVERY_SECONDS = 60.0
+_DELIVERY_SECONDS = 240.0
 
 
 class Load:
@@ -37,6 +37,16 @@ class Load:
     def run_for(self, seconds: float) -> None:
         self._thread.join(seconds)
         assert self._thread.is_alive(), "the load ended by itself"
+
+    def wait_for_acks(self, count: int, timeout_seconds: float) -> None:
+        """Until so many more records were acked."""
+        wanted = len(self._answered_at) + count
+        ends_at = time.monotonic() + timeout_seconds
+        while len(self._answered_at) < wanted:
+            assert time.monotonic() < ends_at, (
+                f"{len(self._answered_at)} acks after {timeout_seconds:.0f} s, not {wanted}"
+            )
+            self.run_for(0.1)
 
     def longest_gap(self) -> float:
         """The longest time without an ack, in seconds; for after the block."""
@@ -82,7 +92,7 @@ class Load:
         return found + [f"{later} comes after {earlier}" for earlier, later in pairwise(numbers) if later <= earlier]
 
 
-def read_all(bootstrap_servers: str, topic: str, timeout_seconds: float = 30.0) -> dict[int, bytes]:
+def read_all(bootstrap_servers: str, topic: str, timeout_seconds: float = 120.0) -> dict[int, bytes]:
     """Value by offset, of partition 0 up to its end as it is now."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "unused", "enable.auto.commit": False})
     try:
