@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import trio
 
@@ -18,6 +20,7 @@ from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequ
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from runtime.channel import ChannelError
+from scenarios.mail import Letter
 from scenarios.stage import Stage, came_about, fetch_request, holds, values_in
 
 TOPIC = "t"
@@ -137,9 +140,8 @@ async def controllers_are_gone(stage: Stage) -> None:
     await stage.whole(TOPIC)
 
 
-def _has_error(letter: object) -> bool:
-    message = letter.message  # type: ignore[attr-defined]
-    return any(part.error_code for topic in message.responses for part in topic.partitions)
+def _has_error(letter: Letter) -> bool:
+    return any(part.error_code for topic in letter.message.responses for part in topic.partitions)
 
 
 # ---- 14
@@ -335,11 +337,8 @@ def _slow_loading(seconds: float) -> Iterator[None]:
         await trio.sleep(seconds)
         await original(self)
 
-    Shard.load = load  # type: ignore[method-assign]
-    try:
+    with patch.object(Shard, "load", load):
         yield
-    finally:
-        Shard.load = original  # type: ignore[method-assign]
 
 
 async def _ask_while_it_moves(stage: Stage, offsets: _Offsets) -> None:
@@ -357,7 +356,7 @@ async def _ask_while_it_moves(stage: Stage, offsets: _Offsets) -> None:
             await stage.until(lambda: not stage.cluster.not_ready(), "it is back")
             index = stage.broker(old).groups.partition_of("g")
             assert index is not None
-            await stage.until(lambda old=old, index=index: old in stage.isr(GROUP_TOPIC, index), "and in sync")  # type: ignore[misc]
+            await stage.until(partial(stage.in_sync, old, GROUP_TOPIC, index), "and in sync")
         nursery.cancel_scope.cancel()
 
 

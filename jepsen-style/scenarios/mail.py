@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import trio
 
@@ -51,6 +51,17 @@ class Letter:
         return decode(spec.response_type(), view[position:], self.version)
 
 
+class Which(TypedDict, total=False):
+    """Of the letters of an API, which ones; all of them if nothing is said."""
+
+    sender: str
+    """Of an answer: the node that gave it."""
+    receiver: str
+    when: Callable[[Letter], bool]
+    limit: int
+    """Of letters; later ones pass."""
+
+
 @dataclass(slots=True, eq=False)
 class Rule:
     """Which letters are read, and whether they are kept back."""
@@ -58,11 +69,7 @@ class Rule:
     api_key: ApiKey
     kind: Kind
     keeps: bool
-    sender: str | None
-    receiver: str | None
-    when: Callable[[Letter], bool] | None
-    limit: int | None
-    """Of letters; later ones pass."""
+    which: Which
     letters: list[Letter] = field(default_factory=list)
     _gates: list[_Gate] = field(default_factory=list)
     _over: bool = False
@@ -87,11 +94,14 @@ class Rule:
         """Notes it, if it is one of these."""
         if self._over or letter.api_key != self.api_key or letter.kind != self.kind:
             return False
-        if self.sender not in (None, letter.sender) or self.receiver not in (None, letter.receiver):
+        which = self.which
+        if which.get("sender", letter.sender) != letter.sender:
             return False
-        if self.limit is not None and len(self.letters) >= self.limit:
+        if which.get("receiver", letter.receiver) != letter.receiver:
             return False
-        if self.when is not None and not self.when(letter):
+        if "limit" in which and len(self.letters) >= which["limit"]:
+            return False
+        if "when" in which and not which["when"](letter):
             return False
         self.letters.append(letter)
         self._news.set()
@@ -109,31 +119,13 @@ class Mail:
         self._rules: list[Rule] = []
         universe.fabric.on_connected = self._connected
 
-    def keep(
-        self,
-        api_key: ApiKey,
-        kind: Kind = "request",
-        *,
-        sender: str | None = None,
-        receiver: str | None = None,
-        when: Callable[[Letter], bool] | None = None,
-        limit: int | None = None,
-    ) -> Rule:
-        """Keep such letters back, until the rule lets them go. `sender` of an answer is the node that gave it."""
-        return self._add(Rule(api_key, kind, True, sender, receiver, when, limit))
+    def keep(self, api_key: ApiKey, kind: Kind = "request", **which: Unpack[Which]) -> Rule:
+        """Keep such letters back, until the rule lets them go."""
+        return self._add(Rule(api_key, kind, True, which))
 
-    def read(
-        self,
-        api_key: ApiKey,
-        kind: Kind = "request",
-        *,
-        sender: str | None = None,
-        receiver: str | None = None,
-        when: Callable[[Letter], bool] | None = None,
-        limit: int | None = None,
-    ) -> Rule:
+    def read(self, api_key: ApiKey, kind: Kind = "request", **which: Unpack[Which]) -> Rule:
         """Only note them."""
-        return self._add(Rule(api_key, kind, False, sender, receiver, when, limit))
+        return self._add(Rule(api_key, kind, False, which))
 
     def _add(self, rule: Rule) -> Rule:
         self._rules.append(rule)

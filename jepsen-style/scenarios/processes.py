@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import trio
 
@@ -48,7 +48,7 @@ class Field:
             "socket_connection_setup_timeout_ms": 1_000,
             **options,
         }
-        return Producer(world=self.cluster.world(host), **ProducerOptions(**chosen))  # type: ignore[typeddict-item]
+        return Producer(world=self.cluster.world(host), **cast(ProducerOptions, chosen))
 
     def consumer(self, *topics: str, host: str = "consumer", **options: Any) -> Consumer:
         chosen: dict[str, Any] = {
@@ -59,7 +59,7 @@ class Field:
             "socket_connection_setup_timeout_ms": 1_000,
             **options,
         }
-        return Consumer(*topics, world=self.cluster.world(host), **ConsumerOptions(**chosen))  # type: ignore[typeddict-item]
+        return Consumer(*topics, world=self.cluster.world(host), **cast(ConsumerOptions, chosen))
 
     def admin(self) -> Admin:
         return Admin(bootstrap_servers=self.cluster.bootstrap_servers, world=self.cluster.world("admin"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import trio
 
 from barnabas.client.producer import Acked, Outcome, Unknown
@@ -188,7 +190,7 @@ async def acked_below_the_high_watermark(stage: Stage) -> None:
             log = stage.log_of(leader, TOPIC)
             link.set(stalled=True)
             future = await producer.enqueue(TOPIC, b"%d" % number)
-            await stage.until(lambda n=number: len(stage.values(first, TOPIC)) > n, "the first follower has it")  # type: ignore[misc]
+            await stage.until(partial(stage.has_more_than, number, first, TOPIC), "the first follower has it")
             await trio.sleep(0.4)
             came_about(second in stage.isr(TOPIC), "the slow follower counts")
             holds(not future.done, f"acked at once, and {second} may not have it")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 import trio
 
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -46,11 +48,11 @@ async def _create(stage: Stage, name: str) -> None:
 
 async def _all_know(stage: Stage, *topics: str) -> None:
     for name in stage.brokers:
-        known = stage.broker(name).metadata
-        await stage.must(
-            lambda known=known: all(topic in known.image.topics.by_name for topic in topics),  # type: ignore[misc]
-            f"{name} knows {', '.join(topics)}",
-        )
+        await stage.must(partial(_knows, stage.broker(name), topics), f"{name} knows {', '.join(topics)}")
+
+
+def _knows(broker: BrokerServices, topics: tuple[str, ...]) -> bool:
+    return all(topic in broker.metadata.image.topics.by_name for topic in topics)
 
 
 async def vote_before_a_power_cut(stage: Stage) -> None:

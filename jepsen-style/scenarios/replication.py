@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
@@ -24,6 +24,7 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.messages.produce import PartitionProduceResponse
 from runtime.channel import ChannelError
+from scenarios.beginnings import leader_dies_before_it_tells
 from scenarios.mail import Letter
 from scenarios.stage import Stage, batch_of, came_about, fetch_request, holds, produce_request, values_in
 
@@ -143,18 +144,7 @@ async def two_leaders_in_a_row_die(stage: Stage) -> None:
     await stage.create_topic(TOPIC)
     first = stage.leader(TOPIC)
     second, third = stage.followers(TOPIC)
-    async with stage.producer() as producer:
-        acked = {(await producer.send(TOPIC, b"known")).offset: b"known"}
-        await stage.until(lambda: stage.log_of(third, TOPIC).high_watermark == 1, "all know that it is committed")
-
-        def after_news(letter: Letter) -> bool:
-            return stage.log_of(third, TOPIC).log_end_offset == 2
-
-        kept = stage.mail.keep(ApiKey.FETCH, "response", sender=first, receiver=third, when=after_news)
-        acked[(await producer.send(TOPIC, b"unknown")).offset] = b"unknown"
-    await kept.caught()
-    stage.universe.wires.cut_between([second], [third])
-    stage.kill(first)
+    acked = await leader_dies_before_it_tells(stage, TOPIC, of_followers=1)
     await _another_leads(stage, first)
     came_about(stage.leader(TOPIC) == second, "the second leads")
     epoch = stage.image(TOPIC).leader_epoch
@@ -470,14 +460,14 @@ async def fetches_of_other_epochs(stage: Stage) -> None:
             return result
 
         me, epoch = stage.id_of(follower), image.leader_epoch
-        lies: dict[str, tuple[Callable[[], object], ErrorCode]] = {
+        lies: dict[str, tuple[Callable[[], Awaitable[PartitionData]], ErrorCode]] = {
             "an older epoch": (partial(as_follower, me, epoch - 1, life), ErrorCode.FENCED_LEADER_EPOCH),
             "a newer epoch": (partial(as_follower, me, epoch + 1, life), ErrorCode.UNKNOWN_LEADER_EPOCH),
             "an earlier life": (partial(as_follower, me, epoch, life - 1), ErrorCode.NOT_LEADER_OR_FOLLOWER),
             "no replica": (partial(as_follower, 9, epoch, -1), ErrorCode.UNKNOWN_LEADER_EPOCH),
         }
         for told, (ask, code) in lies.items():
-            answer = await ask()  # type: ignore[misc]
+            answer = await ask()
             holds(answer.error_code == code, f"{told} is told {ErrorCode(answer.error_code).name}, not {code.name}")
         log = stage.log_of(leader, TOPIC)
         holds(log.high_watermark == 5 and not future.done, "a fetch that was refused has moved the high watermark")

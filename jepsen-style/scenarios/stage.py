@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import trio
 
@@ -179,6 +179,20 @@ class Stage(SimulatedClusterForTests):
             raise NotBroughtAbout(f"nobody knows {topic}-{index}")
         return found
 
+    async def create_topic(
+        self, name: str, partitions: int = 1, replicas: int = 3, configs: Mapping[str, str] | None = None
+    ) -> str:
+        """As elsewhere, and its logs are there, too: brokers tell of a topic before they have made them."""
+        await super().create_topic(name, partitions, replicas, configs)
+        await self.until(partial(self._has_logs, name, partitions), f"{name} has its logs")
+        return name
+
+    def _has_logs(self, topic: str, partitions: int) -> bool:
+        indexes = range(partitions)
+        replicas = [(self.name_of(each), index) for index in indexes for each in self.image(topic, index).replicas]
+        up = [(name, index) for name, index in replicas if self.node(name).is_up]
+        return all(self.broker(name).partitions.find(topic, index) is not None for name, index in up)
+
     def leader(self, topic: str, index: int = 0) -> str:
         """As the newest metadata has it; empty if nobody leads."""
         return self._leader(topic, index)
@@ -191,6 +205,9 @@ class Stage(SimulatedClusterForTests):
     def isr(self, topic: str, index: int = 0) -> list[str]:
         return [self.name_of(replica) for replica in sorted(self.image(topic, index).isr)]
 
+    def in_sync(self, name: str, topic: str, index: int = 0) -> bool:
+        return name in self.isr(topic, index)
+
     def records(self, name: str, topic: str, index: int = 0) -> list[tuple[int, bytes]]:
         """(offset, value) of all that a replica has, control records left out."""
         found: list[tuple[int, bytes]] = []
@@ -202,6 +219,9 @@ class Stage(SimulatedClusterForTests):
 
     def values(self, name: str, topic: str, index: int = 0) -> list[bytes]:
         return [value for _, value in self.records(name, topic, index)]
+
+    def has_more_than(self, count: int, name: str, topic: str, index: int = 0) -> bool:
+        return len(self.values(name, topic, index)) > count
 
     async def until(self, condition: Callable[[], object], what: str, seconds: float = UNTIL_SECONDS) -> float:
         """Waits for something that must come about; gives the seconds it took. NotBroughtAbout."""
@@ -290,7 +310,7 @@ class Stage(SimulatedClusterForTests):
             "socket_connection_setup_timeout_ms": 1_000,
             **options,
         }
-        return Producer(world=self.world_of(host), **ProducerOptions(**chosen))  # type: ignore[typeddict-item]
+        return Producer(world=self.world_of(host), **cast(ProducerOptions, chosen))
 
     def consumer(self, *topics: str, host: str = "consumer", **options: Any) -> Consumer:
         chosen: dict[str, Any] = {
@@ -302,7 +322,7 @@ class Stage(SimulatedClusterForTests):
             "socket_connection_setup_timeout_ms": 1_000,
             **options,
         }
-        return Consumer(*topics, world=self.world_of(host), **ConsumerOptions(**chosen))  # type: ignore[typeddict-item]
+        return Consumer(*topics, world=self.world_of(host), **cast(ConsumerOptions, chosen))
 
     def admin(self, host: str = "admin") -> Admin:
         return Admin(bootstrap_servers=self.bootstrap_servers, world=self.world_of(host))
@@ -385,7 +405,7 @@ class Stage(SimulatedClusterForTests):
 def batch_of(*values: bytes, **options: Any) -> bytes:
     """A batch with these values, and a timestamp of long ago."""
     records = [Record(0, 1_750_000_000_000, None, value) for value in values]
-    return build_batch(records, **BatchOptions(**options))  # type: ignore[typeddict-item]
+    return build_batch(records, **cast(BatchOptions, options))
 
 
 def produce_request(

@@ -17,7 +17,8 @@ from protocol.messages.end_txn import EndTxnRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from runtime.channel import ChannelError
-from scenarios.mail import Letter, Rule
+from scenarios.beginnings import leader_dies_before_it_tells
+from scenarios.mail import Rule
 from scenarios.stage import (
     NotBroughtAbout,
     Stage,
@@ -88,7 +89,7 @@ async def open_transaction_past_failovers(stage: Stage) -> None:
             stable = stage.log_of(new, TOPIC).last_stable_offset
             holds(stable == 1, f"the last stable offset is {stable}, and a transaction is open from 1 on")
             stage.start(old)
-            await stage.until(lambda old=old: old in stage.isr(TOPIC), "it is back")  # type: ignore[misc]
+            await stage.until(partial(stage.in_sync, old, TOPIC), "it is back")
         await producer.send(TOPIC, b"open/2")
         holds(not seen, f"an open transaction is read: {seen}")
         await producer.abort_transaction()
@@ -113,19 +114,8 @@ async def elected_and_not_current(stage: Stage) -> None:
     """A new leader does not know yet that what it has is committed: it must not say where the end is."""
     await stage.create_topic(TOPIC)
     first = stage.leader(TOPIC)
-    second, third = stage.followers(TOPIC)
-    async with stage.producer() as producer:
-        await producer.send(TOPIC, b"known")
-        await stage.until(lambda: stage.log_of(second, TOPIC).high_watermark == 1, "all know that it is committed")
-
-        def after_news(letter: Letter) -> bool:
-            return stage.log_of(second, TOPIC).log_end_offset == 2
-
-        kept = stage.mail.keep(ApiKey.FETCH, "response", sender=first, receiver=second, when=after_news)
-        await producer.send(TOPIC, b"unknown")
-    await kept.caught()
-    stage.universe.wires.cut_between([second], [third])
-    stage.kill(first)
+    second, _third = stage.followers(TOPIC)
+    await leader_dies_before_it_tells(stage, TOPIC, of_followers=0)
     await stage.until(lambda: stage.leader(TOPIC) == second, "the second leads")
     await stage.until(lambda: stage.replica_of(second, TOPIC).is_leader, "and knows it")
     log = stage.log_of(second, TOPIC)
