@@ -16,6 +16,7 @@ from barnabas.client.admin.brokers import ClusterDescription, QuorumInfo
 from barnabas.client.admin.topic_values import TopicPartitionInfo
 from barnabas.client.cluster import Cluster, ClusterSettings, NoBrokerAvailable, TopicPartition
 from barnabas.cluster.node_page import NoAnswer, NodePage
+from barnabas.page.changes import Led, Look, changes
 from barnabas.page.node_state import (
     MOST_NODES,
     BrokerState,
@@ -41,8 +42,12 @@ MOST_TOPICS = 200
 SILENT_MS = 3_000
 """A voter that has not fetched for so long is shown as unreachable."""
 PROBE_SECONDS = 1.0
+GOOD_FOR_MS = 4_000
+"""What others tell of a node is asked for once a second, in several questions, and may be late."""
+OFFSETS_SECONDS = 1.0
+"""How long a leader may take to tell its offsets: one that has gone holds up nobody."""
 SETTINGS = ClusterSettings(request_timeout_ms=2_000, retry_backoff_ms=50, retry_backoff_max_ms=500)
-NO_PAGE = "it tells nothing over HTTP: this is what Kafka's own protocol says of it"
+NO_PAGE = "by Kafka's own protocol"
 
 
 class KafkaView:
@@ -56,10 +61,16 @@ class KafkaView:
         self._discovered_ms: int | None = None
         self._topics: dict[str, int] | None = None
         """Partitions by topic, since they were looked for."""
+        self._described: Described = {}
+        self._offsets: Offsets = {}
+        """As leaders told them last."""
+        self._last: Look | None = None
 
     async def run(self, watch: Watch) -> None:
         """Until cancelled: looks again and again."""
-        async with self._admin() as admin:
+        self._last = None
+        async with self._admin() as admin, trio.open_nursery() as nursery:
+            nursery.start_soon(self._ask_for_offsets, admin)
             next_at = trio.current_time()
             while True:
                 await self._look(admin, watch, watch.feed.topics)
@@ -69,6 +80,9 @@ class KafkaView:
     async def look_once(self, watch: Watch, topic: str) -> None:
         async with self._admin() as admin:
             await self._look(admin, watch, [topic])
+            if not self._all_have_pages(watch):
+                self._offsets |= await _offsets(admin, self._described)
+                await self._look(admin, watch, [topic])
 
     @asynccontextmanager
     async def _admin(self) -> AsyncIterator[Admin]:
@@ -146,8 +160,8 @@ class KafkaView:
             names = list(await admin.list_topics())[:MOST_TOPICS]
             self._topics = {name: len(each) for name, each in (await _describe(admin, names)).items()}
         counts = self._topics
-        described = await _describe(admin, topics)
-        offsets = await _offsets(admin, described)
+        described = self._described = await _describe(admin, topics)
+        self._tell_changes(watch, cluster, quorum)
         for broker in cluster.nodes:
             node = NodeName.of("broker", broker.node_id)
             if node.name in self._found:
@@ -160,11 +174,11 @@ class KafkaView:
                     metadata=_metadata(quorum, broker.node_id),
                     topics=counts,
                     partitions=[
-                        _partition(topic, each, broker.node_id, offsets) for each in described.get(topic, ())
+                        _partition(topic, each, broker.node_id, self._offsets) for each in described.get(topic, ())
                     ],
                     told=NO_PAGE,
                 )
-                watch.sight_of(node).heard(state, topic or None, now_ms)
+                watch.sight_of(node).heard(state, topic or None, now_ms, GOOD_FOR_MS)
         fenced = {broker.node_id: BrokerState(0, broker.is_fenced) for broker in cluster.nodes}
         for voter in quorum.voters if quorum is not None else ():
             node = NodeName.of("controller", voter.replica_id)
@@ -182,7 +196,32 @@ class KafkaView:
                 brokers=fenced if leads else {},
                 told=NO_PAGE,
             )
-            watch.sight_of(node).heard(state, None, now_ms)
+            watch.sight_of(node).heard(state, None, now_ms, GOOD_FOR_MS)
+
+    async def _ask_for_offsets(self, admin: Admin) -> None:
+        """Again and again, beside everything else."""
+        while True:
+            self._offsets = self._offsets | await _offsets(admin, self._described)
+            await trio.sleep(INTERVAL_SECONDS / 2)
+
+    def _tell_changes(self, watch: Watch, cluster: ClusterDescription, quorum: QuorumInfo | None) -> None:
+        """What is different since the last look; of nodes that tell their decisions themselves, nothing."""
+        look = Look(
+            {
+                (topic, each.partition): Led(each.leader, each.leader_epoch, tuple(each.isr))
+                for topic, partitions in self._described.items()
+                for each in partitions
+            },
+            {broker.node_id: broker.is_fenced for broker in cluster.nodes},
+            None if quorum is None else quorum.leader_id,
+            None if quorum is None else quorum.leader_epoch,
+        )
+        last, self._last = self._last, look
+        if last is None or self._found:
+            return
+        at_ms = watch.world.wall_clock.now_ms()
+        for each in changes(last, look):
+            watch.feed.mark(each.kind.value, each.subject, each.text, at_ms=at_ms)
 
 
 def _is_silent(last_fetch_ms: int | None, watch: Watch) -> bool:
@@ -205,8 +244,12 @@ def _metadata(quorum: QuorumInfo | None, node_id: int) -> MetadataState:
     return MetadataState(quorum.leader_id, quorum.leader_epoch, quorum.high_watermark, end, end)
 
 
-async def _describe(admin: Admin, topics: Sequence[str]) -> dict[str, Sequence[TopicPartitionInfo]]:
-    found: dict[str, Sequence[TopicPartitionInfo]] = {}
+Described = dict[str, Sequence[TopicPartitionInfo]]
+"""Partitions by topic."""
+
+
+async def _describe(admin: Admin, topics: Sequence[str]) -> Described:
+    found: Described = {}
     if topics:
         for name, described in (await admin.describe_topics(topics)).succeeded.items():
             found[name] = described.partitions
@@ -217,19 +260,30 @@ Offsets = dict[tuple[str, int], tuple[int, int]]
 """By topic and partition, where the log begins, and what of it is committed."""
 
 
-async def _offsets(admin: Admin, described: dict[str, Sequence[TopicPartitionInfo]]) -> Offsets:
-    led = [
-        TopicPartition(topic, each.partition)
-        for topic, partitions in described.items()
-        for each in partitions
-        if each.leader is not None
-    ]
-    if not led:
-        return {}
-    first = (await admin.list_offsets(dict.fromkeys(led, OffsetSpec.earliest()))).succeeded
-    last = (await admin.list_offsets(dict.fromkeys(led, OffsetSpec.latest()))).succeeded
-    both = [each for each in led if each in first and each in last]
-    return {(each.topic, each.partition): (first[each].offset, last[each].offset) for each in both}
+async def _offsets(admin: Admin, described: Described) -> Offsets:
+    """Of those partitions whose leaders tell them in time."""
+    led: dict[int, list[TopicPartition]] = {}
+    for topic, partitions in described.items():
+        for each in partitions:
+            if each.leader is not None:
+                led.setdefault(each.leader, []).append(TopicPartition(topic, each.partition))
+    found: Offsets = {}
+    async with trio.open_nursery() as nursery:
+        for mine in led.values():
+            nursery.start_soon(_offsets_of_one_leader, admin, mine, found)
+    return found
+
+
+async def _offsets_of_one_leader(admin: Admin, led: Sequence[TopicPartition], found: Offsets) -> None:
+    with trio.move_on_after(OFFSETS_SECONDS):
+        try:
+            first = (await admin.list_offsets(dict.fromkeys(led, OffsetSpec.earliest()))).succeeded
+            last = (await admin.list_offsets(dict.fromkeys(led, OffsetSpec.latest()))).succeeded
+        except (KafkaError, NoBrokerAvailable):
+            return  # those that it told before stay
+        for each in led:
+            if each in first and each in last:
+                found[each.topic, each.partition] = first[each].offset, last[each].offset
 
 
 def _partition(topic: str, told: TopicPartitionInfo, broker: int, offsets: Offsets) -> PartitionState:

@@ -43,9 +43,11 @@ class Sight:
     """Why it did not answer the last time; one line."""
     process: str = ""
     """Of a local cluster: running, paused, dead or stopped."""
+    good_for_ms: int = FRESH_MS
 
-    def heard(self, state: NodeState, topic: str | None, now_ms: int) -> None:
+    def heard(self, state: NodeState, topic: str | None, now_ms: int, good_for_ms: int = FRESH_MS) -> None:
         self.state, self.heard_ms, self.refused, self.silence = state, now_ms, False, ""
+        self.good_for_ms = good_for_ms
         if topic is not None:
             self.partitions[topic] = state.partitions
 
@@ -55,7 +57,7 @@ class Sight:
     def is_fresh(self, now_ms: int) -> bool:
         return (
             self.heard_ms is not None
-            and now_ms - self.heard_ms <= FRESH_MS
+            and now_ms - self.heard_ms <= self.good_for_ms
             and not self.refused
             and self.process in ("", "running")
         )

@@ -302,6 +302,31 @@ def test_where_faults_are_not_allowed_the_page_says_so(page: Page, fake: FakePag
     expect(page.get_by_role("button", name="Kill broker-2")).to_have_count(0)
 
 
+def test_a_page_that_looks_on_shows_what_others_write(looking: Looking, fake: FakePage, expect: Any) -> None:
+    onlooked = Scene(fake, int(time.time() * 1000))
+    fake.say("hello", HELLO | {"allow_faults": False, "links": False, "tour": False})
+    page = looking.open(fake.url)
+    page.wait_for_selector("#connection[data-state=live]")
+    for _ in range(10):
+        onlooked.at_ms += 500
+        onlooked.end += 150
+        onlooked.say_cluster()
+        onlooked.say_partitions()
+    expect(page.locator("[data-number=acked_per_second] span").first).to_have_text("Committed per second")
+    expect(page.locator("[data-number=acked_per_second] strong")).to_have_text(re.compile(r"^[1-9][\d,]*$"))
+    expect(page.locator("[data-number=acked] small")).to_have_text("committed records in demo")
+    expect(page.locator("[data-number=lost]")).to_be_hidden()
+    expect(page.locator("#legend .key-acked dt")).to_have_text("committed/s")
+    expect(page.locator("#legend .key-p99")).to_be_hidden()
+    expect(page.locator("#links-panel")).to_be_hidden()
+    expect(page.locator("svg .series.acked")).to_have_attribute("d", re.compile("^M"))
+    # With a load of its own the page tells of that.
+    fake.say("load", onlooked.load | {"at_ms": onlooked.at_ms})
+    expect(page.locator("[data-number=lost]")).to_be_visible()
+    expect(page.locator("[data-number=acked_per_second] span").first).to_have_text("Acked per second")
+    expect(page.locator("#legend .key-p99")).to_be_visible()
+
+
 # The connection
 
 
@@ -355,7 +380,7 @@ def test_a_cluster_that_is_away(page: Page, fake: FakePage, scene: Scene, expect
 # Whatever it is told
 
 
-MARKUP = "<img src=x onerror=\"window.hacked=1\"><b>bold</b>&amp;"
+MARKUP = '<img src=x onerror="window.hacked=1"><b>bold</b>&amp;'
 
 
 def test_names_with_markup_are_shown_as_text(page: Page, fake: FakePage, scene: Scene, expect: Any) -> None:

@@ -10,6 +10,8 @@ const RIGHT = 14;
 const BANDS_TOP = 2;
 const RATE = { top: 56, bottom: 184 };
 const LATENCY = { top: 214, bottom: 292 };
+/** The rate has the place of both where nothing is known of latency. */
+const RATE_ALONE = { top: 56, bottom: 292 };
 const LANES_TOP = 308;
 const LANE = 22;
 const AXIS = LANES_TOP + LANES.length * LANE + 4;
@@ -27,6 +29,8 @@ export class Chart {
   constructor(root, history, marks, open) {
     Object.assign(this, { history, marks, open });
     this.width = 0;
+    /** Nothing is known of latency. */
+    this.looksOn = false;
     const group = (name, ...children) => drawing("g", { class: name }, ...children);
     const paths = {};
     for (const name of ["acked-area", "read", "acked", "p50", "p99"])
@@ -89,9 +93,10 @@ export class Chart {
     const ackedTop = highest(samples, ["acked"], 10);
     const rateTop = Math.min(highest(samples, ["acked", "read"], 10), 2 * ackedTop);
     const latencyTop = Math.max(100, decadeAbove(highest(samples, ["p50", "p99"], 1)));
-    const rate = linear(0, rateTop, RATE.bottom, RATE.top);
+    const plot = this.looksOn ? RATE_ALONE : RATE;
+    const rate = linear(0, rateTop, plot.bottom, plot.top);
     const latency = logarithmic(1, latencyTop, LATENCY.bottom, LATENCY.top);
-    this.#drawSeries(samples, rate, latency);
+    this.#drawSeries(samples, rate, latency, plot.bottom);
     this.#drawGrid(rate, rateTop, latency, latencyTop);
     const bands = this.history.bandsBetween(fromMs, toMs);
     this.bandRows.update(bands, (band) => band.key);
@@ -114,9 +119,9 @@ export class Chart {
     return Math.min(this.right, Math.max(LEFT, this.x(atMs)));
   }
 
-  #drawSeries(samples, rate, latency) {
+  #drawSeries(samples, rate, latency, floor) {
     const { x } = this;
-    setAttribute(this.paths["acked-area"], "d", area(samples, "acked", x, rate, RATE.bottom));
+    setAttribute(this.paths["acked-area"], "d", area(samples, "acked", x, rate, floor));
     setAttribute(this.paths.acked, "d", line(samples, "acked", x, rate));
     setAttribute(this.paths.read, "d", line(samples, "read", x, rate));
     setAttribute(this.paths.p50, "d", line(samples, "p50", x, latency));
@@ -126,16 +131,21 @@ export class Chart {
       this.svg,
       "aria-label",
       newest
-        ? `From ${clock(this.fromMs)} to ${clock(this.toMs)}: ${count(newest.acked)} records acked and ${count(newest.read)} read per second, latency p99 ${duration(newest.p99)} at the end`
+        ? `From ${clock(this.fromMs)} to ${clock(this.toMs)}: ${this.#told(newest)} at the end`
         : "No load in this time",
     );
+  }
+
+  #told(sample) {
+    if (this.looksOn) return `${count(sample.acked)} records committed per second`;
+    return `${count(sample.acked)} records acked and ${count(sample.read)} read per second, latency p99 ${duration(sample.p99)}`;
   }
 
   #drawGrid(rate, rateTop, latency, latencyTop) {
     const lines = [];
     for (const share of [0, 0.5, 1])
       lines.push({ key: `rate ${share}`, y: rate(share * rateTop), text: short(share * rateTop) });
-    for (let tick = 1; tick <= latencyTop; tick *= 10)
+    for (let tick = 1; tick <= latencyTop && !this.looksOn; tick *= 10)
       lines.push({ key: `latency ${tick}`, y: latency(tick), text: tick < 1000 ? `${tick} ms` : `${tick / 1000} s` });
     LANES.forEach((name, index) =>
       lines.push({ key: name, y: LANES_TOP + LANE * (index + 0.5), text: name, lane: true }),
@@ -145,13 +155,13 @@ export class Chart {
       lines.push({ key: `time ${atMs}`, atMs, text: clock(atMs) });
     lines.push(
       { key: "title rate", title: "records per second", y: RATE.top - 8 },
-      { key: "title latency", title: "latency", y: LATENCY.top - 8 },
+      { key: "title latency", title: this.looksOn ? "" : "latency", y: LATENCY.top - 8 },
     );
     this.gridRows.update(lines, (item) => item.key);
   }
 
   #refreshGridLine(row, item) {
-    if (item.title) {
+    if (item.title !== undefined) {
       setText(row.text, item.title);
       place(row.text, LEFT, item.y, "start");
       return;
@@ -265,9 +275,9 @@ export class Chart {
 function makeGridLine(item) {
   const row = {
     line: line1({ class: item.lane ? "lane" : item.atMs === undefined ? "level" : "moment" }),
-    text: words({ class: item.title ? "title" : null }),
+    text: words({ class: item.title === undefined ? null : "title" }),
   };
-  row.root = drawing("g", {}, ...(item.title ? [] : [row.line]), row.text);
+  row.root = drawing("g", {}, ...(item.title === undefined ? [row.line] : []), row.text);
   return row;
 }
 

@@ -17,9 +17,16 @@ const FLOWS = [
   ["p99_ms", "Latency, p99", "", duration],
 ];
 
+/** What is shown of a topic that others write, and what it is called then. */
+const LOOKING_ON = new Map([
+  ["acked", "Committed"],
+  ["acked_per_second", "Committed per second"],
+]);
+
 export class Headline {
   constructor(root) {
     this.load = null;
+    this.flow = null;
     this.root = root;
     this.tiles = new Map();
     this.#tile("acked", "Acked", true);
@@ -32,7 +39,24 @@ export class Headline {
     askFrame(this);
   }
 
+  /** Of a topic that others write: what can be known of it. */
+  takeThroughput(flow) {
+    this.flow = flow;
+    askFrame(this);
+  }
+
   draw() {
+    const looksOn = this.load === null && this.flow !== null;
+    for (const [key, tile] of this.tiles) {
+      setAttribute(tile.root, "hidden", looksOn && !LOOKING_ON.has(key));
+      setText(tile.title, looksOn ? (LOOKING_ON.get(key) ?? tile.words) : tile.words);
+    }
+    setAttribute(this.root, "data-looks-on", looksOn);
+    if (looksOn) {
+      this.#write("acked", count(this.flow.readable), `committed records in ${this.flow.topic}`);
+      this.#write("acked_per_second", count(this.flow.perSecond), "whoever writes them");
+      return;
+    }
     const load = this.load ?? {};
     this.#write("acked", count(load.acked), this.#ackedNote(load));
     for (const [key, , meaning] of MUST_BE_ZERO) {
@@ -64,15 +88,16 @@ export class Headline {
     const note = element("small");
     const shape = icon();
     setAttribute(shape, "hidden", true);
+    const words = element("span", {}, title);
     const root = element(
       "div",
       { class: hero ? "tile hero" : "tile", "data-number": key },
-      element("span", {}, title),
+      words,
       element("p", {}, shape, value),
       note,
     );
     this.root.append(root);
-    const tile = { root, value, note, icon: shape };
+    const tile = { root, value, note, icon: shape, title: words, words: title };
     this.tiles.set(key, tile);
     return tile;
   }

@@ -64,6 +64,8 @@ export class Links {
       }
       setAttribute(cell.button, "disabled", !mayAct);
     }
+    // A page that only looks on shows links when there is something to see.
+    setAttribute(this.panel, "hidden", !this.possible && this.cut.size === 0);
     const count = this.cut.size;
     const state = count === 0 ? "all whole" : `${count} cut`;
     setText(this.told, this.possible ? state : `${state}; this cluster's links cannot be cut`);

@@ -16,6 +16,7 @@ import { Nodes } from "./nodes.js";
 import { isNumber } from "./numbers.js";
 import { Partitions } from "./partitions.js";
 import { Theme } from "./theme.js";
+import { Throughput } from "./throughput.js";
 import { TimeAxis } from "./time_axis.js";
 import { Toast } from "./toast.js";
 import { Tour } from "./tour.js";
@@ -57,6 +58,7 @@ const tour = new Tour(
   announcer.say,
 );
 const theme = new Theme(at("theme"));
+const throughput = new Throughput();
 const feed = new Feed(
   (kind, data) => takers[kind](data),
   (state, waitMs) => connection.change(state, waitMs),
@@ -72,6 +74,16 @@ function showControls() {
   setAttribute(at("tour-start"), "disabled", now.touring);
   setText(at("load"), now.running ? "Stop load" : "Start load");
   for (const display of [nodes, links, connection]) askFrame(display);
+}
+
+/** A page that looks on has no load of its own: what others write is the load, as far as the topic tells. */
+function takeThroughput(told) {
+  if (control.faultsAllowed || headline.load !== null) return;
+  const flow = throughput.take(told);
+  history.takeLoad({ at_ms: told.at_ms, acked_per_second: flow.perSecond });
+  headline.takeThroughput(flow);
+  axis.looksOn = true;
+  askFrame(axis);
 }
 
 function showTopics(told) {
@@ -113,11 +125,14 @@ const takers = {
   },
   partitions(told) {
     history.hear(told.at_ms);
-    if (now.topic === null || told.topic === now.topic) partitions.take(told);
+    if (now.topic !== null && told.topic !== now.topic) return;
+    partitions.take(told);
+    takeThroughput(told);
   },
   load(load) {
     history.takeLoad(load);
     headline.take(load);
+    axis.looksOn = false;
     if (now.running !== (load.running === true)) {
       now.running = load.running === true;
       showControls();

@@ -8,8 +8,10 @@ import { KEPT_MS } from "./history.js";
 
 const SHOWN_MS = 120000;
 const STEP_MS = 10000;
+const ACKED = "acked/s";
+const COMMITTED = "committed/s";
 const LEGEND = [
-  ["acked", "acked/s", (sample) => count(sample?.acked)],
+  ["acked", ACKED, (sample) => count(sample?.acked)],
   ["read", "read/s", (sample) => count(sample?.read)],
   ["p50", "p50", (sample) => duration(sample?.p50)],
   ["p99", "p99", (sample) => duration(sample?.p99)],
@@ -21,18 +23,14 @@ export class TimeAxis {
     this.chart = new Chart(root, history, marks, open);
     this.frozenMs = null;
     this.hoverMs = null;
+    /** The load is somebody else's: only what is committed can be known. */
+    this.looksOn = false;
     this.values = LEGEND.map(([name, title, format]) => {
       const value = element("dd");
-      legend.append(
-        element(
-          "div",
-          { class: `key-${name}` },
-          element("i", { "aria-hidden": "true" }),
-          element("dt", {}, title),
-          value,
-        ),
-      );
-      return [value, format];
+      const words = element("dt", {}, title);
+      const root = element("div", { class: `key-${name}` }, element("i", { "aria-hidden": "true" }), words, value);
+      legend.append(root);
+      return { name, root, words, value, format };
     });
     freeze.addEventListener("click", () => this.toggle());
     scroll.addEventListener("input", () =>
@@ -66,6 +64,7 @@ export class TimeAxis {
     const nowMs = this.nowMs;
     if (this.frozenMs !== null) this.frozenMs = Math.max(this.frozenMs, nowMs - KEPT_MS);
     const endMs = this.frozenMs ?? nowMs;
+    this.chart.looksOn = this.looksOn;
     this.chart.draw(endMs - SHOWN_MS, endMs, this.hoverMs);
     setText(this.freeze, this.frozenMs === null ? "Freeze" : "Go live");
     setAttribute(this.freeze, "aria-pressed", this.frozenMs === null ? "false" : "true");
@@ -79,7 +78,11 @@ export class TimeAxis {
         : this.frozenMs !== null
           ? this.history.nearest(endMs)
           : this.history.samples.at(-1);
-    for (const [value, format] of this.values) setText(value, format(sample));
+    for (const { name, root, words, value, format } of this.values) {
+      setAttribute(root, "hidden", this.looksOn && name !== "acked");
+      if (name === "acked") setText(words, this.looksOn ? COMMITTED : ACKED);
+      setText(value, format(sample));
+    }
   }
 
   #endAt(endMs) {

@@ -1,0 +1,63 @@
+"""What is told of a cluster that tells no decisions: what became different between two looks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from barnabas.page.changes import WHY, Led, Look, changes
+
+pytestmark = pytest.mark.feature("FI-10")
+
+BEFORE = Look(
+    partitions={("flights", 0): Led(1, 3, (1, 2, 3)), ("flights", 1): Led(2, 0, (2, 3))},
+    fenced={1: False, 2: False},
+    quorum_leader=101,
+    quorum_epoch=5,
+)
+
+
+def told(after: Look) -> list[str]:
+    return [f"{it.kind.value} {it.subject}: {it.text.removesuffix(f': {WHY}')}" for it in changes(BEFORE, after)]
+
+
+def test_nothing_happened() -> None:
+    assert told(BEFORE) == []
+    in_another_order = {**BEFORE.partitions, ("flights", 0): Led(1, 3, (3, 2, 1))}
+    assert told(replace(BEFORE, partitions=in_another_order)) == []
+
+
+def test_a_broker_goes() -> None:
+    after = Look(
+        partitions={("flights", 0): Led(2, 4, (2, 3)), ("flights", 1): Led(2, 0, (2, 3))},
+        fenced={1: True, 2: False},
+        quorum_leader=101,
+        quorum_epoch=5,
+    )
+    assert told(after) == [
+        "fencing broker 1: broker 1 is fenced",
+        "election flights-0: leader of flights-0 moved 1 -> 2 in epoch 4",
+        "isr flights-0: ISR of flights-0 changed [1, 2, 3] -> [2, 3]",
+    ]
+    back = [it.text for it in changes(after, BEFORE)]
+    assert back[0] == f"broker 1 is let in: {WHY}"
+
+
+def test_nobody_leads_and_then_somebody() -> None:
+    alone = replace(BEFORE, partitions={("flights", 1): Led(None, 1, ())})
+    assert told(alone)[0] == "election flights-1: flights-1 has no leader since epoch 1"
+    again = changes(alone, replace(BEFORE, partitions={("flights", 1): Led(3, 2, (3,))}))
+    assert again[0].text.startswith("leader of flights-1 is 3 in epoch 2, after there was none")
+
+
+def test_another_controller_leads() -> None:
+    assert told(replace(BEFORE, quorum_leader=103, quorum_epoch=6)) == [
+        "quorum quorum: controller 103 leads the quorum in epoch 6"
+    ]
+    assert told(replace(BEFORE, quorum_leader=None, quorum_epoch=None)) == []
+
+
+def test_what_was_not_looked_at_before_did_not_change() -> None:
+    assert told(replace(BEFORE, partitions={("clocks", 0): Led(9, 9, (9,))}, fenced={3: True})) == []
+    assert changes(Look(), BEFORE) == []
