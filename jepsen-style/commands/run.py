@@ -38,6 +38,15 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
         bool, typer.Option("--beyond-budget", help="faults may lose what was acknowledged")
     ] = False,
     only_faults: Annotated[str, _comma("of the faults of this seed only these, by number", "NUMBERS")] = "",
+    without_processes: Annotated[
+        str, _comma("processes that rest until everything is read, by number", "NUMBERS")
+    ] = "",
+    without_operations: Annotated[
+        str, _comma("operations that nobody does, by number or range: 7,10-19", "NUMBERS")
+    ] = "",
+    without_nodes: Annotated[
+        str, _comma("nodes that the cluster does not have; only in sim: broker-3,controller-103", "NODES")
+    ] = "",
     isolation: Annotated[str, typer.Option(help="read_committed or read_uncommitted")] = "read_committed",
     assign_only: Annotated[bool, typer.Option("--assign-only", help="consumers never subscribe")] = False,
     no_transactions: Annotated[bool, typer.Option("--no-transactions", help="nobody has any")] = False,
@@ -81,6 +90,9 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
             bootstrap=bootstrap,
             beyond_budget=beyond_budget,
             only_faults=tuple(split(only_faults)),
+            without_processes=tuple(split(without_processes)),
+            without_operations=tuple(split(without_operations)),
+            without_nodes=tuple(split(without_nodes)),
             isolation=isolation,
             assign_only=assign_only,
             no_transactions=no_transactions,

@@ -22,7 +22,7 @@ def command(
     anomaly: Annotated[str | None, typer.Option(help="which must stay [default: the one that is found most]")] = None,
     minutes: Annotated[float, typer.Option(help="that the search may take")] = 15.0,
 ) -> None:
-    """Drops faults, time, operations, processes and keys while the run still fails in the same anomaly.
+    """Drops time, faults, processes, keys, nodes and single operations while the run still fails in the same anomaly.
 
     Exit code 0: the smallest command is the last line; 2: there is nothing to be shrunk.
     """
@@ -85,7 +85,7 @@ def _trial(directory: Path) -> Trial | None:
     story = story_of(directory)
     if story is None:
         return None
-    return Trial(story.anomalies, story.last_seconds, story.faults, story.operations)
+    return Trial(story.anomalies, story.last_seconds, story.faults, story.operations, story.thought_of)
 
 
 def _size(plan: Plan, trial: Trial) -> str:

@@ -28,7 +28,7 @@ from nemeses.nemesis import Nemesis, NemesisOptions
 from operations import NEMESIS
 from running.judging import judge, write
 from running.libraries import check_libraries, open_libraries
-from running.plan import Plan
+from running.plan import Plan, ranges_of
 from running.runner import Ended, Run, RunOptions
 from runtime.world import Chance
 from workloads.catalogue import make_workload
@@ -86,10 +86,11 @@ def carry_out(plan: Plan, say: Say, *, directory: Path | None = None) -> Outcome
 
 def _record(plan: Plan, recorder: Recorder, say: Say) -> str | None:
     """Why it ended before it should have; None if it did not."""
-    failure, final_done, stopped = None, False, False
+    failure, final_done, stopped, thought_of = None, False, False, 0
     try:
         ended = run_in(_world_options(plan, recorder.directory), lambda cluster: _run(plan, cluster, recorder, say))
         failure, final_done, stopped = ended.failure, ended.final_done, ended.stopped
+        thought_of = ended.thought_of
     except ClusterError as error:
         failure = str(error)
     except Exception as error:
@@ -103,7 +104,8 @@ def _record(plan: Plan, recorder: Recorder, say: Say) -> str | None:
         stopped = True
         say("interrupted")
     with suppress(HistoryError):
-        recorder.amend(final_done=final_done, ended=failure or ("interrupted" if stopped else "in good order"))
+        told = failure or ("interrupted" if stopped else "in good order")
+        recorder.amend(final_done=final_done, ended=told, thought_of=thought_of)
     return failure
 
 
@@ -119,6 +121,8 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: S
         concurrency=plan.concurrency,
         quiet_seconds=plan.quiet,
         final_seconds=plan.final,
+        resting=[int(number) for number in plan.without_processes],
+        left_out=ranges_of(plan.without_operations),
         settings=ClientSettings("", "jepsen"),
     )
     nemesis = None
@@ -245,7 +249,16 @@ def _prefix(directory: Path, plan: Plan) -> str:
 
 def _world_options(plan: Plan, directory: Path) -> WorldOptions:
     settings = NODE_SETTINGS | plan.node_settings()
-    return WorldOptions(plan.cluster, plan.seed, directory, settings, plan.plant, plan.bootstrap, plan.nemesis)
+    return WorldOptions(
+        plan.cluster,
+        plan.seed,
+        directory,
+        settings,
+        plan.plant,
+        plan.bootstrap,
+        plan.nemesis,
+        plan.without_nodes,
+    )
 
 
 def _chance(seed: int, purpose: str) -> Chance:

@@ -17,6 +17,16 @@ from worlds.cluster import FAULTS
 from worlds.opening import NEVER, WORLDS
 
 CLIENTS = ("barnabas", "confluent", "java")
+BROKERS = 3
+NODES = (*(f"broker-{number}" for number in (1, 2, 3)), *(f"controller-{number}" for number in (101, 102, 103)))
+"""Of a cluster that is ours."""
+REPLICATED = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "share.coordinator.state.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
+"""Settings that cannot be more than there are brokers."""
 STORE = Path("store")
 
 
@@ -48,6 +58,12 @@ class Plan:
     """`key=value`, of all nodes."""
     only_faults: tuple[str, ...] = _option("--only-faults", ())
     """By their numbers; none: all. The others leave their time empty."""
+    without_processes: tuple[str, ...] = _option("--without-processes", ())
+    """Of the first ones, by their numbers: those have nothing to do until everything is read."""
+    without_operations: tuple[str, ...] = _option("--without-operations", ())
+    """`7` or `10-19`, in the order in which they are thought of: nobody does these."""
+    without_nodes: tuple[str, ...] = _option("--without-nodes", ())
+    """By their names: the cluster has less; only in the simulation."""
     plant: str | None = _option("--plant", None)
     bootstrap: str | None = _option("--bootstrap", None)
     beyond_budget: bool = _option("--beyond-budget", False)
@@ -77,6 +93,7 @@ class Plan:
         for number in self.only_faults:
             if not number.isdecimal():
                 raise WrongPlan(f"--only-faults {number}: faults have numbers, as the history tells them: 3,7")
+        self._check_without()
         for client in self.clients:
             _one_of("--client", client, CLIENTS)
         _one_of("--isolation", self.isolation, ("read_committed", "read_uncommitted"))
@@ -124,6 +141,22 @@ class Plan:
             if given:
                 raise WrongPlan(f"{name}: the cluster of --bootstrap is not ours to break, leave it out")
 
+    def _check_without(self) -> None:
+        for number in self.without_processes:
+            if not number.isdecimal() or int(number) >= self.concurrency:
+                raise WrongPlan(f"--without-processes {number}: they are 0 to {self.concurrency - 1}")
+        ranges_of(self.without_operations)
+        if self.without_nodes and self.cluster != "sim":
+            raise WrongPlan(f"--without-nodes: only --cluster sim can have less nodes than {self.cluster} has")
+        for name in self.without_nodes:
+            _one_of("--without-nodes", name, NODES)
+        if not self.brokers_left or not any("controller" in name for name in NODES if name not in self.without_nodes):
+            raise WrongPlan("--without-nodes: a cluster has a broker and a controller at least")
+
+    @property
+    def brokers_left(self) -> int:
+        return sum("broker" in name for name in NODES if name not in self.without_nodes)
+
     def _check_plant(self) -> None:
         if self.plant is not None:
             from plants.catalogue import NoSuchPlant, find
@@ -141,6 +174,8 @@ class Plan:
         if self.cluster == "bootstrap":
             # As many as that cluster's brokers think right; ours are three.
             more.setdefault("replicas", "-1")
+        if self.brokers_left < BROKERS:
+            more.setdefault("replicas", str(self.brokers_left))
         return WorkloadOptions(
             processes=self.concurrency,
             keys=self.keys,
@@ -163,7 +198,11 @@ class Plan:
             raise WrongPlan(f"--budget {' '.join(self.budget)}: it is KIND=SECONDS") from error
 
     def node_settings(self) -> dict[str, str]:
-        return _pairs("--settings", self.settings)
+        fewer: dict[str, str] = {}
+        if self.brokers_left < BROKERS:
+            fewer = dict.fromkeys(REPLICATED, str(self.brokers_left))
+            fewer["min.insync.replicas"] = str(min(2, self.brokers_left))
+        return fewer | _pairs("--settings", self.settings)
 
     def with_options(self, options: Mapping[str, str]) -> Plan:
         """Some of them otherwise, by their names without dashes before: `{"crash-every": "10"}`."""
@@ -194,6 +233,19 @@ class Plan:
             else:
                 words += [name, f"{value:g}" if isinstance(value, float) else str(value)]
         return shlex.join(words)
+
+
+def ranges_of(texts: Sequence[str]) -> list[range]:
+    """Of `7` and `10-19`. Raises WrongPlan."""
+    found = []
+    for text in texts:
+        first, dash, last = text.partition("-")
+        if not dash:
+            last = first
+        if not first.isdecimal() or not last.isdecimal() or int(last) < int(first):
+            raise WrongPlan(f"--without-operations {text}: operations have numbers from 0 on: 7,10-19")
+        found.append(range(int(first), int(last) + 1))
+    return found
 
 
 def _one_of(name: str, value: str, known: Sequence[str]) -> None:

@@ -44,6 +44,8 @@ class Story:
     last_seconds: float | None = None
     faults: tuple[int, ...] = ()
     operations: int = 0
+    thought_of: int = 0
+    """Operations of its main phase, with those that were left out."""
     figures: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -71,6 +73,7 @@ def story_of(directory: Path) -> Story | None:
     try:
         verdict = json.loads((directory / "verdict.json").read_text(encoding="utf-8"))
         lines = (directory / "history.jsonl").read_text(encoding="utf-8").splitlines()
+        run = json.loads((directory / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     bad = [finding for finding in verdict.get("findings", ()) if not finding.get("legal")]
@@ -91,4 +94,5 @@ def story_of(directory: Path) -> Story | None:
             last_ns = line["t_ns"]
     names = dict.fromkeys(finding["anomaly"] for finding in bad)
     last_seconds = None if last_ns is None else last_ns / 1e9
-    return Story(tuple(names), last_seconds, tuple(faults), operations, verdict.get("figures", {}))
+    thought_of = int(run.get("thought_of", operations))
+    return Story(tuple(names), last_seconds, tuple(faults), operations, thought_of, verdict.get("figures", {}))

@@ -63,6 +63,10 @@ class RunOptions:
     quiet_seconds: float = 10.0
     """After everything was mended, before everything is read."""
     final_seconds: float = 200.0
+    resting: Sequence[int] = ()
+    """Threads that do nothing in the main phase."""
+    left_out: Sequence[range] = ()
+    """Operations of the main phase that nobody does, in the order in which the workload thinks of them."""
     settings: ClientSettings = field(default_factory=lambda: ClientSettings("", "jepsen"))
     """What every client has; `bootstrap_servers` is the cluster's."""
 
@@ -77,6 +81,8 @@ class Ended:
     """Somebody asked it to end before its time."""
     failure: str | None = None
     """Why it ended early: one line."""
+    thought_of: int = 0
+    """Operations of the main phase, with those that were left out."""
 
 
 class Phase(Enum):
@@ -227,6 +233,8 @@ class Run:
         """Waits until something is to be done; False if the phase changed meanwhile."""
         with trio.CancelScope() as self._turns[thread]:
             if self.phase is Phase.WORK:
+                if thread in self.options.resting:
+                    await trio.sleep_forever()
                 await pace.turn()
                 return self.phase is Phase.WORK
             if self.phase is Phase.READ:
@@ -241,6 +249,11 @@ class Run:
         if invocation is None:
             await trio.sleep(IDLE_SECONDS)
             return False
+        if self.phase is Phase.WORK:
+            number = self.ended.thought_of
+            self.ended.thought_of += 1
+            if any(number in each for each in self.options.left_out):
+                return False
         self._write(process, "invoke", Completion("info", invocation.value), invocation.f, library)
         self._busy += 1
         try:

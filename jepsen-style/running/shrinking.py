@@ -1,4 +1,4 @@
-"""Makes a failing run small: fewer faults, less time, fewer operations, processes and keys, while it still fails alike.
+"""Makes a failing run small: less time, fewer faults, processes, keys, nodes, operations, while it still fails alike.
 
 Works only where a seed gives the same run again: in the simulation. What ends the main phase earlier leaves everything
 before as it was, bit for bit; whatever else is changed gives another story, which may happen to fail in the same way.
@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from running.plan import Plan, WrongPlan
+from running.plan import NODES, Plan, WrongPlan, ranges_of
 
 NO_CRASHES_SECONDS = 1e6
 LEAST_SECONDS = 2.0
+BROKERS_LAST_FIRST = tuple(name for name in reversed(NODES) if "broker" in name)[:-1]
+CONTROLLERS_LAST_FIRST = tuple(name for name in reversed(NODES) if "controller" in name)[:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Trial:
     faults: tuple[int, ...]
     """The numbers of those that came about."""
     operations: int
+    thought_of: int = 0
+    """Operations of the main phase, with those that were left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,10 @@ class Shrunk:
     trial: Trial
     runs: int
 
+
+Best = Callable[[], Shrunk]
+Tries = Iterator[tuple[str, Plan | None]]
+Without = Callable[[Sequence[int], Sequence[int]], tuple[str, dict[str, Any]]]
 
 Attempt = Callable[[Plan], Trial | None]
 """Runs it; None if there is no verdict. Raises Enough when there shall be no more runs."""
@@ -96,9 +104,9 @@ def shrink(plan: Plan, first: Trial, anomaly: str, attempt: Attempt, say: Callab
     progress = True
     while progress:
         progress = False
-        for pass_ in (_shorter, _fewer_faults, _simpler):
+        for pass_ in PASSES:
             before = best.plan
-            tries: Iterator[tuple[str, Plan | None]] = pass_(lambda: best)
+            tries = pass_(lambda: best)
             try:
                 for told, candidate in tries:
                     better(told, candidate)
@@ -108,7 +116,7 @@ def shrink(plan: Plan, first: Trial, anomaly: str, attempt: Attempt, say: Callab
     return best
 
 
-def _shorter(best: Callable[[], Shrunk]) -> Iterator[tuple[str, Plan | None]]:
+def _shorter(best: Best) -> Tries:
     """The main phase ends sooner: first right after what shows it, then in ever smaller steps."""
     last = best().trial.last_seconds
     if last is not None and last + 1.0 < best().plan.time:
@@ -122,38 +130,87 @@ def _shorter(best: Callable[[], Shrunk]) -> Iterator[tuple[str, Plan | None]]:
                 break
 
 
-def _fewer_faults(best: Callable[[], Shrunk]) -> Iterator[tuple[str, Plan | None]]:
-    """None at all; then by halves, quarters and so on, as ddmin has it."""
+def _fewer_faults(best: Best) -> Tries:
+    """None at all; then by halves, quarters and so on."""
     if not best().plan.nemesis:
         return
     yield "no faults", _with(best().plan, nemesis=(), only_faults=())
     if not best().plan.nemesis:
         return
-    parts = 2
-    while True:
-        faults = list(best().trial.faults)
-        if len(faults) < 2:
-            break
-        size = max(1, len(faults) // parts)
-        found = False
-        for start in range(0, len(faults), size):
-            left = [number for number in faults if number not in faults[start : start + size]]
-            if not left:
-                continue
-            before = best().plan
-            yield f"faults {_list(left)}", _with(before, only_faults=tuple(map(str, left)))
-            if best().plan != before:
-                found = True
-                break
-        if not found and size == 1:
-            break
-        parts = 2 if found else parts * 2
+    yield from _fewer(
+        best,
+        lambda: list(best().trial.faults),
+        lambda left, _gone: (f"faults {_list(left)}", {"only_faults": tuple(map(str, left))}),
+    )
     faults = list(best().trial.faults)
     if faults and not best().plan.only_faults:
         yield f"faults {_list(faults)}", _with(best().plan, only_faults=tuple(map(str, faults)))
 
 
-def _simpler(best: Callable[[], Shrunk]) -> Iterator[tuple[str, Plan | None]]:
+def _fewer_processes(best: Best) -> Tries:
+    """The others have what they are, and more of the rate."""
+
+    def working() -> list[int]:
+        plan = best().plan
+        return [number for number in range(plan.concurrency) if str(number) not in plan.without_processes]
+
+    def without(_left: Sequence[int], gone: Sequence[int]) -> tuple[str, dict[str, Any]]:
+        resting = sorted({*map(int, best().plan.without_processes), *gone})
+        return f"without processes {_list(resting)}", {"without_processes": tuple(map(str, resting))}
+
+    yield from _fewer(best, working, without)
+
+
+def _fewer_nodes(best: Best) -> Tries:
+    """One after the other, the last first: the first broker and controller stay."""
+    for name in (*BROKERS_LAST_FIRST, *CONTROLLERS_LAST_FIRST):
+        before = best().plan
+        if name not in before.without_nodes:
+            yield f"without {name}", _with(before, without_nodes=(*before.without_nodes, name))
+
+
+def _fewer_operations(best: Best) -> Tries:
+    """By halves, quarters and so on down to single ones."""
+
+    def done() -> list[int]:
+        gone = ranges_of(best().plan.without_operations)
+        return [number for number in range(best().trial.thought_of) if not any(number in each for each in gone)]
+
+    def without(_left: Sequence[int], gone: Sequence[int]) -> tuple[str, dict[str, Any]]:
+        numbers = {*gone, *(number for each in ranges_of(best().plan.without_operations) for number in each)}
+        texts = tuple(told_ranges(sorted(numbers)))
+        return f"without {len(numbers)} operations", {"without_operations": texts}
+
+    yield from _fewer(best, done, without)
+
+
+def _fewer(best: Best, there: Callable[[], list[int]], without: Without) -> Tries:
+    """Leaves out a part after the other, as ddmin has it: halves first, and finer where none can go. `there` is what is
+    in the best run; `without` gives a name and the changes for (what is left, what goes)."""
+    parts = 2
+    while True:
+        all_ = there()
+        if len(all_) < 2:
+            return
+        size = max(1, len(all_) // parts)
+        found = False
+        for start in range(0, len(all_), size):
+            gone = all_[start : start + size]
+            left = [number for number in all_ if not gone[0] <= number <= gone[-1]]
+            if not left:
+                continue
+            before = best().plan
+            told, changes = without(left, gone)
+            yield told, _with(before, **changes)
+            if best().plan != before:
+                found = True
+                break
+        if not found and size == 1:
+            return
+        parts = 2 if found else parts * 2
+
+
+def _simpler(best: Best) -> Tries:
     """Fewer processes, operations, keys, and less of what they do."""
     for told, changes in (
         ("no transactions", {"no_transactions": True}),
@@ -169,7 +226,10 @@ def _simpler(best: Callable[[], Shrunk]) -> Iterator[tuple[str, Plan | None]]:
             smaller = value // 2 if isinstance(value, int) else math.floor(value / 2)
             if smaller < 1:
                 break
-            yield f"{name} {smaller:g}", _with(before, **{name: type(value)(smaller)})
+            changes: dict[str, Any] = {name: type(value)(smaller)}
+            if name == "concurrency":
+                changes["without_processes"] = tuple(n for n in before.without_processes if int(n) < smaller)
+            yield f"{name} {smaller:g}", _with(before, **changes)
             if best().plan == before:
                 break
 
@@ -180,6 +240,22 @@ def _with(plan: Plan, **changes: Any) -> Plan | None:
         return replace(plan, **changes)
     except WrongPlan:
         return None
+
+
+PASSES = (_shorter, _fewer_faults, _simpler, _fewer_processes, _fewer_nodes, _fewer_operations)
+"""In this order: what makes each later run cheaper comes first."""
+
+
+def told_ranges(numbers: Sequence[int]) -> Iterator[str]:
+    """`7`, `10-19`: of numbers in their order."""
+    first = last = -1
+    for number in (*numbers, -1):
+        if first >= 0 and number == last + 1:
+            last = number
+            continue
+        if first >= 0:
+            yield str(first) if first == last else f"{first}-{last}"
+        first = last = number
 
 
 def _list(numbers: Sequence[int]) -> str:

@@ -46,6 +46,8 @@ class WorldOptions:
     """The world `bootstrap`: somebody else's cluster, which is not broken."""
     faults: Sequence[str] | None = None
     """The kinds that the run may use: what others need is not set up. None: all."""
+    without_nodes: Sequence[str] = ()
+    """The cluster does not have these; in the world `sim` only."""
 
 
 def run_in(options: WorldOptions, main: Callable[[ClusterUnderTest], Awaitable[T]]) -> T:

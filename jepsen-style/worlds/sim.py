@@ -21,6 +21,7 @@ import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.fault_points import DISK_POINTS
+from barnabas.cluster.layout import LOCAL_SHAPE
 from barnabas.cluster.proxy.rules import MessageRule as ProxyRule
 from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode, current_node
 from barnabas.cluster.simulation.coverage import Coverage
@@ -65,6 +66,7 @@ FREE_WHEN_FULL_BYTES = 100
 ONLOOKER = "onlooker"
 """Where questions of this class come from; no fault is between it and the nodes."""
 CALL_MS = 5_000
+VOTERS = "controller.quorum.voters="
 
 
 class _Watch(Watch):
@@ -104,7 +106,8 @@ class SimCluster:
         self.universe = universe
         self.findings = Findings(lambda: universe.time.now)
         self.coverage = Coverage(universe, tuple(kind for kind in FAULTS if kind not in self.cannot))
-        self.cluster = SimulatedCluster(universe, nursery, {**QUICK_GROUPS, **options.settings})
+        settings = {**QUICK_GROUPS, **options.settings}
+        self.cluster = SimulatedCluster(universe, nursery, settings, _shape(options))
         self.watch = _Watch(universe, self.findings, self.cluster, self.coverage)
         self.links = SimLinks(universe, list(self.cluster.nodes))
         self.messages = MessageFaults(universe, self.links.name_of)
@@ -421,6 +424,23 @@ class SimCluster:
         if self.on_broken is not None and len(self.findings.broken) > self._told:
             self._told = len(self.findings.broken)
             self.on_broken(self.findings.broken[-1])
+
+
+def _shape(options: WorldOptions) -> Path:
+    """The folder of the nodes' settings: the usual one, or a copy with fewer nodes."""
+    if not options.without_nodes:
+        return LOCAL_SHAPE
+    folder = options.directory / "shape"
+    folder.mkdir(parents=True, exist_ok=True)
+    gone = [name.rpartition("-")[2] for name in options.without_nodes if "controller" in name]
+    for path in sorted(LOCAL_SHAPE.glob("*.properties")):
+        if path.stem in options.without_nodes:
+            continue
+        text = path.read_text(encoding="utf-8")
+        [line] = [each for each in text.splitlines() if each.startswith(VOTERS)]
+        voters = [each for each in line.removeprefix(VOTERS).split(",") if each.partition("@")[0] not in gone]
+        (folder / path.name).write_text(text.replace(line, VOTERS + ",".join(voters)), encoding="utf-8")
+    return folder
 
 
 def run_in(options: WorldOptions, main: Callable[[SimCluster], Awaitable[T]]) -> T:

@@ -76,6 +76,11 @@ def test_options_by_name_are_those_of_the_command_line() -> None:
             for world, faults in NEVER.items()
             for fault in faults
         ),
+        (["queue", "--without-nodes", "broker-3"], "only --cluster sim can have less nodes"),
+        (["queue", "--cluster", "sim", "--without-nodes", "broker-9"], "--without-nodes broker-9: there is only"),
+        (["queue", "--cluster", "sim", "--without-nodes", "broker-1,broker-2,broker-3"], "has a broker and"),
+        (["queue", "--without-processes", "12"], "--without-processes 12: they are 0 to 11"),
+        (["queue", "--without-operations", "9-3"], "operations have numbers from 0 on"),
         (["queue", "--client", "telnet"], "--client telnet: there is only barnabas, confluent, java"),
         (["queue", "--cluster", "sim", "--client", "java"], "only our own client lives in a simulation"),
         (["queue", "--time", "0"], "--time 0: it must be more than 0"),

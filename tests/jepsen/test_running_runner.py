@@ -118,12 +118,25 @@ async def test_a_run_works_rests_reads_and_is_over(autojump_clock: Any, tmp_path
     run = prepared(workload, library)
     ended, history = await carry(run, tmp_path)
 
-    assert (ended, run.phase) == (Ended(final_done=True), Phase.OVER)
+    assert (ended, run.phase) == (Ended(final_done=True, thought_of=run.ended.thought_of), Phase.OVER)
     assert not workload.begun_while_under_way
     assert workload.final_steps == 3
     assert library.open_now == 0
     assert len(history.operations) == workload.count
     assert set(history.operations.process.tolist()) == {0, 1, 2}
+
+
+async def test_who_rests_and_what_is_left_out_is_in_no_history(autojump_clock: Any, tmp_path: Path) -> None:
+    whole = prepared(Steps(ok), Library())
+    await carry(whole, tmp_path / "whole")
+    workload = Steps(ok)
+    run = prepared(workload, Library(), resting=(0, 2), left_out=(range(3), range(5, 6)))
+    ended, history = await carry(run, tmp_path / "part")
+
+    main_phase = history.operations.process[: -workload.final_steps]
+    assert set(main_phase.tolist()) == {1}, "those who rest read at the end, as the others do"
+    assert ended.thought_of == len(main_phase) + 4
+    assert whole.ended.thought_of > 20
 
 
 async def test_after_info_and_after_a_dead_client_the_process_never_comes_again(

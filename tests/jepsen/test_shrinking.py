@@ -10,9 +10,9 @@ import pytest
 
 from commands.suite import quick
 from running.jobs import Job, Tally, carry_out, coverage_of, past_runs, past_seeds, swarm
-from running.plan import Plan, WrongPlan
+from running.plan import Plan, WrongPlan, ranges_of
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID, Done, story_of
-from running.shrinking import Enough, Trial, plan_of, shrink
+from running.shrinking import Enough, Trial, plan_of, shrink, told_ranges
 from workloads.catalogue import WORKLOADS
 
 PLAN = Plan("queue", seed=7, cluster="sim", nemesis=("kill", "pause"), time=60.0, settings=("a=b",), option=("x=1",))
@@ -29,7 +29,9 @@ def fails_when(rule: Callable[[Plan, Sequence[int]], bool], faults: Sequence[int
         came = [number for number in faults if number * 5 < plan.time and plan.nemesis]
         came = [number for number in came if not plan.only_faults or str(number) in plan.only_faults]
         found = ("lost-write",) if rule(plan, came) else ()
-        return Trial(found, 33.0 if found else None, tuple(came), int(plan.time * plan.rate))
+        asked = int(plan.time * plan.rate)
+        gone = sum(len(each) for each in ranges_of(plan.without_operations))
+        return Trial(found, 33.0 if found else None, tuple(came), asked - gone, asked)
 
     return attempt
 
@@ -55,7 +57,53 @@ def test_a_failure_that_needs_two_faults_keeps_these_and_little_else() -> None:
     assert shrunk.plan.concurrency == 3 and shrunk.plan.keys == 1 and shrunk.plan.rate == 1
     assert shrunk.plan.no_transactions and shrunk.plan.assign_only
     assert 32 <= shrunk.plan.time < 36
-    assert shrunk.runs < 60
+    assert len(shrunk.plan.without_processes) == 2 and len(shrunk.plan.without_nodes) == 4
+    assert shrunk.trial.operations < 3
+    assert shrunk.runs < 90
+
+
+@pytest.mark.feature("FI-12")
+def test_a_failure_that_needs_certain_processes_nodes_and_operations_keeps_these() -> None:
+    def needs(plan: Plan, _came: Sequence[int]) -> bool:
+        gone = {number for each in ranges_of(plan.without_operations) for number in each}
+        working = {str(number) for number in range(plan.concurrency)} - {*plan.without_processes}
+        return (
+            not gone & {17, 18, 40}
+            and {"1", "4"} <= working
+            and "controller-102" not in plan.without_nodes
+            and plan.time * plan.rate > 40
+        )
+
+    attempt = fails_when(needs, ())
+    shrunk = shrink(PLAN, attempt(PLAN), "lost-write", attempt, never_mind)
+    left = set(range(shrunk.trial.thought_of))
+    left -= {number for each in ranges_of(shrunk.plan.without_operations) for number in each}
+    assert left == {17, 18, 40}
+    assert {*map(str, range(shrunk.plan.concurrency))} - {*shrunk.plan.without_processes} == {"1", "4"}
+    assert set(shrunk.plan.without_nodes) == {"broker-3", "broker-2", "controller-103"}
+    assert plan_of(shrunk.plan.replay()) == shrunk.plan
+    assert shrunk.runs < 150
+
+
+@pytest.mark.feature("FI-12")
+def test_numbers_are_told_as_ranges() -> None:
+    assert list(told_ranges([])) == []
+    assert list(told_ranges([0])) == ["0"]
+    numbers = [0, 1, 2, 7, 9, 10]
+    assert list(told_ranges(numbers)) == ["0-2", "7", "9-10"]
+    assert [number for each in ranges_of(["0-2", "7", "9-10"]) for number in each] == numbers
+    for wrong in ("", "a", "3-", "-3", "9-8", "1-2-3"):
+        with pytest.raises(WrongPlan):
+            ranges_of([wrong])
+
+
+@pytest.mark.feature("FI-12")
+def test_a_plan_with_fewer_nodes_asks_for_fewer_replicas() -> None:
+    plan = Plan("queue", cluster="sim", without_nodes=("broker-3", "controller-103"), option=("x=1",))
+    assert plan.workload_options().more == {"x": "1", "replicas": "2"}
+    assert plan.node_settings()["offsets.topic.replication.factor"] == "2"
+    assert Plan("queue", cluster="sim").node_settings() == {}
+    assert "replicas" not in Plan("queue", cluster="sim", without_nodes=("controller-103",)).workload_options().more
 
 
 @pytest.mark.feature("FI-12")
@@ -94,6 +142,7 @@ def test_what_a_directory_tells_of_its_run(tmp_path: Path) -> None:
     assert story_of(tmp_path) is None
     finding = {"anomaly": "lost-write", "operations": [1], "legal": False}
     (tmp_path / "verdict.json").write_text(json.dumps({"findings": [finding, {**finding, "legal": True}]}))
+    (tmp_path / "run.json").write_text(json.dumps({"thought_of": 5}))
     lines = [
         {"i": 0, "process": "nemesis", "type": "invoke", "f": "kill", "value": {"number": 4}, "t_ns": 1},
         {"i": 1, "process": 2, "type": "invoke", "f": "send", "value": [], "t_ns": 2_000_000_000},
@@ -103,6 +152,7 @@ def test_what_a_directory_tells_of_its_run(tmp_path: Path) -> None:
     story = story_of(tmp_path)
     assert story is not None
     assert (story.anomalies, story.last_seconds, story.faults, story.operations) == (("lost-write",), 2.0, (4,), 1)
+    assert story.thought_of == 5
 
 
 @pytest.mark.feature("FI-12")

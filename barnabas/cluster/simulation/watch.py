@@ -33,7 +33,8 @@ class Watch:
         self._findings = findings
         self._names = {node.node.id: name for name, node in cluster.nodes.items()}
         self._steps: dict[int, tuple[object, ...]] = {}
-        self.quorum = QuorumPromises(findings, self._content, self._metadata_changed)
+        voters = len(cluster.controllers)
+        self.quorum = QuorumPromises(findings, self._content, self._metadata_changed, voters)
         self.partitions = PartitionPromises(findings, self._content, lambda: self.quorum.image)
         self.groups = GroupPromises(findings)
         self.transactions = TransactionPromises(findings)
