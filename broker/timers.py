@@ -29,6 +29,7 @@ async def run_timers(world: World, wheel: TimingWheel, on_error: Callable[[Excep
             try:
                 wheel.advance(world.monotonic.now_ms())
             except Exception as error:
+                # One operation's mistake must not stop everybody else's time.
                 on_error(error)
                 continue
             bell = trio.Event()

@@ -99,8 +99,10 @@ def struct(kind: type[S]) -> WireType[S]:
 
 def array(element: WireType[T] | type[T]) -> WireType[list[T]]:
     """The wire type of an array of structs (given as their class) or primitives."""
-    inner: WireType[Any] = element if isinstance(element, WireType) else WireType("struct", struct=element)  # type: ignore[arg-type]
-    return WireType("array", element=inner)
+    if isinstance(element, WireType):
+        return WireType("array", element=element)
+    # The type of primitives is no struct, but those come as wire types; T cannot say so.
+    return WireType("array", element=WireType("struct", struct=element))  # type: ignore[arg-type]
 
 
 class FieldSpec:
@@ -229,7 +231,7 @@ class Struct(metaclass=StructType):
     """A run of fields. Two are equal if they are of one class and all their fields are."""
 
     __slots__ = ("unknown_tagged_fields",)
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # how Python has it that something is not hashable
 
     FIELDS: ClassVar[tuple[FieldSpec, ...]] = ()
 
@@ -416,7 +418,7 @@ def compile_constructor(cls: type[Struct]) -> None:
     lines.append("    self.unknown_tagged_fields = None")
     source = f"def __init__(self, {', '.join(parameters)}):\n" + "\n".join(lines)
     exec(source, scope)
-    cls.__init__ = scope["__init__"]  # type: ignore[method-assign]
+    cls.__init__ = scope["__init__"]  # type: ignore[method-assign]  # `dataclass_transform` tells of it
 
 
 def default_lines(spec: FieldSpec, target: str, scope: dict[str, Any]) -> list[str]:

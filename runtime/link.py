@@ -117,6 +117,7 @@ class Talk(Waiter):
             else:
                 self.ask(request)
         except Exception as error:
+            # Whatever it is, it belongs to who waits for the answers, not to the link that read this one.
             self.fail(error)
 
     def abandon(self) -> None:

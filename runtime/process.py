@@ -163,6 +163,7 @@ def run_program(program: Program, log_file: str | None = None) -> int:
         log.error("%s failed: %s", program.name, _leaves(group), exc_info=_unexpected(group))
         return EXIT_FAILED
     except Exception as error:
+        # A mistake of ours: the log is where it is looked for, and the exit code says that it failed.
         log.exception("%s failed: %s", program.name, error)
         return EXIT_FAILED
     log.info("%s stopped", program.name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 NODES = {"broker": "broker", "controller": "kraft"}
 """Commands that are a node, and the module that is its process."""
@@ -45,17 +46,18 @@ def run(words: Sequence[str]) -> int:
     except OSError as error:
         return _tell(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     except Exception as error:
+        # The parser's own errors have no name that typer shows: they are those that can put themselves into words.
         if not hasattr(error, "format_message"):
             raise
         return _tell(usage_in_one_line(error), WRONG_ARGUMENT)
     return code if isinstance(code, int) else 0
 
 
-def usage_in_one_line(error: Exception) -> str:
+def usage_in_one_line(error: Any) -> str:
     """What the parser of arguments says, where it was, and what there is instead."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "barnabas"
-    told = " ".join(error.format_message().split()).rstrip(".")  # type: ignore[attr-defined]
+    told = " ".join(error.format_message().split()).rstrip(".")
     names = getattr(context.command, "commands", {}) if context else {}
     if "Did you mean" in told:
         return f"{path}: {told}"

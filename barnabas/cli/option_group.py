@@ -42,10 +42,10 @@ def grouped(function: Callable[P, T]) -> Callable[..., T]:
     def command(**given: Any) -> T:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
-        return function(**given)  # type: ignore[call-arg]
+        return function(**given)  # type: ignore[call-arg]  # as its signature, read above, has it
 
     del command.__wrapped__
-    command.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    command.__signature__ = Signature(options)  # type: ignore[attr-defined]  # what typer reads (PEP 362)
     command.__annotations__ = {option.name: option.annotation for option in options}
     return command
 

@@ -26,6 +26,7 @@ class Commands(TyperGroup):
         if not self.commands:
             from barnabas.cli import pipeline_commands
 
+            # An app of several commands is a group, which typer's types do not say.
             self.commands.update(get_command(pipeline_commands.app).commands)  # type: ignore[attr-defined]
 
 
