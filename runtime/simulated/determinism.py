@@ -24,6 +24,8 @@ T = TypeVar("T")
 REFUSED_EVENTS = ("socket.connect", "socket.bind", "socket.getaddrinfo", "subprocess.Popen")
 """Audit events that mean the real world (trio's own wake-up socket pair raises none of them)."""
 
+TURNS_WITHOUT_POLLING = 100
+
 
 class RealWorldTouched(RuntimeError):
     """A simulated story used a thread, a socket or a process."""
@@ -70,7 +72,7 @@ def run_simulation(seed: int, story: Callable[..., Awaitable[T]], *args: object)
                 universe.time.on_stuck = None
         raise SimulationStuck(f"seed {seed}: at {universe.time.now} s every task waits for ever")
 
-    with _fixed_schedule(seed), _no_real_world():
+    with _fixed_schedule(seed), _no_polling(), _no_real_world():
         return trio.run(main, clock=universe.time)
 
 
@@ -86,6 +88,26 @@ def _fixed_schedule(seed: int) -> Iterator[None]:
     finally:
         scheduler._ALLOW_DETERMINISTIC_SCHEDULING = before
         scheduler._r.setstate(state)
+
+
+@contextmanager
+def _no_polling() -> Iterator[None]:
+    """Nothing comes from outside, so the system is not asked for news in each turn, only often enough for Ctrl-C."""
+    scheduler: Any = trio_scheduler
+    manager = scheduler.TheIOManager
+    get_events = manager.get_events
+    turns = 0
+
+    def rarely(self: Any, timeout: float) -> Any:
+        nonlocal turns
+        turns += 1
+        return () if timeout == 0 and turns % TURNS_WITHOUT_POLLING else get_events(self, timeout)
+
+    manager.get_events = rarely
+    try:
+        yield
+    finally:
+        manager.get_events = get_events
 
 
 @contextmanager

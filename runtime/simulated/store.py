@@ -12,6 +12,7 @@ import os
 import posixpath
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from runtime.simulated.chance import Stream
 from runtime.simulated.inode import Inode
@@ -273,8 +274,9 @@ class Store:
                 self.used_bytes += len(entry.cached)
 
 
-def _names(path: str) -> list[str]:
-    return [name for name in posixpath.normpath(path).split("/") if name not in ("", ".")]
+@lru_cache(maxsize=8192)
+def _names(path: str) -> tuple[str, ...]:
+    return tuple(name for name in posixpath.normpath(path).split("/") if name not in ("", "."))
 
 
 def _error(code: int, path: str) -> OSError:
