@@ -11,7 +11,7 @@ import queue
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import trio
 
@@ -34,7 +34,7 @@ class _Answer(Generic[T]):
     def unwrap(self) -> T:
         if self.error is not None:
             raise self.error
-        return self.value  # type: ignore[return-value]  # T may itself be None
+        return cast(T, self.value)  # which may itself be None
 
 
 class Held(Generic[T]):
@@ -86,7 +86,7 @@ class Held(Generic[T]):
         except trio.Cancelled:
             answer = _Answer(error=IllegalStateException(_CLOSED))
             raise
-        except BaseException as error:
+        except BaseException as error:  # whoever opens or closes raises it, in his thread
             answer = _Answer(error=error)
         finally:
             self._answers.put(answer)
@@ -138,7 +138,7 @@ class Portal:
             except trio.Cancelled:
                 answer = _Answer(error=IllegalStateException(_CLOSED))
                 raise
-            except BaseException as error:
+            except BaseException as error:  # the caller raises it, in his thread
                 answer = _Answer(error=error)
             finally:
                 ended.set()
@@ -158,7 +158,7 @@ class Portal:
             ended.wait()
         except Exception:
             raise  # it was not begun
-        except BaseException:
+        except BaseException:  # of a signal
             self.soon(interrupt)
             ended.wait()
             raise
@@ -172,7 +172,7 @@ class Portal:
         def run() -> None:
             try:
                 answers.put(_Answer(function(*args, **kwargs)))
-            except BaseException as error:
+            except BaseException as error:  # else nobody would ever wake
                 answers.put(_Answer(error=error))
 
         self.soon(run)
@@ -182,24 +182,34 @@ class Portal:
         """Call `begin` in the loop's thread, and wait until the function that it is given is called; gives what `begin`
         gave, or raises that at once. An interrupted caller does not wait on, but `begin` has come to its end by then.
         """
-        told = threading.Lock()
-        told.acquire()
-        answer: _Answer[T] = _Answer()
+        woken = threading.Lock()
+        woken.acquire()
+        answer: _Answer[T] | None = None
+        told = False
+
+        def tell() -> None:
+            nonlocal told
+            told = True
+            if answer is not None:
+                woken.release()
 
         def run() -> None:
-            nonlocal answer
+            nonlocal answer, told
             try:
-                answer = _Answer(begin(told.release))
-            except BaseException as error:
+                answer = _Answer(begin(tell))
+            except BaseException as error:  # else nobody would ever wake
                 answer = _Answer(error=error)
-                told.release()
+                told = True
+            if told:
+                woken.release()
 
         self.soon(run)
         try:
-            told.acquire()
-        except BaseException:
+            woken.acquire()
+        except BaseException:  # of a signal
             self.call_now(lambda: None)
             raise
+        assert answer is not None
         return answer.unwrap()
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:

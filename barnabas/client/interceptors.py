@@ -87,7 +87,7 @@ class ProducerInterceptors:
                 if not isinstance(given, ProducerRecord):
                     raise TypeError(f"it gave {given!r}")
                 record = given
-            except Exception as error:
+            except Exception as error:  # of the application's; Kafka passes over it, too
                 _told(interceptor, "on_send", error)
         return record
 
@@ -120,7 +120,7 @@ class ConsumerInterceptors:
                 if not isinstance(given, list):
                     raise TypeError(f"it gave {given!r}")
                 records = given
-            except Exception as error:
+            except Exception as error:  # of the application's; Kafka passes over it, too
                 _told(interceptor, "on_consume", error)
         return records
 
@@ -144,7 +144,7 @@ def _checked(interceptors: Sequence[object], kind: type[Kind]) -> tuple[Kind, ..
 def _call(interceptor: object, name: str, method: Callable[..., None], *arguments: Any) -> None:
     try:
         method(*arguments)
-    except Exception as error:
+    except Exception as error:  # of the application's; Kafka passes over it, too
         _told(interceptor, name, error)
 
 

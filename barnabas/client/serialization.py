@@ -99,7 +99,7 @@ class _Custom:
             return self._call(topic, headers, subject)
         except KafkaError:
             raise
-        except Exception as error:
+        except Exception as error:  # of the application's own function, whatever it is
             reason = f"{type(error).__name__}: {error}"
             raise SerializationException(f"{self._setting}, topic {topic}: {reason}") from error
 

@@ -97,6 +97,7 @@ def test_a_caller_waits_until_it_is_told(portal: Portal) -> None:
 
     def begin_at_once(tell: Callable[[], None]) -> int:
         tell()
+        time.sleep(0.01)  # who is told too early would have no answer
         return 42
 
     assert portal.call_until_told(begin_at_once) == 42

@@ -158,7 +158,7 @@ class GroupSide:
             tell = self._listener.lost
         try:
             await tell(partitions)
-        except Exception:
+        except Exception:  # of the listener, which has heard of it; after a cancel it is told again
             self._followed(participant, change)
             raise
         self._followed(participant, change)
@@ -184,7 +184,7 @@ class GroupSide:
     async def _leave_in_background(self, participant: Participant, listener: RebalanceListener) -> None:
         try:
             await _tell_of_the_end(participant, listener)
-        except Exception as error:
+        except Exception as error:  # of the listener; the consumer's next call raises it
             log.debug("group %s: the listener raised %r", self.group_id, error)
             self._error = error
         finally:

@@ -121,7 +121,7 @@ class Intake:
         seen = self._interceptors.on_send(ProducerRecord(topic, value, key, tuple(headers), partition, timestamp_ms))
         try:
             return self._serialized(seen.topic, seen.value, seen.key, seen.headers, seen.partition, seen.timestamp_ms)
-        except Exception as error:
+        except Exception as error:  # whatever it is goes on
             self._tell_refused(seen.topic, seen.partition, error)
             raise
 
@@ -144,7 +144,7 @@ class Intake:
             return None
         try:
             result = self._append_now(outgoing)
-        except Exception as error:
+        except Exception as error:  # whatever it is goes on
             self._tell_refused(topic, partition, error)
             raise
         if result is not None and self._is_intercepted:
@@ -164,7 +164,7 @@ class Intake:
         """Into a batch; waits for max.block.ms at most."""
         try:
             return await self._enqueue(outgoing)
-        except Exception as error:
+        except Exception as error:  # whatever it is goes on
             self._tell_refused(outgoing.topic, outgoing.partition, error)
             raise
 
@@ -172,7 +172,7 @@ class Intake:
         """Into a batch, or into the line of those whose topic is not known yet."""
         try:
             return self._enqueue_now(outgoing)
-        except Exception as error:
+        except Exception as error:  # whatever it is goes on
             self._tell_refused(outgoing.topic, outgoing.partition, error)
             raise
 

@@ -128,6 +128,11 @@ class PartitionQueue:
         return len(self._waiting) + len(self._undecided) - self.in_flight
 
     @property
+    def has_unsent(self) -> bool:
+        """Something is not under way; `size` counts."""
+        return bool(self._waiting) or not all(batch.in_flight for batch in self._undecided)
+
+    @property
     def in_flight(self) -> int:
         return sum(batch.in_flight for batch in self._undecided)
 

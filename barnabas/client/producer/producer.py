@@ -336,7 +336,7 @@ class Producer:
         try:
             yield
             await self.commit_transaction()
-        except Exception as error:
+        except Exception as error:  # of the block: whatever it is, it aborts
             try:
                 await self._abort_if_open()
             except KafkaError as failure:

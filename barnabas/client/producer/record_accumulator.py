@@ -154,6 +154,11 @@ class RecordAccumulator:
         """Nobody lingers: memory is short, or somebody waits for all that is there."""
         return self.pool.queued > 0 or self.closing or self.completing or self._flushes > 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing waits, and nothing is under way."""
+        return all(queue.idle for queue in self._busy.values())
+
     def ready(self, leader_of: LeaderOf, now_ms: int) -> ReadyCheckResult:
         """Give up what is too old, and say which nodes can be sent something, and what is missing for others."""
         result = ReadyCheckResult()

@@ -203,7 +203,8 @@ class Sender:
             return None
         if now_ms < free_from_ms:
             return free_from_ms
-        while node.in_flight < self._settings.max_in_flight_requests_per_connection:
+        at_most = self._settings.max_in_flight_requests_per_connection
+        while node.in_flight < at_most and any(queue.has_unsent for queue in queues):
             batches = self._accumulator.drain(queues, self._settings.max_request_size, now_ms)
             if not batches:
                 break
@@ -248,7 +249,8 @@ class Sender:
             self._unheard.append((asked, answer))
             return
         self._hear(asked, answer)
-        self._step()
+        if not self._accumulator.is_empty:
+            self._step()
 
     def _hear(self, asked: _Request, answer: Any) -> None:
         """A ProduceResponse, or why there is none."""

@@ -84,7 +84,7 @@ class UnplacedRecords:
             unplaced = line[0]
             try:
                 await place(unplaced)
-            except Exception as error:
+            except Exception as error:  # the record's future tells it; those behind it are placed all the same
                 if not unplaced.result.done:
                     unplaced.fail(error)
                     self._on_failed(error)
