@@ -118,7 +118,7 @@ class CommitFeed:
             self._tell_leader()
             if not self._feed_some():
                 await self._news.wait()
-            else:
+            elif self._is_behind():
                 await trio.lowlevel.checkpoint()
 
     async def _load_snapshot(self) -> None:
@@ -148,6 +148,9 @@ class CommitFeed:
                     continue
             self._leaders.popleft()
             self._listener.handle_leader_change(leader.leader_id, leader.epoch)
+
+    def _is_behind(self) -> bool:
+        return self.next_offset is not None and self.next_offset < self._high_watermark
 
     def _feed_some(self) -> bool:
         """Apply some of what is committed; False if there was nothing."""

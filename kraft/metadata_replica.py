@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import trio
 
@@ -101,6 +102,8 @@ class MetadataReplica:
         NoOpRecords only, is no news that wakes anybody; it goes with the next records."""
         self._waiting_inputs: deque[tuple[Step, memoryview]] | None = None
         """Inputs that came while the election state is being synced; None while it is not."""
+        self._is_stepping = False
+        """In the middle of a step: no other may begin."""
         self._deadline_ms: int | None = None
         self._deadline_moved = trio.Event()
         self._appended = trio.Event()
@@ -285,6 +288,7 @@ class MetadataReplica:
         if self._waiting_inputs is not None:
             self._waiting_inputs.append((step, data))
             return
+        self._is_stepping = True
         try:
             reply = step()
             ready = self.core.take_ready()
@@ -295,6 +299,8 @@ class MetadataReplica:
                 self._carry_out(ready, data, reply)
         except Exception as error:
             self._fail(error)
+        finally:
+            self._is_stepping = False
 
     async def _save_election(self, ready: Ready, reply: Reply | None, data: memoryview) -> None:
         election = ready.election
@@ -304,7 +310,11 @@ class MetadataReplica:
         self._world.fault_point("raft.election.saved")
         waiting, self._waiting_inputs = self._waiting_inputs, None
         assert waiting is not None
-        self._carry_out(ready, data, reply)
+        self._is_stepping = True
+        try:
+            self._carry_out(ready, data, reply)
+        finally:
+            self._is_stepping = False
         while waiting:
             step, its_data = waiting.popleft()
             self.step(step, its_data)
@@ -334,7 +344,7 @@ class MetadataReplica:
         if reply is not None:
             reply()
         for send in ready.requests:
-            self.spawn(partial(self._exchange, send))
+            self._ask(send)
         if ready.wake_fetches:
             self._requests.answer_woken()
         if self.core.is_voter and self.core.synced_end_offset < self.core.log.end_offset:
@@ -478,8 +488,8 @@ class MetadataReplica:
 
     # ---- asking others
 
-    async def _exchange(self, send: Send) -> None:
-        """One request to a peer; whatever becomes of it is an input."""
+    def _ask(self, send: Send) -> None:
+        """One request to a peer; whatever becomes of it is an input, but of another step."""
         peers, request, config = self._peers, send.request, self.config
         assert peers is not None
         max_bytes, timeout_ms = config.fetch_max_bytes, config.request_timeout_ms
@@ -489,7 +499,40 @@ class MetadataReplica:
             timeout_ms += request.max_wait_ms
         try:
             message = self._messages.write_request(request, max_bytes)
-            read = self._messages.read_answer(await peers.call(send.peer_id, request, message, timeout_ms))
+            if not peers.ask(send.peer_id, request, message, timeout_ms, partial(self._told, send)):
+                self.spawn(partial(self._connect_and_ask, send, message, timeout_ms))
+        except (ChannelError, EncodeError) as error:
+            self.spawn(partial(self._hear_later, send, error))
+
+    async def _connect_and_ask(self, send: Send, message: Message, timeout_ms: int) -> None:
+        assert self._peers is not None
+        try:
+            answer = await self._peers.call(send.peer_id, send.request, message, timeout_ms)
+        except (ChannelError, EncodeError) as error:
+            self._hear(send, error)
+        else:
+            self._hear(send, answer)
+
+    def _told(self, send: Send, answer: Any) -> None:
+        """Usually in the turn in which it comes; but that a connection broke may come to light, and be told, in the
+        middle of a step."""
+        if self._is_stepping:
+            self.spawn(partial(self._hear_later, send, answer))
+            return
+        try:
+            self._hear(send, answer)
+        except Exception as error:
+            self._fail(error)
+
+    async def _hear_later(self, send: Send, answer: Any) -> None:
+        self._hear(send, answer)
+
+    def _hear(self, send: Send, answer: Any) -> None:
+        """A response, or why there is none."""
+        try:
+            if isinstance(answer, Exception):
+                raise answer
+            read = self._messages.read_answer(answer)
         except (ChannelError, UnusableAnswer, EncodeError) as error:
             log.debug("%s: %s", send, error)
             self.step(lambda: self.core.request_failed(send.peer_id, send.request_id, self.now_ms()))

@@ -60,9 +60,17 @@ class QuorumPeers:
 
     async def call(self, peer_id: int, request: Request, message: Message, timeout_ms: int) -> Any:
         """Send and wait for the response. Raises ChannelError."""
-        return await self._channel(peer_id, isinstance(request, Fetch | FetchSnapshot)).call(
-            message, timeout_ms=timeout_ms
-        )
+        return await self._channel_for(peer_id, request).call(message, timeout_ms=timeout_ms)
+
+    def ask(
+        self, peer_id: int, request: Request, message: Message, timeout_ms: int, told: Callable[[Any], object]
+    ) -> bool:
+        """Send in this very turn, as `Channel.ask`; False if there is no connection yet, and then nothing was done."""
+        channel = self._channel_for(peer_id, request)
+        if not channel.ready:
+            return False
+        channel.ask(message, told, timeout_ms=timeout_ms)
+        return True
 
     async def is_gone(self, peer_id: int) -> bool:
         """Dial the peer: True if its host answers that nobody listens; anything else is no evidence."""
@@ -70,6 +78,9 @@ class QuorumPeers:
         if address is None:
             return False
         return await process_is_gone(self._world, address.host, address.port, PROBE_TIMEOUT_MS)
+
+    def _channel_for(self, peer_id: int, request: Request) -> Channel:
+        return self._channel(peer_id, isinstance(request, Fetch | FetchSnapshot))
 
     def _channel(self, peer_id: int, fetches: bool) -> Channel:
         channel = self._channels.get((peer_id, fetches))
