@@ -19,6 +19,7 @@ from barnabas.demo.ledger import Ledger, Verdict
 from barnabas.demo.workload import CLIENT, Load, run_load
 from barnabas.page.control import NotNow
 from barnabas.page.feed import Feed
+from barnabas.page.hosted import Hosted
 from protocol.errors import ErrorCode, KafkaError
 from runtime.world import World
 
@@ -110,17 +111,17 @@ class TimedLedger(Ledger):
         return max([window.gap_ms for window in self.windows] + waiting, default=0)
 
 
-class LoadRunner:
+class LoadRunner(Hosted):
     """The load, one run at a time."""
 
     def __init__(self, world: World, bootstrap_servers: str, feed: Feed) -> None:
         """`bootstrap_servers` are addresses of this machine, as `LocalCluster` has them."""
+        super().__init__()
         self._world = world
         parts = [each.rpartition(":") for each in bootstrap_servers.split(",")]
         self._bootstrap = [(host, int(port)) for host, _, port in parts]
         self._bootstrap_servers = bootstrap_servers
         self._feed = feed
-        self._nursery: trio.Nursery | None = None
         self._stop: trio.Event | None = None
         self._ended = trio.Event()
         self._ended.set()
@@ -133,21 +134,13 @@ class LoadRunner:
     def is_running(self) -> bool:
         return not self._ended.is_set()
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled; runs what is started."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            task_status.started()
-            await trio.sleep_forever()
-
     def start(self) -> None:
         """Raises `NotNow`."""
         if self.is_running:
             raise NotNow("the load runs, or is still being read back")
-        assert self._nursery is not None
         self._ended, self._stop, self.flowing = trio.Event(), trio.Event(), trio.Event()
         self._mark(f"the load starts: {RECORDS_PER_SECOND} records/s with acks=all")
-        self._nursery.start_soon(self._run, self._stop)
+        self._begin(self._run, self._stop)
 
     def stop(self) -> None:
         """What was sent is still waited for and read back. Raises `NotNow`."""

@@ -18,6 +18,7 @@ from barnabas.demo.ledger import Verdict
 from barnabas.demo.watch import is_whole
 from barnabas.page.control import Faults, NotNow
 from barnabas.page.feed import Feed
+from barnabas.page.hosted import Hosted
 from barnabas.page.load import PARTITIONS_COUNT, TOPIC, LoadRunner, TimedLedger
 
 PATIENCE_SECONDS = 90.0
@@ -40,16 +41,16 @@ class Step:
     """Does it and waits for the cluster; gives one line, which is told."""
 
 
-class Tour:
+class Tour(Hosted):
     """One at a time, on a cluster of this machine."""
 
     def __init__(self, faults: Faults, load: LoadRunner, feed: Feed, apache_kafka: Mapping[str, Any]) -> None:
+        super().__init__()
         self.faults = faults
         self._load = load
         self._feed = feed
         self._apache_kafka = apache_kafka
         self._cluster = faults.side.cluster
-        self._nursery: trio.Nursery | None = None
         self.is_running = False
         self.victim = ""
         """Who was killed, or paused, and is to come back."""
@@ -59,21 +60,13 @@ class Tour:
         self.load_follows = False
         """It goes on when the tour has ended."""
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled; runs what is started."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            task_status.started()
-            await trio.sleep_forever()
-
     def start(self) -> None:
         """Raises `NotNow`."""
         if self.is_running:
             raise NotNow("the tour is under way")
-        assert self._nursery is not None
         self.is_running = True
         self.load_follows = self._load.is_running
-        self._nursery.start_soon(self._play)
+        self._begin(self._play)
 
     def stop(self) -> None:
         raise NotNow("the tour cannot be stopped; it ends by itself")
@@ -231,12 +224,23 @@ async def begin(tour: Tour) -> str:
 
 
 async def kill_leader(tour: Tour) -> str:
-    tour.victim = await tour.leader()
-    tour.tell(f"{tour.victim}, leader of {TOPIC}-0, is killed")
-    await tour.faults.kill(tour.victim)
-    await tour.until("others lead", _leads_nothing(tour.victim))
-    gap_ms = await tour.until_acked()
+    gap_ms = await _lose_leader(tour, tour.faults.kill, f", leader of {TOPIC}-0, is killed")
     return f"others lead what {tour.victim} has led; no ack came for {gap_ms} ms at most"
+
+
+async def pause_leader(tour: Tour) -> str:
+    told = " is paused: nobody can tell it from a slow one until its session ends"
+    gap_ms = await _lose_leader(tour, tour.faults.pause, told)
+    return f"its session has ended, others lead; no ack came for {gap_ms} ms at most"
+
+
+async def _lose_leader(tour: Tour, lose: Callable[[str], Awaitable[None]], told: str) -> int:
+    """`told`: what is done to it. Gives for how many milliseconds at most no ack came."""
+    tour.victim = await tour.leader()
+    tour.tell(tour.victim + told)
+    await lose(tour.victim)
+    await tour.until("others lead", _leads_nothing(tour.victim))
+    return await tour.until_acked()
 
 
 async def kill_controller(tour: Tour) -> str:
@@ -282,15 +286,6 @@ async def heal_link(tour: Tour) -> str:
     await tour.faults.cut(*tour.pair, cut=False)
     await tour.whole()
     return "what was left behind has caught up, and is in the ISR again"
-
-
-async def pause_leader(tour: Tour) -> str:
-    tour.victim = await tour.leader()
-    tour.tell(f"{tour.victim} is paused: nobody can tell it from a slow one until its session ends")
-    await tour.faults.pause(tour.victim)
-    await tour.until("others lead", _leads_nothing(tour.victim))
-    gap_ms = await tour.until_acked()
-    return f"its session has ended, others lead; no ack came for {gap_ms} ms at most"
 
 
 async def resume(tour: Tour) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -67,32 +68,34 @@ async def ask_all(
 async def _subjects(
     name: str, page: NodePage, known: dict[str, list[str]], answers: Answers, timeout_seconds: float
 ) -> None:
-    try:
-        with trio.fail_after(timeout_seconds):
-            known[name] = read_subjects(await page.get("/subjects"))
-    except NoAnswer as error:
-        answers.silent[name] = str(error)
-    except trio.TooSlowError:
-        answers.silent[name] = f"no answer within {timeout_seconds:g} s"
+    with _silence_is_noted(name, answers, timeout_seconds):
+        known[name] = read_subjects(await page.get("/subjects"))
 
 
 async def _decisions(
     name: str, page: NodePage, wanted: Sequence[str], answers: Answers, timeout_seconds: float
 ) -> None:
     found: dict[int, Json] = {}
+    with _silence_is_noted(name, answers, timeout_seconds):
+        for subject in wanted:
+            after = 0
+            for _ in range(MAX_PAGES):
+                told = await page.get(f"/decisions?after={after}&subject={quote(subject, safe='')}")
+                decisions = read_decisions(told)
+                if not decisions:
+                    break
+                found |= {it["number"]: it for it in decisions}
+                after = max(it["number"] for it in decisions)
+    answers.decisions += found.values()
+
+
+@contextmanager
+def _silence_is_noted(name: str, answers: Answers, timeout_seconds: float) -> Iterator[None]:
+    """For questions to one node, which may take so long together."""
     try:
         with trio.fail_after(timeout_seconds):
-            for subject in wanted:
-                after = 0
-                for _ in range(MAX_PAGES):
-                    told = await page.get(f"/decisions?after={after}&subject={quote(subject, safe='')}")
-                    decisions = read_decisions(told)
-                    if not decisions:
-                        break
-                    found |= {it["number"]: it for it in decisions}
-                    after = max(it["number"] for it in decisions)
+            yield
     except NoAnswer as error:
         answers.silent[name] = str(error)
     except trio.TooSlowError:
         answers.silent[name] = f"no answer within {timeout_seconds:g} s"
-    answers.decisions += found.values()

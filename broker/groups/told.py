@@ -16,10 +16,11 @@ def subject_of(group_id: str) -> str:
 
 def note_rebalance(notes: Notes, group: ClassicGroup, cause: str) -> None:
     """All members of a classic group are asked to join again."""
+    name = subject_of(group.group_id)
     notes.note(
         DecisionKind.REBALANCE,
-        subject_of(group.group_id),
-        f"group {group.group_id} rebalances, after generation {group.generation}",
+        name,
+        f"{name} rebalances, after generation {group.generation}",
         cause=cause,
         generation=group.generation,
         members=len(group.members),
@@ -28,15 +29,15 @@ def note_rebalance(notes: Notes, group: ClassicGroup, cause: str) -> None:
 
 def note_generation(notes: Notes, group: ClassicGroup, late: list[str]) -> None:
     """The next generation of a classic group begins, or nobody is in it any more."""
-    group_id, members = group.group_id, len(group.members)
+    name, members = subject_of(group.group_id), len(group.members)
     cause = "all have joined"
     if late:
         cause = f"the time to join is over, and {', '.join(late)} did not"
     if group.is_empty():
         notes.note(
             DecisionKind.LIFECYCLE,
-            subject_of(group_id),
-            f"group {group_id} is empty in generation {group.generation}",
+            name,
+            f"{name} is empty in generation {group.generation}",
             cause="nobody is left in it" if not late else f"nobody is left in it: {', '.join(late)} did not join again",
             generation=group.generation,
             members=0,
@@ -44,8 +45,8 @@ def note_generation(notes: Notes, group: ClassicGroup, late: list[str]) -> None:
         return
     notes.note(
         DecisionKind.REBALANCE,
-        subject_of(group_id),
-        f"group {group_id} begins generation {group.generation} with {members} members, {group.leader_id} assigns",
+        name,
+        f"{name} begins generation {group.generation} with {members} members, {group.leader_id} assigns",
         cause=cause,
         generation=group.generation,
         members=members,
@@ -56,10 +57,11 @@ def note_generation(notes: Notes, group: ClassicGroup, late: list[str]) -> None:
 
 def note_assigned(notes: Notes, group: ClassicGroup) -> None:
     """The leader of a classic group has told who reads what."""
+    name = subject_of(group.group_id)
     notes.note(
         DecisionKind.REBALANCE,
-        subject_of(group.group_id),
-        f"group {group.group_id} is stable in generation {group.generation}",
+        name,
+        f"{name} is stable in generation {group.generation}",
         cause=f"{group.leader_id} has assigned the partitions to {len(group.members)} members",
         generation=group.generation,
         members=len(group.members),
@@ -67,10 +69,11 @@ def note_assigned(notes: Notes, group: ClassicGroup) -> None:
 
 
 def note_member_fenced(notes: Notes, group_id: str, member_id: str, cause: str) -> None:
+    name = subject_of(group_id)
     notes.note(
         DecisionKind.FENCING,
-        subject_of(group_id),
-        f"member {member_id} of group {group_id} is fenced",
+        name,
+        f"member {member_id} of {name} is fenced",
         cause=cause,
         member=member_id,
     )
@@ -78,10 +81,11 @@ def note_member_fenced(notes: Notes, group_id: str, member_id: str, cause: str) 
 
 def note_epoch(notes: Notes, group: ConsumerGroup, epoch: int, cause: str) -> None:
     """A consumer group's epoch goes up: its partitions are dealt anew."""
+    name = subject_of(group.group_id)
     notes.note(
         DecisionKind.REBALANCE,
-        subject_of(group.group_id),
-        f"group {group.group_id} begins epoch {epoch}",
+        name,
+        f"{name} begins epoch {epoch}",
         cause=cause,
         group_epoch=epoch,
         members=len(group.members),
@@ -90,10 +94,11 @@ def note_epoch(notes: Notes, group: ConsumerGroup, epoch: int, cause: str) -> No
 
 def note_targets(notes: Notes, group: ConsumerGroup, epoch: int, assignor: str, members: int) -> None:
     """A consumer group has a new target assignment."""
+    name = subject_of(group.group_id)
     notes.note(
         DecisionKind.REBALANCE,
-        subject_of(group.group_id),
-        f"group {group.group_id} has a new target assignment of epoch {epoch} for {members} members",
+        name,
+        f"{name} has a new target assignment of epoch {epoch} for {members} members",
         cause=f"the one before was of epoch {group.assignment_epoch}; by the assignor {assignor}",
         group_epoch=epoch,
         members=members,
@@ -103,4 +108,5 @@ def note_targets(notes: Notes, group: ConsumerGroup, epoch: int, assignor: str, 
 
 def note_gone(notes: Notes, group_id: str, cause: str) -> None:
     """The group is no more."""
-    notes.note(DecisionKind.LIFECYCLE, subject_of(group_id), f"group {group_id} is forgotten", cause=cause)
+    name = subject_of(group_id)
+    notes.note(DecisionKind.LIFECYCLE, name, f"{name} is forgotten", cause=cause)
