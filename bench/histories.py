@@ -44,8 +44,9 @@ def write(directory: Path, operations: int, lies: int) -> None:
             numbers = np.arange(start, min(start + CHUNK, operations))
             lying = np.isin(numbers, list(lie_at))
             for name, part in (("history", lines(numbers)), ("mops", micro(numbers, lying))):
-                path = directory / f"{name}.parquet"
-                writers.setdefault(name, pq.ParquetWriter(path, part.schema, compression="zstd")).write_table(part)
+                if name not in writers:
+                    writers[name] = pq.ParquetWriter(directory / f"{name}.parquet", part.schema, compression="zstd")
+                writers[name].write_table(part)
     finally:
         for writer in writers.values():
             writer.close()
@@ -101,6 +102,8 @@ def micro(numbers: Any, lying: Any) -> Any:
             "key": sent % KEYS,
             "offset": sent // KEYS,
             "value": np.where(lying, -1 - sent, sent),
+            # A leader after the other, for a while each.
+            "leader_epoch": pa.array((sent // KEYS // 1_000).astype(np.int32), mask=numbers % 2 == 0),
         }
     )
 

@@ -226,10 +226,11 @@ def _simpler(best: Best) -> Tries:
             smaller = value // 2 if isinstance(value, int) else math.floor(value / 2)
             if smaller < 1:
                 break
-            changes: dict[str, Any] = {name: type(value)(smaller)}
+            resting = before.without_processes
             if name == "concurrency":
-                changes["without_processes"] = tuple(n for n in before.without_processes if int(n) < smaller)
-            yield f"{name} {smaller:g}", _with(before, **changes)
+                resting = tuple(number for number in resting if int(number) < smaller)
+            halved = _with(before, **{name: type(value)(smaller)}, without_processes=resting)
+            yield f"{name} {smaller:g}", halved
             if best().plan == before:
                 break
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from commands.suite import quick
+from running.experiment import carry_out as carry_out_plan
 from running.jobs import Job, Tally, carry_out, coverage_of, past_runs, past_seeds, swarm
 from running.plan import Plan, WrongPlan, ranges_of
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID, Done, story_of
-from running.shrinking import Enough, Trial, plan_of, shrink, told_ranges
+from running.shrinking import NO_CRASHES_SECONDS, Enough, Trial, plan_of, shrink, told_ranges
 from workloads.catalogue import WORKLOADS
 
 PLAN = Plan("queue", seed=7, cluster="sim", nemesis=("kill", "pause"), time=60.0, settings=("a=b",), option=("x=1",))
@@ -200,3 +201,36 @@ def test_what_no_run_has_tried_is_told(tmp_path: Path) -> None:
     second = table({"leads": {"kill": 0, "pause": 2}, "follows": {"kill": 0, "pause": 0}})
     assert coverage_of([]) == ("", [])
     assert coverage_of([first, second]) == ("state × fault: 2 of 4 cells happened; no fault met: follows", ["follows"])
+
+
+MOST_RUNS = 28
+
+
+@pytest.mark.slow
+@pytest.mark.feature("FI-12")
+def test_a_run_of_a_broken_cluster_gets_smaller_and_fails_still(tmp_path: Path) -> None:
+    """In real simulations; so many runs that something of each kind is tried."""
+    runs = 0
+
+    def attempt(plan: Plan) -> Trial | None:
+        nonlocal runs
+        if runs > MOST_RUNS:
+            raise Enough
+        runs += 1
+        outcome = carry_out_plan(plan, never_mind, directory=tmp_path / str(runs))
+        story = story_of(outcome.directory)
+        assert story is not None
+        return Trial(story.anomalies, story.last_seconds, story.faults, story.operations, story.thought_of)
+
+    plan = Plan(
+        *("queue", 3, "sim"), time=2.2, rate=20.0, concurrency=2, quiet=2.0, plant="no-aborted-list", assign_only=True,
+        without_nodes=("broker-3",), crash_every=NO_CRASHES_SECONDS, keys=1,
+    )  # fmt: skip
+    first = attempt(plan)
+    assert first is not None and "G1a" in first.anomalies
+    shrunk = shrink(plan, first, "G1a", attempt, never_mind)
+    assert "G1a" in shrunk.trial.anomalies
+    assert shrunk.plan.without_operations and shrunk.trial.operations < first.operations
+    assert len(shrunk.plan.without_nodes) > 1, "nothing of this needs so many controllers"
+    again = carry_out_plan(shrunk.plan, never_mind, directory=tmp_path / "again")
+    assert again.verdict is not None and again.exit_code == ANOMALY
