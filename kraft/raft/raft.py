@@ -272,7 +272,7 @@ class Raft:
                 case FetchSnapshotAnswer():
                     self._take_snapshot_chunk(peer_id, answer)
         elif answer.epoch < self.epoch:
-            self._requests.rest(peer_id, now_ms)
+            self._rest(peer_id)
         self._poll()
 
     def request_failed(self, peer_id: int, request_id: int, now_ms: int) -> None:
@@ -580,10 +580,10 @@ class Raft:
     def _take_fetched(self, peer_id: int, answer: FetchAnswer) -> None:
         role = self.role
         if not isinstance(role, Follower) or role.leader_id != peer_id:
-            self._requests.rest(peer_id, self._now_ms)
+            self._rest(peer_id)
             return
         if answer.error is not ErrorCode.NONE:
-            self._requests.rest(peer_id, self._now_ms)
+            self._rest(peer_id)
             if answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 # Who led an epoch and stopped never leads it again.
                 place = self.voters.place(self._id, without=peer_id)
@@ -594,21 +594,29 @@ class Raft:
             self._truncate(role, self.log.truncation_offset(answer.diverging))
         elif answer.snapshot is not None:
             if not self._log.is_wanted(answer.snapshot):
-                self._requests.rest(peer_id, self._now_ms)
+                self._rest(peer_id)
                 return
             download = SnapshotDownload(snapshot=answer.snapshot)
             self._story.takes_snapshot(answer.snapshot, self.log.end_offset, peer_id)
             self._log.start_snapshot(answer.snapshot)
         elif not self._log.append_fetched(answer.spans, role.epoch):
-            self._requests.rest(peer_id, self._now_ms)
+            self._rest(peer_id)
             return
         elif answer.high_watermark is not None:
             self._log.raise_high_watermark(min(answer.high_watermark, self.log.end_offset))
         self._leader_answered(role, download)
 
+    def _rest(self, peer_id: int) -> None:
+        """What it answered is of no use. While the voters cannot agree, no observer is to wear them out."""
+        if self.is_voter:
+            self._requests.rest(peer_id, self._now_ms)
+        else:
+            self._requests.rest_longer(peer_id, self._now_ms)
+
     def _leader_answered(self, role: Follower, download: SnapshotDownload | None) -> None:
         deadline = self._now_ms + self._config.fetch_timeout_ms
         self._times.leader_known()
+        self._requests.was_of_use()
         self._story.leader_is_well()
         self.role = replace(role, fetch_deadline_ms=deadline, has_fetched=True, leader_gone=False, download=download)
 

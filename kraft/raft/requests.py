@@ -11,6 +11,10 @@ from kraft.raft.ready import Send
 
 MAX_BACKOFF_DOUBLINGS = 4
 """A peer that is down is asked every 320 ms, with Kafka's backoff of 20 ms."""
+PROMPT_ANSWERS = 500
+"""An observer that looks for the leader takes so many answers of no use, from all peers together, before it asks more
+slowly. That is some seconds: an election is over by then, also one for which the voters had to wait until a leader was
+silent for long enough, unless they cannot agree at all."""
 
 
 class Requests:
@@ -23,6 +27,7 @@ class Requests:
         self._in_flight: dict[int, tuple[int, int]] = {}  # peer -> (request id, when it counts as lost)
         self._resting_until_ms: dict[int, int] = {}
         self._failures: dict[int, int] = {}  # peer -> how often in a row there was no answer
+        self._of_no_use = 0  # answers since the last one that was of use
         self._sends: list[Send] = []
 
     def is_free(self, peer_id: int, now_ms: int) -> bool:
@@ -75,6 +80,16 @@ class Requests:
     def rest(self, peer_id: int, now_ms: int) -> None:
         """Leave the peer, which answered something of no use, alone for the retry backoff."""
         self._resting_until_ms[peer_id] = now_ms + self._retry_backoff_ms
+
+    def rest_longer(self, peer_id: int, now_ms: int) -> None:
+        """As `rest`; but once nobody has answered anything of use for a while, for longer and longer."""
+        self._of_no_use += 1
+        doublings = max(self._of_no_use - PROMPT_ANSWERS, 0)
+        self._resting_until_ms[peer_id] = now_ms + (self._retry_backoff_ms << min(doublings, MAX_BACKOFF_DOUBLINGS))
+
+    def was_of_use(self) -> None:
+        """An answer helped."""
+        self._of_no_use = 0
 
     def expire(self, now_ms: int) -> None:
         """Give up requests that were not answered in time."""

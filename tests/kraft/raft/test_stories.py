@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from kraft.raft.ready import Send
 from kraft.raft.roles import Follower
 from tests.kraft.raft.simulated_quorum import Node, Quorum
 
@@ -133,3 +134,76 @@ def test_a_voter_that_slept_through_two_snapshots_comes_back(seed: int) -> None:
     sleeper.start()
     assert quorum.run_until(quorum.converged, 10_000)
     assert sleeper.disk.log.start.offset >= 30
+
+
+def followed_by_observers(quorum: Quorum) -> bool:
+    """All observers follow whoever leads now."""
+    leader = quorum.leader()
+    observers = [node for node in quorum.nodes.values() if node.id not in quorum.voter_ids]
+    return leader is not None and all(
+        isinstance(role := node.running.role, Follower)
+        and (role.leader_id, role.epoch, role.has_fetched) == (leader.id, leader.running.epoch, True)
+        for node in observers
+    )
+
+
+@pytest.mark.feature("KR-06")
+@pytest.mark.parametrize("seed", range(5))
+def test_observers_do_not_wear_out_voters_that_cannot_agree(seed: int) -> None:
+    """Each voter hears one of the others and is heard by the other one: nobody leads, and all answer observers."""
+    quorum = Quorum(seed, 3, observers=3)
+    quorum.start_all()
+    assert quorum.run_until(quorum.converged, 10_000)
+    asked = dict.fromkeys((4, 5, 6), 0)
+    send = quorum.send
+
+    def counting(node: Node, what: Send) -> None:
+        if node.id in asked:
+            asked[node.id] += 1
+        send(node, what)
+
+    quorum.send = counting  # type: ignore[method-assign]
+    ring = {(1, 2), (2, 3), (3, 1)}
+    quorum.cut.update(ring)
+    quorum.run_for(10_000)
+    asked.update(dict.fromkeys(asked, 0))
+    quorum.run_for(10_000)
+    assert not followed_by_observers(quorum)
+    assert all(0 < count < 150 for count in asked.values()), f"{asked} in 10 s"
+    # And yet they hear of the next leader soon.
+    quorum.cut.clear()
+    assert quorum.run_until(lambda: led(quorum), 10_000)
+    assert quorum.run_until(lambda: followed_by_observers(quorum), 700)
+
+
+@pytest.mark.feature("KR-06")
+@pytest.mark.parametrize("seed", range(10))
+def test_observers_find_the_next_leader_at_once(seed: int) -> None:
+    quorum = Quorum(seed, 3, observers=3)
+    quorum.start_all()
+    assert quorum.run_until(quorum.converged, 10_000)
+    for _ in range(3):
+        leader = quorum.leader()
+        assert leader is not None
+        leader.crash()
+        for parked in leader.parked:
+            # Their connections end.
+            quorum.nodes[parked.sender].fail(leader.id, parked.request_id)
+        assert quorum.run_until(lambda: led(quorum, other_than=leader.id), 200)  # noqa: B023 - called at once
+        assert quorum.run_until(lambda: followed_by_observers(quorum), 60)
+        leader.start()
+        assert quorum.run_until(quorum.converged, 10_000)
+
+
+@pytest.mark.feature("KR-06")
+@pytest.mark.parametrize("seed", range(10))
+def test_observers_find_the_leader_that_follows_a_silent_one_at_once(seed: int) -> None:
+    """They have asked for seconds by then, and have not grown tired."""
+    quorum = Quorum(seed, 3, observers=3, evidence=False)
+    quorum.start_all()
+    assert quorum.run_until(quorum.converged, 10_000)
+    leader = quorum.leader()
+    assert leader is not None
+    leader.crash()
+    assert quorum.run_until(lambda: led(quorum, other_than=leader.id), 6_000)
+    assert quorum.run_until(lambda: followed_by_observers(quorum), 100)
