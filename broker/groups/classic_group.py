@@ -53,6 +53,8 @@ class ClassicGroup:
         """Members that have not sent SyncGroup in this generation."""
         self.new_member_added = False
         """Somebody came while the first rebalance of a group was put off."""
+        self.initial_delay_is_over = False
+        """It is put off no longer, but for those in `pending_join`."""
         self._joined = 0
         """How many members' JoinGroups wait."""
         self._supporters: Counter[str] = Counter()

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A new member cannot be told from one that hung up and came again: so long may its first JoinGroup wait."""
+TOLD_TO_COME_MS = 500
+"""So long a group's first rebalance, when its delay is over, waits for who was just given an id to join with."""
 
 
 class ClassicRebalances:
@@ -60,7 +62,7 @@ class ClassicRebalances:
         note_rebalance(outcome.notes, group, reason)
         if is_first:
             # Others are probably about to start, too: better to wait a little than to rebalance for each (KIP-134).
-            group.new_member_added = False
+            group.new_member_added = group.initial_delay_is_over = False
             delay_ms = self._initial_delay_ms()
             self._put_off(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0), now)
         elif group.has_all_joined():
@@ -85,6 +87,12 @@ class ClassicRebalances:
             group.new_member_added = False
             next_delay_ms = min(self._initial_delay_ms(), remaining_ms)
             self._put_off(group, next_delay_ms, max(remaining_ms - delay_ms, 0), now)
+        elif group.pending_join and remaining_ms > 0:
+            # Their second JoinGroup is on its way. Were they too late for this generation, all others would have to
+            # hear of the next one first, in the answers of their heartbeats.
+            group.initial_delay_is_over = True
+            deadline_ms = now.monotonic_ms + min(TOLD_TO_COME_MS, remaining_ms)
+            self._timers.schedule(_join_key(group_id), deadline_ms, partial(self._end_join, group_id))
         else:
             self.complete_join(group, outcome, now)
         return outcome
@@ -105,7 +113,7 @@ class ClassicRebalances:
         """The first rebalance of a group is not hurried: its delay is over when its timer says so."""
         if (
             group.state is ClassicState.PREPARING_REBALANCE
-            and group.previous_state is not ClassicState.EMPTY
+            and (group.previous_state is not ClassicState.EMPTY or group.initial_delay_is_over)
             and group.has_all_joined()
         ):
             self.complete_join(group, outcome, now)

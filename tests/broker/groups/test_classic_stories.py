@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.groups.classic_rebalance import TOLD_TO_COME_MS
 from protocol.errors import ErrorCode
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -124,6 +125,40 @@ def test_without_a_delay_the_first_begins_at_once() -> None:
     anna.join()
     shell.pass_ms(0)
     assert anna.generation == 1
+
+
+@pytest.mark.feature("CG-06", "CG-09")
+def test_without_a_delay_all_who_come_at_once_are_in_the_first_generation() -> None:
+    """Each has to ask twice. The first of them is not to be off with a generation of its own meanwhile, or the others
+    would wait for its next heartbeat.
+    """
+    shell = Shell(group_initial_rebalance_delay_ms=0)
+    people = [Person(shell) for _ in range(10)]
+    first = people[0].join()
+    for person in people[1:]:
+        person.member_id = person.join_once().response.member_id
+    shell.pass_ms(20)
+    for person in people[1:]:
+        assert first.waits, "the others were told to come"
+        person.join_once()
+        shell.pass_ms(2)
+    assert [person.generation for person in people] == [1] * 10
+    shell.sync_all(people)
+    assert shell.state == "Stable"
+
+
+@pytest.mark.feature("CG-06", "CG-09")
+def test_a_first_generation_does_not_wait_long_for_who_was_given_an_id() -> None:
+    shell = Shell(group_initial_rebalance_delay_ms=0)
+    anna, ghost = Person(shell), Person(shell)
+    ghost.member_id = ghost.join_once().response.member_id
+    asked = anna.join()
+    shell.pass_ms(TOLD_TO_COME_MS - 1)
+    assert asked.waits and shell.state == "PreparingRebalance"
+    shell.pass_ms(2)
+    assert anna.generation == 1 and list(shell.group.members) == [anna.member_id]
+    # It may still come, in the next one.
+    assert ghost.join_once().waits and shell.state == "PreparingRebalance"
 
 
 @pytest.mark.feature("CG-06", "CG-09")
