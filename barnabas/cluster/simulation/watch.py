@@ -33,6 +33,9 @@ class Watch:
         self._findings = findings
         self._names = {node.node.id: name for name, node in cluster.nodes.items()}
         self._steps: dict[int, tuple[object, ...]] = {}
+        self._places: dict[tuple[str, str, int], tuple[PartitionKey, int]] = {}
+        self._led: dict[tuple[str, int, int], tuple[int, int]] = {}
+        """Of each replica that leads: its epoch and its high watermark, as they were last."""
         voters = len(cluster.controllers)
         self.quorum = QuorumPromises(findings, self._content, self._metadata_changed, voters)
         self.partitions = PartitionPromises(findings, self._content, lambda: self.quorum.image)
@@ -43,9 +46,14 @@ class Watch:
         entry = self._universe.disk(self._names[node_id]).find(path)
         return entry.cached if isinstance(entry, Inode) else None
 
-    def _node_id(self, log: PartitionLog) -> int:
-        """Paths begin with the node's name: `/broker-1/data/…`."""
-        return int(log.directory.split("/", 2)[1].rpartition("-")[2])
+    def _place(self, log: PartitionLog) -> tuple[PartitionKey, int]:
+        """Whose log it is. Paths begin with the node's name: `/broker-1/data/…`."""
+        known = (log.directory, log.topic, log.partition)
+        place = self._places.get(known)
+        if place is None:
+            node_id = int(log.directory.split("/", 2)[1].rpartition("-")[2])
+            place = self._places[known] = (PartitionKey(log.topic, log.partition), node_id)
+        return place
 
     def broker_lost_something(self, node_id: int, *, whole_disk: bool) -> None:
         self.partitions.broker_lost_something(node_id)
@@ -83,22 +91,28 @@ class Watch:
             self.quorum.applied(current_node.get(), image)
 
     def log_opened(self, log: PartitionLog, *, recovered: bool) -> None:
-        self.partitions.opened(PartitionKey(log.topic, log.partition), self._node_id(log), log)
+        self.partitions.opened(*self._place(log), log)
         if recovered:
             self._findings.count("log recoveries")
 
     def high_watermark_set(self, log: PartitionLog) -> None:
-        self.partitions.high_watermark_moved(PartitionKey(log.topic, log.partition), self._node_id(log), log)
+        self.partitions.high_watermark_moved(*self._place(log), log)
 
     def log_truncated(self, log: PartitionLog, *, records: int) -> None:
         if records > 0:
             self._findings.count("log truncations")
-        self.partitions.truncated(PartitionKey(log.topic, log.partition), self._node_id(log), log)
+        self.partitions.truncated(*self._place(log), log)
 
     def partition_changed(self, partition: Partition) -> None:
         replica = partition.replica
         role = replica.role
         if isinstance(role, Leading):
+            # Most changes change nothing that a promise is about.
+            place = (partition.topic, partition.index, replica.node_id)
+            seen = (replica.leader_epoch, replica.high_watermark)
+            if self._led.get(place) == seen:
+                return
+            self._led[place] = seen
             self.partitions.leads(
                 PartitionKey(partition.topic, partition.index),
                 LeaderView(
