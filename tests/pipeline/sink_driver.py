@@ -1,7 +1,7 @@
 """A Spark driver with a query that ends where it is told to; run as a program by the tests of the sink.
 
 Its one argument is a JSON object: where to write, and `end`: the batch, and the moment around its EndTxn, at which this
-process and all of its JVM are killed, or stopped (`pause`). With `fail_task` a file's name, the first task that writes
+process and all of its JVM are killed. With `fail_task` a file's name, the first task that writes
 fails once when all its rows are written. What became of each batch is a JSON line of the output.
 """
 
@@ -11,13 +11,14 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from barnabas.pipeline import sink as sinks
 from barnabas.pipeline.blocking import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.producing import ProduceTask
+from barnabas.pipeline.sink import Sink
 from barnabas.pipeline.transaction import Transaction
 from protocol.messages.end_txn import EndTxnRequest
 
@@ -38,9 +39,9 @@ def tell(**told: Any) -> None:
     print(json.dumps(told), flush=True)
 
 
-def end(how: int) -> None:
+def end() -> None:
     """For all processes of this driver at the same time."""
-    os.killpg(0, how)
+    os.killpg(0, signal.SIGKILL)
 
 
 class FailsOnce:
@@ -72,20 +73,17 @@ def arrange_end(batch_id: int, moment: str) -> None:
     def commit_and_die(self: Transaction, group_id: str, offsets: Any) -> None:
         [(number, _)] = offsets.values()
         ours.append(number == batch_id)
-        if ours[-1] and moment in ("before", "pause"):
-            tell(ends=moment)
-            end(signal.SIGSTOP if moment == "pause" else signal.SIGKILL)
         commit(self, group_id, offsets)
         if ours[-1] and moment == "after":
             tell(ends=moment)
-            end(signal.SIGKILL)
+            end()
 
     def call_and_die(self: BlockingCluster, node_id: int | None, request: Any, *, version: int | None = None) -> Any:
         if isinstance(request, EndTxnRequest) and ours[-1:] == [True] and moment == "in":
             assert node_id is not None
             tell(ends=moment)
             self.connection(node_id).post(request, 5_000, version=version)
-            end(signal.SIGKILL)
+            end()
         return call(self, node_id, request, version=version)
 
     Transaction.commit = commit_and_die  # type: ignore[method-assign]
@@ -94,7 +92,6 @@ def arrange_end(batch_id: int, moment: str) -> None:
 
 def main(place: dict[str, Any]) -> int:
     from pyspark.sql import SparkSession
-    from pyspark.sql import functions as f
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     arrange_end(place["end"]["batch"], place["end"]["moment"])
@@ -105,7 +102,17 @@ def main(place: dict[str, Any]) -> int:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    sink = sinks.Sink(sinks.sink_settings(place["bootstrap"], place["topic"], place["query"], retry_timeout_ms=60_000))
+    start(session, sink_of(place), place, tell).awaitTermination()
+    return 0
+
+
+def sink_of(place: dict[str, Any]) -> Sink:
+    return Sink(sinks.sink_settings(place["bootstrap"], place["topic"], place["query"], retry_timeout_ms=60_000))
+
+
+def start(session: Any, sink: Sink, place: dict[str, Any], tell: Callable[..., None]) -> Any:
+    """The query."""
+    from pyspark.sql import functions as f
 
     def write(frame: Any, batch_id: int) -> None:
         try:
@@ -113,21 +120,13 @@ def main(place: dict[str, Any]) -> int:
         except PipelineError as error:
             tell(refused=str(error), kind=type(error).__name__)
             raise
-        tell(**sink.last._asdict())  # type: ignore[union-attr]
+        assert sink.last is not None
+        tell(**sink.last._asdict())
 
     rows = session.readStream.format("rate-micro-batch").option("rowsPerBatch", place["rows"]).load()
     number = f.col("value").cast("string")
-    query = (
-        rows.select(number.alias("key"), number.alias("value"))
-        .writeStream.foreachBatch(write)
-        .option("checkpointLocation", place["checkpoint"])
-        .start()
-    )
-    try:
-        query.awaitTermination()
-    except Exception:
-        return 3
-    return 0
+    writer = rows.select(number.alias("key"), number.alias("value")).writeStream.foreachBatch(write)
+    return writer.option("checkpointLocation", place["checkpoint"]).start()
 
 
 if __name__ == "__main__":

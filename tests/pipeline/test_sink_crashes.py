@@ -1,5 +1,10 @@
 """A query whose driver is killed before, in and after EndTxn, paused and overtaken; whose task is tried twice; under
-which a leader dies. Readers of committed records see every row once."""
+which a leader dies. Readers of committed records see every row once.
+
+Drivers that a crash in or after EndTxn ends are processes of their own, killed with their JVM. The one that dies before
+it, and the one that pauses there, are queries of the session of the tests: the cluster cannot tell the difference, and
+each process costs some ten seconds of start.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -17,8 +23,10 @@ import pytest
 
 from barnabas.pipeline.blocking import BlockingCluster
 from barnabas.pipeline.ledger import Ledger
+from barnabas.pipeline.transaction import Transaction
 from barnabas_pytest import BarnabasCluster
 from tests.pipeline.reading_back import all_ended, read_all
+from tests.pipeline.sink_driver import sink_of, start
 
 pytest.importorskip("pyspark")
 pytestmark = [pytest.mark.spark, pytest.mark.feature("PL-03", "PL-06")]
@@ -39,16 +47,18 @@ class Query:
         self.topic = cluster.create_topic("crashes", partitions=PARTITIONS)
         self.drivers: list[subprocess.Popen[str]] = []
 
-    def start(self, batch: int, moment: str, **more: Any) -> subprocess.Popen[str]:
-        place = {
+    @property
+    def place(self) -> dict[str, Any]:
+        return {
             "bootstrap": self.cluster.bootstrap_servers,
             "topic": self.topic,
             "query": "crashes",
             "checkpoint": str(self.folder / "checkpoint"),
             "rows": ROWS,
-            "end": {"batch": batch, "moment": moment},
-            **more,
         }
+
+    def start(self, batch: int, moment: str, **more: Any) -> subprocess.Popen[str]:
+        place = {**self.place, "end": {"batch": batch, "moment": moment}, **more}
         driver = subprocess.Popen(
             [sys.executable, "-m", "tests.pipeline.sink_driver", json.dumps(place)],
             cwd=ROOT,
@@ -94,20 +104,55 @@ def until(reached: Any, what: str) -> None:
         time.sleep(0.1)
 
 
-def stopped(driver: subprocess.Popen[str]) -> bool:
-    return Path(f"/proc/{driver.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+class DriverHere:
+    """A driver in the session of the tests, that ends or pauses right before EndTxn of a batch."""
+
+    def __init__(self, spark: Any, query: Query, batch: int, *, dies: bool) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.paused, self.goes_on = threading.Event(), threading.Event()
+        self._sink = sink_of(query.place)
+        commit = Transaction.commit
+
+        def arrives(transaction: Transaction, group_id: str, offsets: Any) -> None:
+            [(number, _)] = offsets.values()
+            if number == batch and dies:
+                raise RuntimeError("the driver is dead")
+            if number == batch:
+                self.paused.set()
+                assert self.goes_on.wait(LIMIT_SECONDS)
+            commit(transaction, group_id, offsets)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Transaction, "commit", arrives)
+            self._running = start(spark, self._sink, query.place, lambda **told: self.told.append(told))
+            if dies:
+                self.ended()
+            else:
+                assert self.paused.wait(LIMIT_SECONDS), self._running.exception()
+
+    def ended(self) -> str:
+        """Why. As with a dead one nothing is left of its connections."""
+        with pytest.raises(Exception, match=r".") as caught:
+            self._running.awaitTermination()
+        self._sink.close()
+        return str(caught.value)
+
+    def close(self) -> None:
+        self.goes_on.set()
+        self._running.stop()
 
 
-def test_every_row_is_written_once_whatever_dies(barnabas_cluster: BarnabasCluster, tmp_path: Path) -> None:
+def test_every_row_is_written_once_whatever_dies(spark: Any, barnabas_cluster: BarnabasCluster, tmp_path: Path) -> None:
     query = Query(barnabas_cluster, tmp_path)
     try:
-        the_story(query, barnabas_cluster, tmp_path)
+        the_story(spark, query, tmp_path)
     finally:
         query.close()
 
 
-def the_story(query: Query, cluster: BarnabasCluster, folder: Path) -> None:
-    query.run(0, "before")
+def the_story(spark: Any, query: Query, folder: Path) -> None:
+    cluster = query.cluster
+    DriverHere(spark, query, 0, dies=True)
     assert query.last_batch() == -1, "what was not committed does not count"
 
     query.run(1, "in")
@@ -119,8 +164,24 @@ def the_story(query: Query, cluster: BarnabasCluster, folder: Path) -> None:
     assert {each["attempts"] for each in told if not each["skipped"]} <= {1, 2}
     assert (folder / "failed-once").exists()
 
-    zombie = query.start(3, "pause")
-    until(lambda: stopped(zombie), query.log())
+    zombie = DriverHere(spark, query, 3, dies=False)
+    try:
+        overtaken(query, zombie)
+    finally:
+        zombie.close()
+
+    cluster.repair()
+    bootstrap = cluster.bootstrap_servers
+    assert all_ended(bootstrap, query.topic, PARTITIONS)
+    counts = Counter(int(value) for value in read_all(bootstrap, query.topic, PARTITIONS))
+    assert sorted(counts) == list(range(BATCHES * ROWS))
+    assert set(counts.values()) == {1}
+    everything = read_all(bootstrap, query.topic, PARTITIONS, isolation="read_uncommitted")
+    assert len(everything) > BATCHES * ROWS, "nothing had been written and given up: no crash was in time"
+
+
+def overtaken(query: Query, zombie: DriverHere) -> None:
+    cluster = query.cluster
     assert query.last_batch() == 2
 
     living = query.start(5, "after")
@@ -131,18 +192,8 @@ def the_story(query: Query, cluster: BarnabasCluster, folder: Path) -> None:
     assert told[0]["batch_id"] == 3 and not any(each.get("skipped") for each in told)
     assert query.last_batch() == BATCHES - 1
 
-    os.killpg(zombie.pid, signal.SIGCONT)
-    told = query.told(zombie)
-    assert zombie.returncode == 3
-    skipped, _, refused = told
+    zombie.goes_on.set()
+    zombie.ended()
+    skipped, refused = zombie.told
     assert (skipped["batch_id"], skipped["skipped"]) == (2, True), "it was committed, and Spark did not know"
     assert refused["kind"] == "Fenced" and "another driver" in refused["refused"]
-
-    cluster.repair()
-    bootstrap = cluster.bootstrap_servers
-    assert all_ended(bootstrap, query.topic, PARTITIONS)
-    counts = Counter(int(value) for value in read_all(bootstrap, query.topic, PARTITIONS))
-    assert sorted(counts) == list(range(BATCHES * ROWS))
-    assert set(counts.values()) == {1}
-    everything = read_all(bootstrap, query.topic, PARTITIONS, isolation="read_uncommitted")
-    assert len(everything) > BATCHES * ROWS, "nothing had been written and given up: no crash was in time"
