@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from barnabas.cli.output import show_json, show_table
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
@@ -31,6 +29,8 @@ def told() -> Iterator[None]:
     """What a job refuses ends the command with 1, what was typed wrong with 2, each in one line."""
     from barnabas.cli.session import Terminated, refusal
     from barnabas.pipeline.errors import PipelineError, WrongUse
+    from barnabas.pipeline.refusals import refusal as refusal_of_spark
+    from barnabas.pipeline.refusals import spark_errors
     from protocol.errors import KafkaError
 
     def terminate(_number: int, _frame: Any) -> None:
@@ -46,14 +46,8 @@ def told() -> Iterator[None]:
         raise ClusterError(error.line) from None
     except KafkaError as error:
         raise refusal(error) from None
-    except (ClusterError, typer.Exit, OSError):
-        raise
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
-            raise
-        from barnabas.pipeline import refusals
-
-        raise ClusterError(refusals.refusal(error).line) from None
+    except spark_errors() as error:
+        raise ClusterError(refusal_of_spark(error).line) from None
     finally:
         if in_main:
             signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
@@ -79,6 +73,7 @@ def spark_session(options: SparkOptions, name: str) -> Iterator[Any]:
             try:
                 yield session
             except Exception:
+                # Of whatever kind: a JVM of ours does not outlive the command.
                 _close(session, present)
                 raise
         # Who was interrupted may have been so within a call to Spark, whose answer the next call would take for its

@@ -55,10 +55,18 @@ def in_one_line() -> Iterator[None]:
     """What Spark refuses within the block is a PipelineError."""
     try:
         yield
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
-            raise
+    except spark_errors() as error:
         raise refusal(error) from None
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What calls to Spark raise, for an `except`; nothing where there is no Spark."""
+    try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+    except ImportError:
+        return ()
+    return (PySparkException, Py4JError)
 
 
 def one_line(text: str) -> str:

@@ -37,7 +37,7 @@ from barnabas.pipeline.mapping import map_in_arrow
 from barnabas.pipeline.partition_writer import BATCH_BYTES, REQUEST_TIMEOUT_MS, RETRY_TIMEOUT_MS, ProducingSettings
 from barnabas.pipeline.patience import MISSING_TOPIC_MS
 from barnabas.pipeline.producing import ProduceTask, open_cluster
-from barnabas.pipeline.refusals import refusal
+from barnabas.pipeline.refusals import refusal, spark_errors
 from barnabas.pipeline.routing import HEADERS, KEY, PARTITION, TARGET, TIMESTAMP, TOPIC, VALUE, Router, Targets
 from barnabas.pipeline.transaction import ProducerStamp, Transaction
 from protocol.errors import KafkaError
@@ -232,7 +232,7 @@ class Sink:
         task = ProduceTask(settings.producing, targets, settings.transactional_id, producer, turn)
         try:
             return [Claim(*row) for row in map_in_arrow(rows, task, CLAIM_COLUMNS).collect()]
-        except Exception as error:
+        except spark_errors() as error:
             raise refusal(error) from error
 
     def _targets(self, frame: DataFrame) -> Targets:

@@ -20,7 +20,7 @@ from barnabas.pipeline.jobs.rounds import claimed, new_claim
 from barnabas.pipeline.jobs.rows import JSON_OPTIONS
 from barnabas.pipeline.jobs.streams import finish
 from barnabas.pipeline.jobs.topics import find_or_make, retention_ms
-from barnabas.pipeline.refusals import in_one_line, refusal
+from barnabas.pipeline.refusals import in_one_line, refusal, spark_errors
 from barnabas.pipeline.sink import Sink, sink_settings
 
 WHOLE_ROW = "json"
@@ -65,9 +65,7 @@ def load(session: Any, job: Load) -> Mapping[str, Any]:
     try:
         frame = session.read.parquet(source)
         records = as_records(frame, job.columns)
-    except WrongUse:
-        raise
-    except Exception as error:
+    except spark_errors() as error:
         raise _of_source(error, source) from None
     with BlockingCluster(job.bootstrap) as cluster:
         # Records of the past would be deleted for their age as soon as they are there.
@@ -93,7 +91,7 @@ def load(session: Any, job: Load) -> Mapping[str, Any]:
             writer = writer.trigger(processingTime=job.trigger)
         try:
             finish(writer.start)
-        except Exception as error:
+        except _failures() as error:
             raise sink.refusal(error) from None
     return {**account, "records": sink.records, "transactions": sink.transactions}
 
@@ -158,6 +156,7 @@ class Remembering:
         try:
             self._sink(frame, batch_id)
         except Exception as error:
+            # Whatever it is: here it is still itself, and not a text within Spark's.
             self.failure = error
             raise
         written = self._sink.last
@@ -170,7 +169,7 @@ class Remembering:
         before = self.records
         try:
             self(frame, number)
-        except Exception as error:
+        except _failures() as error:
             raise self.refusal(error) from None
         return self.records - before
 
@@ -181,6 +180,11 @@ class Remembering:
 def sink_for(bootstrap: str, topic: str, query_id: str, compression: str) -> Remembering:
     """One transaction for each batch, which is written once, however often it is asked for. WrongUse."""
     return Remembering(Sink(sink_settings(bootstrap, topic, query_id, compression_type=compression)))
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What ends a load: our refusals, and whatever Spark makes of them."""
+    return (PipelineError, *spark_errors())
 
 
 def _settings(columns: Columns) -> dict[str, str | None]:
@@ -230,7 +234,5 @@ def _timestamp(kind: str, name: str) -> Any:
 
 
 def _of_source(error: Exception, source: str) -> PipelineError:
-    if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
-        raise error
     line = refusal(error).line
     return PipelineError(line if source in line else f"{source}: {line}")
