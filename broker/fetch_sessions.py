@@ -76,6 +76,7 @@ class _Session:
     __slots__ = (
         "created_ms",
         "epoch",
+        "fresh",
         "id",
         "last_used_ms",
         "listed_as_old",
@@ -98,6 +99,8 @@ class _Session:
         self.partitions: dict[PartitionKey, _CachedPartition] = {}
         # Those that have to be looked at, in this order.
         self.moved: dict[PartitionKey, None] = {}
+        # Those of them that moved since the request that waits has looked. Each request has a dict of its own.
+        self.fresh: dict[PartitionKey, None] = {}
         # As it stands in the lists of who gives way.
         self.listed_value: _Value | None = None
         self.listed_as_old = False
@@ -152,6 +155,12 @@ class FetchContext:
     def to_read(self) -> Sequence[Wanted]:
         """Those of `wanted` that may have something to tell, in the order in which they are to be read."""
         return self._wanted
+
+    def take_moved(self) -> Sequence[Wanted]:
+        """Those of `to_read` that something happened to since the request came, or since this was called last. Only if
+        the context is incremental.
+        """
+        return ()
 
     def finish(
         self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey] = ()
@@ -214,6 +223,7 @@ class _IncrementalContext(FetchContext):
         super().__init__(())
         self._session = session
         self._epoch = session.epoch
+        self._fresh = session.fresh = {}
         self.session_id = session.id
 
     @property
@@ -224,6 +234,12 @@ class _IncrementalContext(FetchContext):
     def to_read(self) -> Sequence[Wanted]:
         partitions = self._session.partitions
         return [(key[0], partitions[key].wanted) for key in self._session.moved if key in partitions]
+
+    def take_moved(self) -> Sequence[Wanted]:
+        partitions = self._session.partitions
+        moved = [(key[0], partitions[key].wanted) for key in self._fresh if key in partitions]
+        self._fresh.clear()
+        return moved
 
     def finish(
         self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey] = ()
@@ -322,7 +338,7 @@ class FetchSessions:
             watching = self._watching.get(key)
             if watching is not None:
                 for session in watching.values():
-                    session.moved[key] = None
+                    session.moved[key] = session.fresh[key] = None
                 interested += watching
         return interested
 

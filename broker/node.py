@@ -9,6 +9,7 @@ Then it takes all of the cluster's present state in one step, and every later ch
 from __future__ import annotations
 
 import logging
+from functools import cache, partial
 
 import trio
 
@@ -226,7 +227,8 @@ class _BrokerNode:
         await self._caught_up.wait()
         image = self._loader.image
         threads = self._settings.num_recovery_threads_per_data_dir
-        await self._store.load(lambda topic: self._topic_config(image, topic), threads)
+        # Topics have many partitions.
+        await self._store.load(cache(partial(self._topic_config, image)), threads)
         self._tell_start()
         self._store.put_aside_strays(self._loader.image, self._settings.node_id)
         self._nursery.start_soon(self._publisher.run)

@@ -36,6 +36,9 @@ class DelayedOperation:
         self._timer: TimerEntry | None = None
         self._purgatory: Purgatory[Hashable] | None = None
 
+    def touched(self, key: Hashable) -> None:
+        """Something under this key changed, and `try_complete` follows. For who can look at just that."""
+
     def try_complete(self) -> bool:
         """If it can be completed now, call `force_complete` and give its answer; else False."""
         raise NotImplementedError
@@ -146,6 +149,7 @@ class Purgatory(Generic[KeyT]):
         stale = False
         # A copy: completing one operation may add others here, or come back to this very key.
         for operation in tuple(watchers):
+            operation.touched(key)
             if operation.look():
                 completed += 1
             stale = stale or operation.completed

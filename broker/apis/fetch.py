@@ -10,7 +10,7 @@ from the page cache to the socket without passing through here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.apis.lookup import known_leader
@@ -114,6 +114,7 @@ class _Fetch(DelayedOperation):
         "_partitions",
         "_replica_id",
         "_selector",
+        "_touched",
         "_urgent",
     )
 
@@ -142,8 +143,12 @@ class _Fetch(DelayedOperation):
         )
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._answers: list[Answer] = []
-        self._partitions: list[tuple[Partition, FetchPartition, int, int]] = []
+        self._partitions: dict[Hashable, tuple[Partition, FetchPartition, int, int]] = {}
         """What can be waited for: the partition, the question, and where its log began and ended for this reader."""
+        self._touched: dict[Hashable, None] | None = None
+        """Which of them changed since the last look; None before the first one. There may be thousands, and a change
+        in the cluster may touch each of them in turn: then it must not be all that are looked at every time.
+        """
         self._left_open: dict[PartitionKey, None] = {}
         self._bytes_read = 0
         self._failed = False
@@ -156,7 +161,7 @@ class _Fetch(DelayedOperation):
     def read(self, *, again: bool = False) -> None:
         """Read every partition in turn; `again`: the followers' reports were taken the first time."""
         answers: list[Answer] = []
-        self._partitions = []
+        self._partitions = {}
         self._bytes_read = 0
         self._failed = False
         left = self._max_bytes
@@ -223,7 +228,7 @@ class _Fetch(DelayedOperation):
                 for each in found.aborted
             ]
         readable = self._readable(partition)
-        self._partitions.append((partition, wanted, found.log_start_offset, readable))
+        self._partitions[key, wanted.partition] = (partition, wanted, found.log_start_offset, readable)
         if (found.records is None and readable > wanted.fetch_offset) or (
             self._replica_id >= 0 and self._replica_id not in partition.replica.isr
         ):
@@ -294,23 +299,34 @@ class _Fetch(DelayedOperation):
         self._fresh = True
         return self.force_complete()
 
+    def touched(self, key: Hashable) -> None:
+        if self._touched is not None:
+            self._touched[key] = None
+
     def _partitions_have_news(self) -> bool:
-        for partition, wanted, log_start_offset, readable in self._partitions:
+        touched, self._touched = self._touched, {}
+        news = False
+        for key in self._partitions if touched is None else touched:
+            if key not in self._partitions:
+                continue
+            partition, wanted, log_start_offset, readable = self._partitions[key]
             if self._broker.partitions.find(partition.topic_id, partition.index) is not partition:
-                self._urgent = True
-                return True
-            if self._readable(partition) != readable or self._must_hear(partition, wanted, log_start_offset):
-                return True
-        return False
+                self._urgent = news = True
+            elif self._readable(partition) != readable or self._must_hear(partition, wanted, log_start_offset):
+                news = True
+        return news
 
     def _session_has_news(self) -> bool:
-        for key, wanted in self._context.to_read:
+        news = False
+        for key, wanted in self._context.take_moved():
             partition = self._broker.partitions.find(key, wanted.partition)
-            if partition is None or self._readable(partition) > wanted.fetch_offset:
-                return True
-            if self._must_hear(partition, wanted, wanted.log_start_offset):
-                return True
-        return False
+            if (
+                partition is None
+                or self._readable(partition) > wanted.fetch_offset
+                or self._must_hear(partition, wanted, wanted.log_start_offset)
+            ):
+                news = True
+        return news
 
     def _must_hear(self, partition: Partition, wanted: FetchPartition, log_start_offset: int) -> bool:
         """Whether something else than records has to be told at once."""

@@ -139,6 +139,23 @@ def test_a_session_looks_only_where_something_happened() -> None:
     assert sessions.changed(CLICKS, "clicks", 0) == []
 
 
+def test_who_waits_looks_at_what_moved_since_it_looked_last() -> None:
+    broker = Broker()
+    session_id = broker.start(3)
+    waiting = broker.open(request((session_id, 1)))
+    assert list(waiting.take_moved()) == [], "what the request itself has to read is read when it comes"
+    for partition in (1, 2, 1):
+        broker.sessions.changed(LOGS, "logs", partition)
+    assert [(topic, it.partition) for topic, it in waiting.take_moved()] == [(LOGS, 1), (LOGS, 2)]
+    assert list(waiting.take_moved()) == []
+    assert to_read(waiting) == [(LOGS, 0), (LOGS, 1), (LOGS, 2)], "all the same when it is answered"
+    # The same client asks again: the news is for the request that it waits for now.
+    later = broker.open(request((session_id, 2)))
+    broker.sessions.changed(LOGS, "logs", 0)
+    assert list(waiting.take_moved()) == []
+    assert [(topic, it.partition) for topic, it in later.take_moved()] == [(LOGS, 0)]
+
+
 def test_a_closed_session_is_told_of_nothing() -> None:
     broker = Broker()
     session_id = broker.start(2)

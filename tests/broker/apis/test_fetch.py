@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import pytest
 import trio
 
+from broker.replication.partition import Partition
+from broker.replication.partitions import Partitions
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     FetchPartition,
@@ -325,3 +328,57 @@ async def test_requests_of_one_connection_are_answered_in_their_order(rig: Rig) 
         answer = await raw.receive_frame()
         assert answer is not None and int.from_bytes(answer[:4], "big") == expected
     assert trio.current_time() - began >= 1.99
+
+
+@pytest.mark.feature("RP-06", "RP-09")
+@pytest.mark.parametrize("with_session", [False, True])
+@on_cluster(brokers=3)
+async def test_a_change_of_one_partition_is_no_reason_to_look_at_all(
+    rig: Rig, with_session: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that comes back changes thousands of partitions one by one, and each fetch waits for all of them."""
+    count = 60
+    topic_id = await rig.create("t", partitions=count, replicas=[1])
+    channel = rig.channel(1)
+    request = fetch_request(topic_id, max_wait_ms=30_000, min_bytes=1)
+    request.topics[0].partitions = [
+        FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20) for index in range(count)
+    ]
+    request.session_epoch = -1
+    if with_session:
+        # The first request makes the session, the next one still reads everything.
+        request.max_wait_ms = 0
+        request.session_epoch = 0
+        request.session_id = (await channel.call(copy(request), timeout_ms=60_000, version=17)).session_id
+        request.topics = []
+        request.session_epoch = 1
+        await channel.call(copy(request), timeout_ms=60_000, version=17)
+        request.max_wait_ms, request.session_epoch = 30_000, 2
+    broker, answers = rig.broker(1), []
+
+    async def ask() -> None:
+        answers.append(await channel.call(request, timeout_ms=60_000, version=17))
+
+    looks = 0
+    find = Partitions.find
+
+    def counting(self: Partitions, topic: bytes | str, index: int) -> Partition | None:
+        nonlocal looks
+        looks += 1
+        return find(self, topic, index)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await rig.until(lambda: broker.fetches.delayed)
+        partitions = [rig.partition(1, "t", index) for index in range(count)]
+        monkeypatch.setattr(Partitions, "find", counting)
+        for partition in partitions:
+            partition._host.changed(partition)
+        monkeypatch.undo()
+        assert count <= looks <= 2 * count
+        assert answers == []
+        # And still nothing is missed.
+        assert (await rig.produce("t", batch_of("news"), index=count - 1)).error_code == 0
+        with trio.fail_after(5):
+            await rig.until(lambda: answers)
+    assert values_in(only(answers[0]) if with_session else answers[0].responses[0].partitions[-1]) == ["news"]
