@@ -32,7 +32,7 @@ class RefusedRegistrations:
         self._times[key] = times
         notes = Notes()
         if times & (times - 1) == 0:
-            again = "" if times == 1 else f", for the {times}th time" if times > 2 else ", again"
+            again = "" if times == 1 else f", its attempt {times}"
             where = ", ".join(f"{it.host}:{it.port}" for it in request.listeners[:2])
             notes.note(
                 DecisionKind.FENCING,

@@ -332,7 +332,7 @@ def test_who_asks_all_the_time_to_be_let_in_is_told_of_ever_more_rarely(cluster:
         cluster.send(mine)
     told = [it for it in cluster.decisions.since(0, "broker 2") if "may not be" in it.told]
     assert [it.facts["times"] for it in told] == [1, 2, 4, 8, 16, 32]
-    assert told[2].told.startswith("a process at broker2:9092 may not be broker 2, for the 4th time: ")
+    assert told[2].told.startswith("a process at broker2:9092 may not be broker 2, its attempt 4: ")
 
 
 def test_many_who_want_to_be_let_in_push_out_nothing(cluster: Any) -> None:
