@@ -142,9 +142,7 @@ class NodeConnection:
         self._learn_from(response)
         return response
 
-    def ask(
-        self, request: Message, told: Callable[[Any], object], timeout_ms: int, at_most: int | None = None
-    ) -> None:
+    def ask(self, request: Message, told: Callable[[Any], object], timeout_ms: int, at_most: int | None = None) -> None:
         """As `Channel.ask`, in the very turn; for a node that has no wish to be left alone (`free_from_ms`). Raises
         UnsupportedVersionException as `call`.
         """
