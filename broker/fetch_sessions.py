@@ -299,6 +299,11 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def is_of_follower(self, session_id: int) -> bool:
+        """Whether a broker has this session, and no consumer."""
+        session = self._sessions.get(session_id)
+        return session is not None and session.privileged
+
     @property
     def cached_partitions(self) -> int:
         return sum(len(session.partitions) for session in self._sessions.values())

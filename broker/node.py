@@ -13,11 +13,11 @@ from functools import cache, partial
 
 import trio
 
-from broker.apis.fetch import session_key
 from broker.controller_channel import ControllerChannel
 from broker.directory_assignments import DirectoryAssignments
 from broker.dispatch import make_dispatcher
-from broker.fetch_sessions import FetchSessions
+from broker.fetch_news import FetchNews, Work
+from broker.fetch_sessions import FetchSessions, PartitionKey
 from broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
 from broker.log_store import LogStore
 from broker.metadata_cache import MetadataCache
@@ -158,6 +158,10 @@ class _BrokerNode:
         self._fetchers = Fetchers(
             world, nursery, self._fetch_settings(), lambda: self._lifecycle.broker_epoch, self._channel_to
         )
+        wheel = TimingWheel(world.monotonic.now_ms())
+        fetches: Purgatory[PartitionKey] = Purgatory(wheel)
+        sessions = FetchSessions(world.chance, max_sessions=settings.max_incremental_fetch_session_cache_slots)
+        self._fetch_news = FetchNews(sessions, fetches, self._afterwards)
         partitions = Partitions(
             ReplicationSettings(settings.node_id, settings.replica_lag_time_max_ms),
             store,
@@ -173,6 +177,7 @@ class _BrokerNode:
                 may_be_fenced=self._lifecycle.may_be_fenced,
                 session_timeout_ms=settings.broker_session_timeout_ms,
                 decisions=decisions,
+                committed=self._fetch_news.committed,
             ),
             self._topic_config,
             lambda: self._lifecycle.broker_epoch,
@@ -180,7 +185,6 @@ class _BrokerNode:
         self._publisher = MetadataPublisher(
             partitions.prepare, store.make_logs, self._tell_clients, self._publish
         )
-        wheel = TimingWheel(world.monotonic.now_ms())
         self.services = BrokerServices(
             settings=settings,
             static=settings.raw,
@@ -194,11 +198,9 @@ class _BrokerNode:
             controller=requests,
             lifecycle=self._lifecycle,
             wheel=wheel,
-            fetches=Purgatory(wheel),
+            fetches=fetches,
             deletions=Purgatory(wheel),
-            sessions=FetchSessions(
-                world.chance, max_sessions=settings.max_incremental_fetch_session_cache_slots
-            ),
+            sessions=sessions,
             producer_ids=ProducerIds(requests, settings.node_id),
             decisions=self._decisions,
         )
@@ -360,13 +362,12 @@ class _BrokerNode:
         behind = self._publisher.behind
         return self._loader.last_offset if behind is None else behind
 
+    def _afterwards(self, work: Work) -> None:
+        self._server.afterwards(work)
+
     def _partition_changed(self, partition: Partition) -> None:
-        fetches, deletions = self.services.fetches, self.services.deletions
-        for session_id in self.services.sessions.changed(partition.topic_id, partition.topic, partition.index):
-            fetches.check_and_complete(session_key(session_id))
-        if fetches.delayed:
-            fetches.check_and_complete((partition.topic_id, partition.index))
-            fetches.check_and_complete((partition.topic, partition.index))
+        self._fetch_news.changed(partition)
+        deletions = self.services.deletions
         if deletions.delayed:
             deletions.check_and_complete((partition.topic_id, partition.index))
 

@@ -140,6 +140,10 @@ class Purgatory(Generic[KeyT]):
             operation._timer = self._wheel.add(deadline_ms, operation._expire)
         return False
 
+    def watches(self, key: KeyT) -> bool:
+        """Whether anything waits under `key`, or has waited there until just now."""
+        return key in self._watchers
+
     def check_and_complete(self, key: KeyT) -> int:
         """Something under `key` changed: look at what watches it; gives how many operations completed."""
         watchers = self._watchers.get(key)

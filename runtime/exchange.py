@@ -31,6 +31,9 @@ BURST_REQUESTS = 64
 
 BURST_BYTES = 1024 * 1024
 
+PATIENCE = 4
+"""So many turns of all tasks may pass before what was left for afterwards is done, if there are requests in each."""
+
 NO_LIMIT = 2**31 - 1
 
 
@@ -172,20 +175,34 @@ class Flusher:
     fetch that moves a high watermark and completes twenty produces), the list is flushed when that burst
     ends, at no cost in wake-ups. Otherwise (a timer) the flushing task is woken: it runs after all tasks that
     are running now, so one wake-up and one send per connection serve everything filled in the same stretch.
+
+    What is to be done once for all that these tasks do, whatever it fills, can be left to it, too (`afterwards`).
     """
 
     def __init__(self) -> None:
+        self.holds = False
+        """Answers are being given right now by somebody who flushes when he is through."""
         self.bursting: ServerConnection | None = None
         """The connection whose requests are being handed over right now."""
         self._waiting: list[ServerConnection] = []
+        self._left: list[Callable[[], None]] = []
+        self.bursts = 0
+        """How many connections have handed over what came, ever."""
+        self._bursts_before = 0
+        """As it was when something was left to be done."""
         self._parking = trio.lowlevel.ParkingLot()
         self._woken = False
 
     def add(self, connection: ServerConnection) -> None:
         self._waiting.append(connection)
-        if self.bursting is None and not self._woken:
-            self._woken = True
-            self._parking.unpark()
+        if not self.holds:
+            self._wake()
+
+    def afterwards(self, work: Callable[[], None]) -> None:
+        """Do `work` once all tasks had their turn that are running now. It must not raise."""
+        self._left.append(work)
+        self._bursts_before = self.bursts
+        self._wake()
 
     def flush(self) -> None:
         """Send all that is on the list."""
@@ -198,9 +215,35 @@ class Flusher:
         """Flush whenever woken, for ever."""
         while True:
             self._woken = False
-            if not self._waiting:
+            if not self._waiting and not self._left:
                 await self._parking.park()
+            if self._left:
+                await self._let_others_go_first()
+                self._catch_up()
             self.flush()
+
+    async def _let_others_go_first(self) -> None:
+        """While more requests come than one at a time, what is left waits for those that are here already."""
+        for _ in range(PATIENCE):
+            if self.bursts == self._bursts_before:
+                return
+            self._bursts_before = self.bursts
+            self.flush()
+            await trio.lowlevel.checkpoint()
+
+    def _wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._parking.unpark()
+
+    def _catch_up(self) -> None:
+        left, self._left = self._left, []
+        self.holds = True
+        try:
+            for work in left:
+                work()
+        finally:
+            self.holds = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +395,8 @@ class ServerConnection:
         Gives how many were handed over, and what that counts towards `BURST_BYTES`.
         """
         flusher = self._service.flusher
-        flusher.bursting = self
+        flusher.bursting, flusher.holds = self, True
+        flusher.bursts += 1
         taken, cost = 0, 0
         try:
             for frame in frames[position:] if position else frames:
@@ -362,7 +406,7 @@ class ServerConnection:
                 if cost >= BURST_BYTES or self.closed or self.mute_ms > 0 or self._is_full():
                     break
         finally:
-            flusher.bursting = None
+            flusher.bursting, flusher.holds = None, False
         self.flush()
         flusher.flush()
         return taken, cost

@@ -90,6 +90,11 @@ class Server:
         slots."""
         self._flusher.flush()
 
+    def afterwards(self, work: Callable[[], None]) -> None:
+        """Do `work` once all tasks had their turn that are running now; answers that it gives leave together. It must
+        not raise."""
+        self._flusher.afterwards(work)
+
     async def _accept(self, listener: Listener, listener_name: str, nursery: trio.Nursery) -> None:
         while not self._stopping:
             if len(self._connections) >= self._limits.max_connections:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from types import ModuleType
 from typing import Generic, TypeVar
 
@@ -34,6 +34,7 @@ MachineT = TypeVar("MachineT", bound=Machine)
 _MASK = 0xFFFFFFFF
 
 
+@lru_cache(maxsize=4096)
 def java_hash(text: str) -> int:
     """`String.hashCode` of Java, an int32: by it keys are spread over partitions."""
     value = 0
@@ -167,6 +168,8 @@ class Coordinator(Generic[MachineT]):
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
         """To be called after the partitions were told."""
+        if delta.is_empty:
+            return
         for shard in self.shards:
             if shard.state is ShardState.ACTIVE:
                 shard.run(partial(shard.machine.metadata_changed, delta), None)

@@ -123,6 +123,8 @@ class PartitionHost:
     """Who has not fetched from us for so long says nothing about who leads."""
     decisions: Notepad = field(default_factory=Notes)
     """Where is told what happens here and why."""
+    committed: Callable[[Partition], None] = lambda partition: None
+    """As `changed`, but it is news only for who reads what is committed."""
 
 
 class Partition:
@@ -228,9 +230,8 @@ class Partition:
             traffic.bytes_in += len(buffer)
             effects = self.replica.appended(self.log.log_end_offset, self._host.monotonic.now_ms())
             self._carry_out(effects)
-            if not effects:
-                # Followers read to the end of the log.
-                self._host.changed(self)
+            # Followers read to the end of the log.
+            self._host.changed(self)
         return result
 
     @property
@@ -424,7 +425,7 @@ class Partition:
         now = self._state
         if before[1] and now[1]:
             self.traffic.isr_changed(before[1], now[1])
-        if not effects and now[0] != before[0]:
+        if now[0] != before[0]:
             self._host.changed(self)
 
     def settings_changed(self, settings: ReplicaSettings) -> None:
@@ -572,4 +573,5 @@ class Partition:
                     self.follower.start(effect.leader_epoch)
                 self._host.follow(self, effect.leader_id)
         if effects:
-            self._host.changed(self)
+            only_committed = len(effects) == 1 and isinstance(effects[0], HighWatermarkAdvanced)
+            (self._host.committed if only_committed else self._host.changed)(self)

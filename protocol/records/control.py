@@ -19,7 +19,7 @@ from protocol.messages.control_records import (
     SnapshotHeaderRecord,
     VotersRecord,
 )
-from protocol.records.batch import CorruptBatch
+from protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, read_header
 from protocol.records.builder import build_batch
 from protocol.records.record import Record, decode_records
 from protocol.schema import decode, encode
@@ -48,7 +48,13 @@ class EndTxn(NamedTuple):
 
 _KEY = struct.Struct(">hh")
 _END_TXN = struct.Struct(">hi")
+_USUAL_MARKER = struct.Struct(">5shhBhiB")
+"""The one record of a batch that `build_end_txn_batch` made, as others do, too: its sizes are always the same."""
+_USUAL_MARKER_BYTES = BATCH_HEADER_BYTES + _USUAL_MARKER.size
+_USUAL_START, _USUAL_VALUE_SIZE = b"\x20\0\0\0\x08", 0x0C
 _BODY_VERSION = struct.Struct(">h")
+
+_MARKERS = (int(ControlType.ABORT), int(ControlType.COMMIT))
 
 _RAFT_BODIES: dict[ControlType, type[RaftControlBody]] = {
     ControlType.LEADER_CHANGE: LeaderChangeMessage,
@@ -94,6 +100,15 @@ def build_end_txn_batch(
 
 def read_end_txn(batch: bytes | bytearray | memoryview, position: int = 0) -> EndTxn | None:
     """The marker in a control batch; None if it holds none (another kind, or compacted away)."""
+    header = read_header(batch, position)
+    if header.size_bytes == _USUAL_MARKER_BYTES <= len(batch) - position and header.magic == 2:
+        start, key_version, kind, value_size, version, coordinator_epoch, headers = _USUAL_MARKER.unpack_from(
+            batch, position + BATCH_HEADER_BYTES
+        )
+        is_usual = start == _USUAL_START and value_size == _USUAL_VALUE_SIZE and not headers
+        is_plain = header.records_count == 1 and not header.compression
+        if is_usual and is_plain and key_version >= 0 and version >= 0 and kind in _MARKERS:
+            return EndTxn(kind == ControlType.COMMIT, coordinator_epoch)
     records = decode_records(batch, position)
     if not records:
         return None

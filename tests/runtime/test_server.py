@@ -297,6 +297,54 @@ def test_one_send_for_all_that_a_timer_completes() -> None:
     in_simulation(act, desk)
 
 
+def test_what_is_left_for_afterwards_is_done_once_for_all_that_came_together() -> None:
+    """Several records go to a follower with one answer."""
+    waiting: list[ResponseSlot] = []
+    told: list[int] = []
+    appended = 0
+
+    async def act(scene: Scene, sends: list[int]) -> None:
+        def look() -> None:
+            told.append(appended)
+            for slot in waiting:
+                slot.fill([b"news"])
+            waiting.clear()
+
+        def append() -> None:
+            if not appended:
+                scene.server.afterwards(look)
+
+        desk.append = append
+        followers = [await scene.peer() for _ in range(2)]
+        for follower in followers:
+            await follower.ask(request_frame(1, b"fetch"))
+        while len(waiting) < 2:
+            await trio.sleep(0.001)
+        producer = await scene.peer()
+        await producer.ask(*[request_frame(n) for n in range(5)])
+        for _ in range(5):
+            assert await producer.answer() == b"taken"
+        for follower in followers:
+            assert await follower.answer() == b"news"
+        assert told == [5]
+        assert sorted(sends) == [8, 8, 5 * 9]
+
+    class Log:
+        append = staticmethod(lambda: None)
+
+        def __call__(self, request: Request, slot: ResponseSlot) -> None:
+            nonlocal appended
+            if request.body:
+                waiting.append(slot)
+            else:
+                self.append()
+                appended += 1
+                slot.fill([b"taken"])
+
+    desk = Log()
+    in_simulation(act, desk)
+
+
 def test_a_timer_may_flush_at_once() -> None:
     async def act(scene: Scene, sends: list[int]) -> None:
         peer = await scene.peer()

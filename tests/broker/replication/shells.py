@@ -143,6 +143,7 @@ class ShellBroker:
             self.fetchers.follow,
             self._on_change,
             decisions=self.decisions,
+            committed=self._on_change,
         )
         self.partitions = Partitions(
             ReplicationSettings(node, LAG_MS),

@@ -40,6 +40,7 @@ def test_a_transaction_marker_is_a_batch_of_one_record(committed: bool) -> None:
     assert header.is_transactional
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9001, 3, -1)
     assert read_end_txn(batch) == EndTxn(committed, 7)
+    assert read_end_txn(b"before" + batch + b"behind", 6) == EndTxn(committed, 7)
     [record] = decode_records(batch)
     assert record.key == bytes([0, 0, 0, committed])
     assert record.value == bytes([0, 0, 0, 0, 0, 7])
