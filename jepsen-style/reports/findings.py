@@ -22,7 +22,7 @@ MOST_OF_A_KIND = 5
 """Findings of one anomaly that get a section; the others are in a list."""
 
 MOST_LEGAL_OF_A_KIND = 2
-MOST_SECTIONS = 30
+MOST_SECTIONS = 36
 MOST_LISTED = 200
 MOST_OPERATIONS = 16
 """Of one finding: from both ends of its list."""

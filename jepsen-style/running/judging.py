@@ -18,6 +18,11 @@ from workloads.workload import WorkloadOptions
 VERDICT = "verdict.json"
 PROMISES = "promises.json"
 """What a simulated cluster broke while it ran."""
+OF_LOSS = (
+    *("is in ISR or ELR and ends at", "should have all below", "had all below", "committed is up to"),
+    *("is committed", "what is committed has", "the high watermark of leader"),
+)
+"""In promises of a simulation that records are kept which were committed."""
 
 
 def judge(directory: Path, history: History | None = None) -> Verdict:
@@ -29,7 +34,7 @@ def judge(directory: Path, history: History | None = None) -> Verdict:
     except (KeyError, TypeError, ValueError) as error:
         raise HistoryError(f"{directory / RUN} does not say which workload ran: {error}") from error
     verdict = check_all(history, [*workload.checkers(), *of_every_run(run)])
-    promises = _promises(directory / PROMISES)
+    promises = _promises(directory / PROMISES, run)
     if promises is not None:
         verdict = _with(verdict, promises)
     if verdict.valid == "true" and not run.get("final_done", True):
@@ -59,10 +64,14 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _promises(path: Path) -> Verdict | None:
+def _promises(path: Path, run: Mapping[str, Any]) -> Verdict | None:
     if not path.exists():
         return None
     told = json.loads(path.read_text(encoding="utf-8"))
-    findings = [Finding("broken-promise", "simulation", [], each) for each in told["broken"]]
+    findings = []
+    for each in told["broken"]:
+        # Who was told to go beyond the budget takes committed records from all who have them.
+        lost = bool(run.get("beyond_budget")) and any(part in each for part in OF_LOSS)
+        findings.append(Finding("broken-promise", "simulation", [], each, lost))
     figures = {name: value for name, value in told.items() if name not in ("broken", "counts")}
-    return Verdict("false" if findings else "true", findings, figures)
+    return Verdict("true" if all(finding.legal for finding in findings) else "false", findings, figures)

@@ -3,7 +3,9 @@ power cut takes what was not synced, and only where all who were in sync lost so
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from checkers.set_elements import ElementsChecker
 from checkers.verdict import Checker
 from histories.synthetic import Story as KeyStory
 from operations import Place
+from running.judging import judge
 from tests.jepsen.attempt_stories import Story, bugs, legal
 
 pytestmark = pytest.mark.feature("FI-02", "FI-11", "RE-11")
@@ -203,3 +206,18 @@ def test_the_order_of_sends_to_a_log_that_was_cut() -> None:
     # The third stands before the second, and both came after it.
     assert sends([1]) == after_loss
     assert sends([1, 2]) == {("nonmonotonic-send", False), ("reordered-send", False)}
+
+
+def test_what_a_simulation_says_of_kept_records_beyond_the_budget(tmp_path: Path) -> None:
+    def judged(*broken: str, beyond_budget: bool) -> tuple[str, int]:
+        story = KeyStory(workload="set", beyond_budget=beyond_budget, options={})
+        (tmp_path / "promises.json").write_text(json.dumps({"broken": broken, "kept": 1}))
+        verdict = judge(tmp_path, story.history())
+        found = [finding for finding in verdict.findings if finding.anomaly == "broken-promise"]
+        return verdict.valid, sum(finding.legal for finding in found)
+
+    lost = "at 9.4 s: set-1: 1 is in ISR or ELR and ends at 0, below the committed 8, when the metadata changed"
+    other = "at 9.4 s: set-1: another leader in the same epoch"
+    assert judged(lost, beyond_budget=False) == ("false", 0)
+    assert judged(lost, beyond_budget=True) == ("unknown", 1), "nothing was added or read here"
+    assert judged(lost, other, beyond_budget=True) == ("false", 1)

