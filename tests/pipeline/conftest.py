@@ -13,6 +13,8 @@ import pytest
 
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.session import open_session, require_java
+from barnabas_pytest import BarnabasCluster
+from tests.pipeline.typed import Pipeline
 
 JARS = Path(__file__).resolve().parents[2] / ".cache" / "spark-connector"
 """Spark's own Kafka connector, if `install.sh` could fetch it."""
@@ -47,3 +49,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session = open_session(MASTER, "tests of the pipeline", settings)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def pipeline(spark: Any, barnabas_cluster: BarnabasCluster, capsys: pytest.CaptureFixture[str]) -> Pipeline:
+    return Pipeline(barnabas_cluster, capsys)

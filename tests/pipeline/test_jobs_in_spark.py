@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,43 +15,11 @@ from barnabas.pipeline.files import LocalFiles, SessionFiles
 from barnabas.pipeline.generator import Recipe, generate, write_parquet
 from barnabas.pipeline.jobs.rounds import Rounds
 from barnabas.pipeline.sink import Sink
-from barnabas_pytest import BarnabasCluster
+from tests.pipeline.typed import Pipeline
 
 pytestmark = pytest.mark.spark
 
 ORDERS = "number BIGINT, customer STRING, item STRING, quantity INT, cents INT, ordered_at TIMESTAMP"
-
-
-class Pipeline:
-    """The command, on one cluster."""
-
-    def __init__(self, cluster: BarnabasCluster, capsys: pytest.CaptureFixture[str]) -> None:
-        self.cluster = cluster
-        self._capsys = capsys
-
-    def __call__(self, *words: str) -> Any:
-        """Its account."""
-        code = run(["pipeline", *words, "-b", self.cluster.bootstrap_servers, "--json"])
-        said = self._capsys.readouterr()
-        assert code == 0, said.err
-        return json.loads(said.out)
-
-    def refused(self, *words: str) -> tuple[int, str]:
-        """The code, and the one line."""
-        code = run(["pipeline", *words, "-b", self.cluster.bootstrap_servers, "--json"])
-        lines = self._capsys.readouterr().err.strip().splitlines()
-        assert len(lines) == 1, lines
-        return code, lines[0]
-
-    def remake(self, topic: str) -> None:
-        with sync.Admin(bootstrap_servers=self.cluster.bootstrap_servers) as admin:
-            admin.delete_topics([topic])
-        self.cluster.create_topic(topic, partitions=2, configs={"retention.ms": "-1"})
-
-
-@pytest.fixture
-def pipeline(spark: Any, barnabas_cluster: BarnabasCluster, capsys: pytest.CaptureFixture[str]) -> Pipeline:
-    return Pipeline(barnabas_cluster, capsys)
 
 
 @pytest.fixture(scope="module")
