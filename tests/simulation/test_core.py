@@ -102,5 +102,7 @@ def test_the_oracle_tells_what_is_not_recoverable_from_what_is_stuck() -> None:
 def test_a_core_that_is_stuck_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mistake: a deaf broker keeps its connection, over which its heartbeats still arrive, and so its office."""
     monkeypatch.setattr(ControllerChannel, "_close_channel", lambda self: None)
-    report = run_seed(4, changes={"core_probability": 1.0})
-    assert "is stuck, and its disks have all that it needs" in report.broken[0]
+    quiet = {"core_probability": 1.0, "fault_weights": {"slow links": 1.0}, "groups": (), "transactions": None}
+    reports = (run_seed(seed, changes=quiet) for seed in range(3, 23))
+    stuck = "is stuck, and its disks have all that it needs"
+    assert any(stuck in broken for report in reports for broken in report.broken[:1])

@@ -12,7 +12,7 @@ from barnabas.cluster.simulation.seed import run_seed
 from plants.catalogue import find
 from plants.plant import planted
 
-SEEDS = range(7, 15)
+SEEDS = range(4, 16)
 
 
 @pytest.mark.feature("FI-11", "KR-17", "RE-10")

@@ -24,8 +24,9 @@ from barnabas.cluster.simulate import (
 from barnabas.cluster.simulation.seed import LEAST_ACKS, LEAST_FAULTS, LEAST_SECONDS, SeedReport, run_seed
 from barnabas.cluster.simulation.swarm import Plan
 
-BLOCKS = 6
-SEEDS_IN_A_BLOCK = 10
+BLOCKS = 20
+SEEDS_IN_A_BLOCK = 5
+"""Short blocks: two workers that share them end at the same time."""
 ROOT = Path(__file__).resolve().parents[2]
 PAST = Path(__file__).with_name("seeds.txt")
 """Seeds that failed once; those of the blocks run in there."""

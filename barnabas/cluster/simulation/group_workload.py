@@ -24,6 +24,8 @@ from runtime.simulated.chance import Stream
 from runtime.world import World
 
 POLL_MS = 1_000
+FETCH_WAIT_MS = 2_000
+"""Most of what readers ask is answered because there is something; the rest of it costs for nothing."""
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class GroupPart:
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
-            fetch_max_wait_ms=POLL_MS,
+            fetch_max_wait_ms=FETCH_WAIT_MS,
         )
         if protocol == "classic":
             options["session_timeout_ms"] = plan.session_timeout_ms
@@ -194,7 +196,7 @@ class Readers:
                 return False
             await trio.sleep(0.5)
             return True
-        await trio.sleep(chance.uniform(0.0, 1.0))
+        await trio.sleep(chance.uniform(0.0, 2.0))
         if chance.random() < 0.6:
             await self._commit(member)
         return True

@@ -123,9 +123,9 @@ class Plan:
 
 
 def draw_plan(chance: Stream) -> Plan:
-    """The plan of a seed. A third of them has a group, too, and another third transactions."""
+    """The plan of a seed. A quarter of them has a group, too, and another quarter transactions."""
     plan = _draw_records(chance)
-    kind = chance.choice(("records", "groups", "transactions"))
+    kind = chance.choice(("records", "records", "groups", "transactions"))
     if kind == "records":
         return plan
     plan = replace(plan, settings={**plan.settings, **_draw_coordinators(chance)})
@@ -138,7 +138,8 @@ def draw_plan(chance: Stream) -> Plan:
         return _with_cleaning(plan, chance)
     features = chance.choice(({}, {}, {"transaction.version": 1}))
     transactions = _draw_transactions(chance)
-    plan = replace(plan, transactions=transactions, features=features, producers=1, send_pause_seconds=0.8)
+    plan = replace(plan, transactions=transactions, features=features, producers=1)
+    plan = replace(plan, send_pause_seconds=1.2, burst_records=12)
     return _with_cleaning(plan, chance)
 
 
@@ -163,7 +164,7 @@ def _draw_transactions(chance: Stream) -> TransactionPlan:
         output_partitions=chance.randint(1, 2),
         timeout_ms=chance.choice((3_000, 6_000, 15_000)),
         max_block_ms=chance.choice((8_000, 30_000)),
-        pause_seconds=chance.choice((0.3, 1.0)),
+        pause_seconds=chance.choice((0.5, 1.0, 3.0)),
     )
 
 
@@ -213,11 +214,13 @@ def _draw_records(chance: Stream) -> Plan:
     if not weights:
         weights = {"kill": 1.0}
     session_ms = chance.choice((1500, 3000, 6000))
+    # Few bursts of many records are as many records as many bursts of few, and less work.
+    pause_seconds, burst_records = chance.choice(((0.5, 5), (1.0, 10), (2.0, 20)))
     settings = {
         "broker.session.timeout.ms": str(session_ms),
-        "broker.heartbeat.interval.ms": str(session_ms // chance.choice((3, 5))),
+        "broker.heartbeat.interval.ms": str(session_ms // chance.choice((2, 3))),
         "replica.lag.time.max.ms": str(chance.choice((1500, 3000, 8000))),
-        "replica.fetch.wait.max.ms": str(chance.choice((300, 500, 1_000))),
+        "replica.fetch.wait.max.ms": str(chance.choice((500, 1_000, 1_200))),
         "replica.fetch.max.bytes": str(chance.choice((500, 4_000, 1_048_576))),
         "replica.socket.timeout.ms": str(chance.choice((1500, 4000))),
         "replica.high.watermark.checkpoint.interval.ms": str(chance.choice((500, 2000, 5000))),
@@ -225,7 +228,7 @@ def _draw_records(chance: Stream) -> Plan:
         "controller.quorum.fetch.timeout.ms": str(chance.choice((1000, 2000))),
         "controller.quorum.request.timeout.ms": str(chance.choice((1000, 2000))),
         "metadata.log.max.record.bytes.between.snapshots": str(chance.choice((3_000, 10_000, 1_000_000))),
-        "metadata.max.idle.interval.ms": str(chance.choice((500, 3_000, 10_000))),
+        "metadata.max.idle.interval.ms": str(chance.choice((1_000, 5_000, 20_000))),
         "metadata.log.segment.bytes": "8388608",
         "initial.broker.registration.timeout.ms": "1000000",
         "auto.create.topics.enable": "false",
@@ -244,8 +247,8 @@ def _draw_records(chance: Stream) -> Plan:
         fault_length_seconds=chance.choice((1.5, 4.0, 8.0)),
         faults_at_once=chance.choice((1, 2, 3)),
         producers=chance.randint(1, 2),
-        send_pause_seconds=chance.choice((0.4, 0.8)),
-        burst_records=chance.choice((4, 10)),
+        send_pause_seconds=pause_seconds,
+        burst_records=burst_records,
         record_bytes=chance.choice((50, 200, 600)),
         delivery_timeout_ms=chance.choice((8_000, 20_000, 60_000)),
     )

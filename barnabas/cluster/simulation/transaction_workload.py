@@ -18,7 +18,7 @@ from barnabas.client.consumer import FROM_EARLIEST, ConsumerRecord, Isolation, R
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.producer import Producer, TransactionState
 from barnabas.cluster.simulation.clients import Mortals, as_client, producer_options
-from barnabas.cluster.simulation.group_workload import POLL_MS, GroupMember, GroupPart
+from barnabas.cluster.simulation.group_workload import FETCH_WAIT_MS, POLL_MS, GroupMember, GroupPart
 from barnabas.cluster.simulation.invariants.partitions import PartitionKey
 from barnabas.cluster.simulation.invariants.transactions import (
     Fate,
@@ -31,7 +31,9 @@ from protocol.errors import ErrorCode, KafkaError
 from runtime.simulated.chance import Stream
 from runtime.world import World
 
-COMMITTED_ONLY = ReadingSettings(isolation=Isolation.READ_COMMITTED, fetch_max_wait_ms=POLL_MS, reset=FROM_EARLIEST)
+COMMITTED_ONLY = ReadingSettings(
+    isolation=Isolation.READ_COMMITTED, fetch_max_wait_ms=FETCH_WAIT_MS, reset=FROM_EARLIEST
+)
 
 AGAIN_SECONDS = 1.0
 
