@@ -217,6 +217,8 @@ class BlockingCluster:
                         raise KafkaError(code, str(TopicPartition(*partition)))
                     else:
                         reason = f"{TopicPartition(*partition)}: {code.name}"
+                        if code in _NO_SUCH_TOPIC:
+                            patience.missing(*partition)
             if not wanted:
                 return {partition: found[partition] for partition in specs}
             patience.wait(reason or "no answer for some partitions")

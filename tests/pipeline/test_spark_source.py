@@ -87,10 +87,14 @@ class Query:
         self._servers = servers
         self._checkpoint = checkpoint
         self.batches: list[list[str]] = []
+        self.after_batch: Callable[[], None] | None = None
+        """Called in the middle of the stream, when a batch was kept."""
 
     def start(self, *, now: bool = False, **options: Any) -> Any:
         def keep(frame: Any, _number: int) -> None:
             self.batches.append(values_of(frame))
+            if self.after_batch is not None:
+                self.after_batch()
 
         reader = self._spark.readStream.format("barnabas").options(bootstrap=self._servers, **options)
         writer = reader.load().writeStream.foreachBatch(keep).option("checkpointLocation", str(self._checkpoint))
@@ -136,6 +140,12 @@ class Query:
                 if NOT_STARTED not in str(error) or self.batches:
                     raise
         return act()
+
+    def ended(self, running: Any) -> str:
+        """The line with which a stream ends that ran."""
+        with pytest.raises(Exception, match=r".") as caught:
+            running.awaitTermination(WAIT_SECONDS)
+        return refusal(caught.value).line
 
     def refused(self, **options: Any) -> str:
         """The line that ends it."""
@@ -275,12 +285,18 @@ def test_a_running_stream_survives_its_leader_and_sees_new_partitions(
 @pytest.mark.feature("PL-04", "PL-06")
 def test_lost_offsets_end_a_stream_or_are_stepped_over(topics: Topics, query: Query) -> None:
     """Never is anything read again."""
-    name = topics.make("short", 10, 1)
-    query.run(subscribe=name)
-    topics.fill(name, range(10, 30), range(1))
-    with topics.admin() as admin:
-        admin.delete_records({TopicPartition(name, 0): 15})
-    line = query.refused(subscribe=name)
+    name = topics.make("short", 30, 1)
+
+    def lose() -> None:
+        with topics.admin() as admin:
+            admin.delete_records({TopicPartition(name, 0): 15})
+
+    query.after_batch = lose
+    with pytest.raises(Exception, match=r".") as caught:
+        query.run(subscribe=name, maxOffsetsPerTrigger=10)
+    query.after_batch = None
+    assert query.values == every(range(10), range(1))
+    line = refusal(caught.value).line
     assert line.startswith("short-0: offsets 10 to 14 are gone, the log begins at 15")
     assert "failOnDataLoss" in line
     query.run(subscribe=name, failOnDataLoss="false")
@@ -290,15 +306,16 @@ def test_lost_offsets_end_a_stream_or_are_stepped_over(topics: Topics, query: Qu
 @pytest.mark.feature("PL-04", "PL-06")
 def test_a_topic_that_vanished_or_is_another_one_now_is_told(topics: Topics, query: Query) -> None:
     name = topics.make("anew", 10, 1)
-    query.run(subscribe=name)
+    running = query.follow(every(range(10), range(1)), subscribe=name)
+    with topics.admin() as admin:
+        admin.delete_topics([name])
+    line = query.ended(running)
+    assert "topic anew is gone" in line or "there is no anew-0" in line, "whichever question met it first"
     line = query.refused(subscribe="flights")
     assert line == (
         "the checkpoint is of a query that reads anew, and this one reads flights; give it another checkpointLocation"
     )
-    with topics.admin() as admin:
-        admin.delete_topics([name])
     wait_until_gone(topics, name)
-    assert "topic anew is gone" in query.refused(subscribe=name)
     topics.make(name, 3, 1)
     line = query.refused(subscribe=name)
     assert "topic anew was deleted and made anew" in line and "checkpointLocation" in line
