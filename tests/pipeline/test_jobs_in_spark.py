@@ -31,7 +31,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe(first: datetime | None = None) -> Recipe:
-    began = first or datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
+    began = first or datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=2)
     return Recipe(records=20_000, keys=50, first=began, every=timedelta(seconds=5))
 
 
