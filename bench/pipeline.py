@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
@@ -45,21 +45,34 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class SparkMeter(Meter):
-    """Counts the workers that Spark ended, too: their CPU stands with the process that waited for them."""
+    """Counts the workers that Spark ended, too. Their CPU stands with the process that waited for them; with nobody, if
+    that was ended with them: then what they had when they were last seen.
+    """
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        super().__init__(pids)
+        self._seen: dict[int, tuple[float, float]] = {}
+        self._unclaimed_s = 0.0
 
     def _readings(self) -> tuple[float, ...]:
         wall, server, client, *rest = super()._readings()
-        ended = sum(_ended_s(pid) for pid in with_descendants([os.getpid()]) - {os.getpid()})
-        return wall, server, client + ended, *rest
+        seen = {pid: _cpu_and_ended_s(pid) for pid in with_descendants([os.getpid()])}
+        gone = sum(sum(times) for pid, times in self._seen.items() if pid not in seen)
+        claimed = sum(ended - self._seen[pid][1] for pid, (_, ended) in seen.items() if pid in self._seen)
+        self._unclaimed_s += max(0.0, gone - claimed)
+        self._seen = seen
+        ended = sum(times[1] for pid, times in seen.items() if pid != os.getpid())
+        return wall, server, client + ended + self._unclaimed_s, *rest
 
 
-def _ended_s(pid: int) -> float:
+def _cpu_and_ended_s(pid: int) -> tuple[float, float]:
+    """Of a process itself, and of its children that it has waited for."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return 0.0
-    fields = text[text.rindex(")") + 2 :].split()
-    return (int(fields[13]) + int(fields[14])) / _TICKS_PER_S
+        return 0.0, 0.0
+    fields = [int(word) for word in text[text.rindex(")") + 2 :].split()[11:15]]
+    return sum(fields[:2]) / _TICKS_PER_S, sum(fields[2:]) / _TICKS_PER_S
 
 
 # What is there to be read
