@@ -88,7 +88,7 @@ def check(session: Any, stores: Sequence[str], folder: Path, parts: int | None =
                 line = f"{run_id} is of workload {run.get('workload')}; only {' and '.join(split.WORKLOADS)} are split"
                 raise WrongUse(f"{line}: check it with `python jepsen-style check`")
         views = {run_id: views_of(store / VIEWS) for run_id, store in runs.items()}
-        with zipped(folder) as archive:
+        with zipped(folder) as archive, _without_broadcast_joins(session):
             session.sparkContext.addPyFile(archive)
             found, lines, parts = _check_parts(session, runs, (told, views), parts)
         judged = []
@@ -224,6 +224,20 @@ def _importable(folder: Path) -> Iterator[None]:
         yield
     finally:
         sys.path.remove(path)
+
+
+@contextmanager
+def _without_broadcast_joins(session: Any) -> Iterator[None]:
+    """A history in Parquet is a hundredth of what it is in memory: by the size of its files Spark would take what has
+    ten million lines for small enough to be in the memory of everybody.
+    """
+    key = "spark.sql.autoBroadcastJoinThreshold"
+    before = session.conf.get(key)
+    session.conf.set(key, "-1")
+    try:
+        yield
+    finally:
+        session.conf.set(key, before)
 
 
 @contextmanager

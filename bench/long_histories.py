@@ -2,7 +2,9 @@
 `barnabas pipeline history`, and by one process for comparison.
 
 The history is made at once as Parquet: processes send unique values, others poll each of them soon after; every
-promise is kept, but for a few lies that are planted. Usage: histories.py [--operations N] [--directory DIR] [--one]
+promise is kept, but for a few lies that are planted.
+
+Usage: long_histories.py [--operations N] [--directory DIR] [--master MASTER] [--one]
 """
 
 from __future__ import annotations
