@@ -28,7 +28,7 @@ def with_descendants(pids: Iterable[int]) -> set[int]:
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            fields = _stat(int(name))
+            fields = stat_of(int(name))
             if fields:
                 children.setdefault(int(fields[1]), []).append(int(name))
     found: set[int] = set()
@@ -41,7 +41,7 @@ def with_descendants(pids: Iterable[int]) -> set[int]:
     return found
 
 
-def _stat(pid: int) -> list[str]:
+def stat_of(pid: int) -> list[str]:
     """The fields of /proc/PID/stat after the name; none if it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
@@ -51,7 +51,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def cpu_s(pids: Iterable[int]) -> float:
-    return sum(int(fields[11]) + int(fields[12]) for fields in map(_stat, pids) if fields) / _TICKS_PER_S
+    return sum(int(fields[11]) + int(fields[12]) for fields in map(stat_of, pids) if fields) / _TICKS_PER_S
 
 
 def memory_mib(pids: Iterable[int]) -> tuple[float, float]:

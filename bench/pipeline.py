@@ -29,7 +29,7 @@ from statistics import median
 from typing import Any
 
 import trio
-from measuring import Meter, Results, read_pids, with_descendants
+from measuring import Meter, Results, read_pids, stat_of, with_descendants
 
 from barnabas import NewTopic, Producer, sync
 from barnabas.pipeline.segments import NAME as SEGMENTS
@@ -67,11 +67,7 @@ class SparkMeter(Meter):
 
 def _cpu_and_ended_s(pid: int) -> tuple[float, float]:
     """Of a process itself, and of its children that it has waited for."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return 0.0, 0.0
-    fields = [int(word) for word in text[text.rindex(")") + 2 :].split()[11:15]]
+    fields = [int(word) for word in stat_of(pid)[11:15]]
     return sum(fields[:2]) / _TICKS_PER_S, sum(fields[2:]) / _TICKS_PER_S
 
 
