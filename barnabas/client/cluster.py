@@ -348,11 +348,6 @@ class Cluster:
             raise NotSent(f"broker {node_id} is unknown")
         await self._connection(node).tell(request, timeout_ms or self.settings.request_timeout_ms)
 
-    def is_connected(self, node_id: int, *, line: str = "") -> bool:
-        """Whether a call would leave at once."""
-        connection = self._connections.get((node_id, line))
-        return connection is not None and connection.channel.ready
-
     def free_from_ms(self, node_id: int) -> int | None:
         """From when on the broker may be asked (`ask`): later than now if it throttles; None without a connection."""
         connection = self._connections.get((node_id, ""))
