@@ -52,6 +52,7 @@ class LogStore:
             for share in shares:
                 if share:
                     nursery.start_soon(self._load_share, share)
+        self.directories.note_failures(await self._world.run_blocking(self.directories.note_boot))
         if work:
             spent_ms = self._world.monotonic.now_ms() - started_ms
             log.info("%d logs opened in %d ms", len(work), spent_ms)

@@ -6,6 +6,7 @@ every change asserts that they agree. Synchronous. Knows no roles and no peers.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from kraft.quorum_state import QuorumStateFile
@@ -16,6 +17,9 @@ from runtime.world import Disk
 from settings.topic import TopicConfig
 from storage.log import PartitionLog
 from storage.names import LOG_SUFFIX, METADATA_TOPIC, directory_name
+from storage.recovery import last_damage
+
+_log = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 8 << 20
 """One append, however many records it has, is one batch of at most this size."""
@@ -35,7 +39,8 @@ class MetadataLog:
         """The log in `log_directory`, made if there is none; afterwards all that it holds is durable.
 
         A log that ends before the newest snapshot, as a crash in the middle of installing one leaves it,
-        starts again at the snapshot. Slow: to be run in a thread. Raises OSError.
+        starts again at the snapshot. All batches are checked, as Kafka does: one that is damaged and lies before a
+        snapshot is not needed, and the log begins at that snapshot. Slow: to be run in a thread. Raises OSError.
         """
         directory = f"{log_directory}/{directory_name(METADATA_TOPIC, 0)}"
         disk.make_directories(directory)
@@ -67,13 +72,20 @@ class MetadataLog:
         log, latest = self.partition_log, self.snapshots.latest
         if latest is not None and (log.log_end_offset < latest.offset or 0 <= log.latest_epoch < latest.epoch):
             log.truncate_fully_and_start_at(latest.offset, now_ms=now_ms)
-        if log.log_start_offset > 0:
+        # Recovery has gone through what is not in a snapshot. Of the rest a disk may have lost what it called durable
+        # (after a failed sync, the next one succeeds), and whoever asks for it is not to be given that.
+        damage = None if latest is None else last_damage(log.segments, latest.offset)
+        sound_from = log.log_start_offset if damage is None else max(log.log_start_offset, damage[0])
+        if sound_from > 0:
             # Old segments go whole, and the log may reach back a little before the snapshot it starts from.
-            start = next((s for s in self.snapshots.ids if s.offset >= log.log_start_offset), None)
+            start = next((s for s in self.snapshots.ids if s.offset >= sound_from), None)
             if start is None:
-                raise FileNotFoundError(f"{log.directory}: starts at {log.log_start_offset}, but has no snapshot")
+                raise FileNotFoundError(f"{log.directory}: starts at {sound_from}, but has no snapshot")
             log.set_high_watermark(start.offset)
             log.advance_log_start_offset(start.offset)
+        if damage is not None:
+            _log.warning("%s: begins at %d, behind what is damaged: %s", log.directory, log.log_start_offset, damage[1])
+            log.delete_old_segments(now_ms)
 
     def _sync_all(self, disk: Disk, directory: str) -> None:
         """What was read back may be in the page cache only, and we are about to tell others that we have

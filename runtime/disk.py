@@ -16,6 +16,9 @@ from runtime.world import Bytes
 _sync_data = getattr(os, "fdatasync", os.fsync)
 """fdatasync also makes a changed size durable and spares the journal a commit for the times of the file."""
 
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+"""Linux makes one up when it starts; containers see that of their host."""
+
 
 class RealFile:
     """One open file descriptor."""
@@ -120,6 +123,13 @@ class RealDisk:
     def read_bytes(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
+
+    def boot_id(self) -> str:
+        try:
+            with open(_BOOT_ID, encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""
 
     def space_bytes(self, path: str) -> tuple[int, int]:
         volume = os.statvfs(path)

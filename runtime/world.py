@@ -88,6 +88,10 @@ class Disk(Protocol):
     def space_bytes(self, path: str) -> tuple[int, int]:
         """(total, usable) bytes of the volume that holds `path`."""
 
+    def boot_id(self) -> str:
+        """Another one after each loss of power: as long as it stays, whatever was written is there. Empty: nobody
+        knows."""
+
     def lock(self, path: str) -> Callable[[], None]:
         """Take the exclusive lock file `path` and give its release; BlockingIOError if another process holds it."""
 

@@ -84,7 +84,7 @@ class AbortedIndex(EntryFile):
     def _forget(self) -> None:
         self._tail, self._tail_start, self._written, self.entries = bytearray(), 0, 0, 0
         self._cold = bytearray()
-        self._dirty = False
+        self._dirty = self._torn = False
         self._loaded()
 
     def load(self) -> None:

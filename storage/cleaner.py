@@ -22,6 +22,7 @@ from storage.compaction import Compaction, LastBatch, Transactions, map_batch
 from storage.log import PartitionLog
 from storage.offset_map import OffsetMap
 from storage.segment import AppendedBatch, Segment
+from storage.swapping import SegmentSwap
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +101,11 @@ class LogCleaning:
 
     def slices(self) -> Generator[Slice, None, None]:
         """Raises `CleaningAborted`, `CannotClean`; the slices raise OSError and `CorruptBatch`."""
+        swap = self._log.unfinished_swap
+        if swap is not None:
+            # The disk was full when it ran last.
+            yield from self._finish(swap)
+            self._check_wanted()
         yield from self._map_keys()
         yield from self._copy_segments()
         assert self._map is not None
@@ -267,7 +273,9 @@ class LogCleaning:
         self._copy = None
         self.bytes_before += before
         self.bytes_after += copy.size_bytes
+        yield from self._finish(swap)
 
+    def _finish(self, swap: SegmentSwap) -> Iterator[Slice]:
         def run() -> int:
             swap()
             return 0

@@ -192,6 +192,16 @@ class LogDirectories:
                 config = config_of(parsed.topic)
                 yield OpenLog(directory, parsed.topic, parsed.partition, config, now_ms, self.producer_state)
 
+    def note_boot(self) -> list[DirectoryFailure]:
+        """All that `load_work` gave has been adopted. From any thread; gives what is for `note_failures`."""
+        failures = []
+        for directory in self.online:
+            try:
+                directory.note_boot()
+            except OSError as error:
+                failures.append(DirectoryFailure(directory, error))
+        return failures
+
     def adopt(self, work: OpenLog, result: PartitionLog | DirectoryFailure) -> PartitionLog | None:
         """Take in what `work` gave; None if its directory failed. Raises `LogDirectoryError` for a second
         copy.
@@ -220,6 +230,7 @@ class LogDirectories:
         """All of it, here and now."""
         for work in self.load_work(config_of, now_ms):
             self.adopt(work, work())
+        self.note_failures(self.note_boot())
 
     # -- failing
 

@@ -33,7 +33,7 @@ from storage.checkpoints import (
     parse_offsets,
 )
 from storage.indexes import CorruptIndex
-from storage.log_directory import CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE
+from storage.log_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE
 from storage.names import (
     LOG_SUFFIX,
     METADATA_TOPIC,
@@ -50,7 +50,7 @@ METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
 _SHOWN_BYTES = 200
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
-_TEXT_FILES = frozenset({CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE, PARTITION_METADATA_FILE})
+_TEXT_FILES = frozenset({BOOT_FILE, CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE, PARTITION_METADATA_FILE})
 
 
 _COORDINATED: Mapping[str, ModuleType] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
-from runtime.world import File
+from runtime.world import Disk, File
 from storage.checkpoints import LEADER_EPOCH_CHECKPOINT, format_epochs, write_durably
 from storage.epochs import LeaderEpochs
 from storage.segment import Folder, Segment
@@ -20,26 +20,42 @@ from storage.snapshots import SnapshotFiles
 class FlushWork:
     """Call it to make everything below `offset` durable. Raises OSError."""
 
-    __slots__ = ("_folder", "epochs", "files", "offset", "snapshots", "syncs_directory")
+    __slots__ = ("_folder", "epochs", "failure", "files", "offset", "rolled", "snapshots", "syncs_directory")
 
-    def __init__(self, folder: Folder, offset: int) -> None:
+    def __init__(self, folder: Folder, offset: int, rolled: Sequence[Segment]) -> None:
         self._folder = folder
         self.offset = offset
+        self.rolled = tuple(rolled)
+        """Segments that got no more appends when this was made, so that it makes all of them durable."""
         self.files: list[File] = []
         self.snapshots: list[int] = []
         """Offsets of producer snapshots."""
         self.epochs: list[tuple[int, int]] | None = None
         """(epoch, start offset) to write, if they changed."""
         self.syncs_directory = False
+        self.failure: OSError | None = None
+        """Of a file's sync. The kernel tells it once: another sync would succeed, and bring nothing to the disk."""
 
     @property
     def is_empty(self) -> bool:
         return not (self.files or self.snapshots or self.syncs_directory or self.epochs is not None)
 
     def __call__(self) -> None:
+        disk = self._folder.disk
+        try:
+            self._sync_files(disk)
+        except OSError as error:
+            self.failure = error
+            self._folder.note_failed_sync()
+            raise
+        if self.epochs is not None:
+            write_durably(disk, f"{self._folder.path}/{LEADER_EPOCH_CHECKPOINT}", format_epochs(self.epochs))
+        elif self.syncs_directory:
+            disk.sync_directory(self._folder.path)
+
+    def _sync_files(self, disk: Disk) -> None:
         for file in self.files:
             _sync(file)
-        disk = self._folder.disk
         for offset in self.snapshots:
             path = self._folder.snapshot(offset)
             if disk.exists(path):
@@ -48,10 +64,6 @@ class FlushWork:
                     file.sync()
                 finally:
                     file.close()
-        if self.epochs is not None:
-            write_durably(disk, f"{self._folder.path}/{LEADER_EPOCH_CHECKPOINT}", format_epochs(self.epochs))
-        elif self.syncs_directory:
-            disk.sync_directory(self._folder.path)
 
 
 def _sync(file: File) -> None:
@@ -123,12 +135,21 @@ class Flusher:
         return now_ms - self._due_since_ms >= flush_ms
 
     def work(self, active: Segment | None, offset: int) -> FlushWork | None:
-        """All that is needed for `offset`; with the active segment if it is given. None if nothing is."""
-        work = FlushWork(self._folder, offset)
+        """All that is needed for `offset`; with the active segment if it is given. None if nothing is.
+
+        Raises OSError if the work before it did.
+        """
+        work = FlushWork(self._folder, offset, self.rolled)
         if self._pending is not None:
+            if self._pending[0].failure is not None:
+                raise self._pending[0].failure
             # It may have run or not: what it was to make durable is done once more.
             work.files += self._pending[0].files
-        for segment in [*self.rolled, active] if active is not None else self.rolled:
+        segments = [*self.rolled, active] if active is not None else self.rolled
+        for segment in segments:
+            # On a full disk this fails, and then none of their files may be taken for given.
+            segment.write_indexes()
+        for segment in segments:
             work.files += [file for file in segment.files_to_sync() if file not in work.files]
             if segment.aborted.name_is_new:
                 segment.aborted.name_is_new = False
@@ -152,7 +173,8 @@ class Flusher:
         self.unsynced_cuts -= cuts
         self.recovery_point = max(self.recovery_point, offset)
         self.believed = max(self.believed, offset)
-        self.rolled = [segment for segment in self.rolled if segment.base_offset >= offset]
+        # One that was rolled since then may have got records meanwhile, of which the work knew nothing.
+        self.rolled = [segment for segment in self.rolled if segment not in work.rolled]
         done = set(work.snapshots)
         self._snapshots.unsynced = [known for known in self._snapshots.unsynced if known not in done]
         if work.epochs is not None and work.epochs == self._epochs.entries():

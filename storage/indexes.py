@@ -60,6 +60,7 @@ class EntryFile:
         "_file",
         "_tail",
         "_tail_start",
+        "_torn",
         "_written",
         "base_offset",
         "entries",
@@ -77,6 +78,8 @@ class EntryFile:
         """The entries from this one on are in `_tail`."""
         self._written = 0
         """The entries before this one are in the file. tail_start <= written <= entries."""
+        self._torn = False
+        """A write failed: the file may hold more than `_written`, of entries that are in memory."""
         self._cold = bytearray()
         self._cold_start = 0
         """The page of older entries that was read last: whoever is behind comes back to it."""
@@ -96,6 +99,7 @@ class EntryFile:
             file.truncate(0)
         self._tail, self._tail_start, self._written, self.entries = bytearray(), 0, 0, 0
         self._cold = bytearray()
+        self._torn = False
         self._dirty = True
         self._loaded()
 
@@ -165,7 +169,12 @@ class EntryFile:
             return
         size = self.entry_bytes
         start = (self._written - self._tail_start) * size
-        self._open().pwrite(self._tail[start:], self._written * size)
+        try:
+            self._open().pwrite(self._tail[start:], self._written * size)
+        except OSError:
+            self._torn = True
+            raise
+        self._torn = False
         self._written = self.entries
         self._dirty = True
         warm = WARM_SECTION_BYTES // size + 1
@@ -196,9 +205,11 @@ class EntryFile:
         size = self.entry_bytes
         if entries >= self.entries:
             return
-        if entries < self._written:
-            self._open().truncate(entries * size)
-            self._written = entries
+        if entries < self._written or self._torn:
+            written = min(entries, self._written)
+            self._open().truncate(written * size)
+            self._torn = False
+            self._written = written
             self._dirty = True
         if entries >= self._tail_start:
             del self._tail[(entries - self._tail_start) * size :]

@@ -141,12 +141,14 @@ class PartitionLog:
         now_ms: int,
         recovery_point: int = 0,
         clean_shutdown: bool = False,
+        lost_power: bool = True,
         log_start_offset: int = 0,
         high_watermark: int | None = None,
         producer_state: ProducerStateConfig | None = None,
     ) -> PartitionLog:
         """The log in `directory`, made if there is none, recovered if need be (slow then). Raises OSError.
 
+        `lost_power`: any part of what was not flushed may be missing; else it was the process alone that ended.
         `high_watermark` is what is known of it, if anything; the owner sets it all the same. Without
         `producer_state` no producers are kept track of: the metadata log has none.
         """
@@ -154,7 +156,8 @@ class PartitionLog:
             disk.make_directories(directory)
             disk.sync_directory(directory.rpartition("/")[0] or ".")
         folder = Folder(disk, directory)
-        loaded = LogLoader(folder, config, now_ms).load(log_start_offset, recovery_point, clean_shutdown)
+        loader = LogLoader(folder, config, now_ms, lost_power=lost_power)
+        loaded = loader.load(log_start_offset, recovery_point, clean_shutdown)
         log = cls(folder, loaded, topic, partition, config)
         log._flusher.believed = max(recovery_point, loaded.recovery_point)
         if not clean_shutdown:
@@ -535,15 +538,14 @@ class PartitionLog:
 
     def _truncate(self, offset: int) -> None:
         self._before_cut(offset)
-        self._lower_recovery_point(offset)
-        self._snapshots.remove_after(offset)
         place = self._segments.place_of(offset)
+        end_offset = self.segments[place].end_if_cut(offset)
+        self._lower_recovery_point(end_offset)
+        self._snapshots.remove_after(end_offset)
         if place + 1 < len(self.segments):
             self._drop_segments(place + 1)
-        removed_base = self.active_segment.truncate_to(offset)
-        end_offset = offset if removed_base is None else min(offset, removed_base)
+        self.active_segment.truncate_to(offset)
         self.log_end_offset = end_offset
-        self._lower_recovery_point(end_offset)
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.epochs.truncate_from_end(end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
@@ -560,8 +562,15 @@ class PartitionLog:
             self.cleaned_to = min(self.cleaned_to, offset)
 
     def _lower_recovery_point(self, offset: int) -> None:
+        """To be done before anything is cut. Raises OSError, and then nothing has changed."""
+        before = self._flusher.recovery_point, self._flusher.believed
         if self._flusher.cut(offset) and self.on_recovery_point_lowered is not None:
-            self.on_recovery_point_lowered(self)
+            try:
+                self.on_recovery_point_lowered(self)
+            except OSError:
+                # Else nobody would be told when it is tried again.
+                self._flusher.recovery_point, self._flusher.believed = before
+                raise
 
     def _drop_segments(self, place: int) -> None:
         """Take segments out, the last first, durably: a crash must not bring back what lies behind a
@@ -661,6 +670,13 @@ class PartitionLog:
         self._segments.replace(place, len(replaced), copy)
         self._flusher.forget(replaced)
         self._swap = SegmentSwap(self._folder, copy, replaced, now_ms + self.config.file_delete_delay_ms)
+        return self._swap
+
+    @property
+    def unfinished_swap(self) -> SegmentSwap | None:
+        """One that has begun, and may have failed. It is to be run again before anything else is copied: the files of
+        the next copy have the names that its own may still have.
+        """
         return self._swap
 
     def swapped(self, swap: SegmentSwap) -> None:

@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 META_PROPERTIES_FILE = "meta.properties"
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+BOOT_FILE = ".boot_id"
+"""Ours alone: since when the machine has had power, as of when all logs had been opened."""
 
 _META_VERSION = "1"
 _CLEAN_SHUTDOWN_VERSION = 0
@@ -121,6 +123,7 @@ class LogDirectory:
         "failure",
         "high_watermarks",
         "log_start_offsets",
+        "lost_power",
         "new_topic_ids",
         "path",
         "previous_broker_epoch",
@@ -137,6 +140,8 @@ class LogDirectory:
         self.failure: OSError | None = None
         self.was_clean = False
         """Whether the last owner stopped cleanly; known after `begin`."""
+        self.lost_power = False
+        """Whether what the last owner wrote and did not sync may be gone, in parts; known after `begin`."""
         self.previous_broker_epoch = NO_BROKER_EPOCH
         """The last owner's, if it stopped cleanly; known after `note_last_stop`."""
         self.recovery_points: dict[tuple[str, int], int] = {}
@@ -190,6 +195,7 @@ class LogDirectory:
         self.high_watermarks = self._offsets(REPLICATION_OFFSET_CHECKPOINT)
         self.cleaned_offsets = self._offsets(CLEANER_OFFSET_CHECKPOINT)
         self.new_topic_ids = self._topic_ids()
+        self.lost_power = self._has_booted()
         if self.disk.exists(marker):
             self.disk.remove(marker)
             self.disk.sync_directory(self.path)
@@ -197,6 +203,17 @@ class LogDirectory:
         else:
             # Some logs may have been on the way to get their names when the process was killed.
             self.disk.sync_directory(self.path)
+
+    def _has_booted(self) -> bool:
+        """Since the last owner opened its logs. Who keeps no note of it, as Kafka, is taken for one that was killed."""
+        now, note = self.disk.boot_id(), f"{self.path}/{BOOT_FILE}"
+        return not now or (self.disk.exists(note) and self.disk.read_bytes(note) != now.encode())
+
+    def note_boot(self) -> None:
+        """All logs are open, and have been recovered if need be. Durable when it returns. Raises OSError."""
+        now, note = self.disk.boot_id().encode(), f"{self.path}/{BOOT_FILE}"
+        if now and not (self.disk.exists(note) and self.disk.read_bytes(note) == now):
+            write_durably(self.disk, note, now)
 
     def _offsets(self, name: str) -> dict[tuple[str, int], int]:
         """A checkpoint that cannot be read counts as empty: recovery then looks at everything."""

@@ -21,6 +21,9 @@ EXPIRED_SUFFIX = ".expired.deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
+SYNC_FAILED_FILE = ".sync_failed"
+"""Ours alone, in a log's directory: since the log was recovered last, a sync of its files has failed."""
+
 SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 """The files of one segment. The log comes first: without it the others mean nothing."""
 

@@ -83,6 +83,7 @@ class OpenLog:
             now_ms=self.now_ms,
             recovery_point=directory.recovery_points.get(key, 0),
             clean_shutdown=directory.was_clean,
+            lost_power=directory.lost_power,
             log_start_offset=directory.log_start_offsets.get(key, 0),
             high_watermark=directory.high_watermarks.get(key),
             producer_state=self.producer_state,
@@ -99,7 +100,8 @@ class OpenLog:
         except MalformedPartitionMetadata as error:
             _log.warning("%s", error)
             found = None
-        if found is None and noted is not None:
+        if noted is not None and found != noted:
+            # The note is durable, and the file is not as long as there is one: a power cut may leave anything in it.
             write_partition_metadata(disk, self.path, noted)
             return noted
         return found

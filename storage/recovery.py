@@ -1,12 +1,16 @@
 """Opening a log, whatever state the last run left it in.
 
-After a clean stop the files are taken as they are. After any other stop the segments from the recovery
-point on are gone through: each batch must have a sane head, fit the file, carry a valid CRC and continue
-the offsets. The log is cut at the first that does not, and everything behind it goes; so what is served
-afterwards is a prefix of what was appended. Flushed segments are not gone through (that would take hours):
-only their indexes are looked at, and rebuilt if they are missing or damaged. A bad batch found while doing
-so is reported, and the segment is cut there, as Kafka does. Transaction indexes take producers to rebuild:
-those are only marked as stale.
+After a clean stop the files are taken as they are, unless the last one ends badly or before its indexes do.
+After any other stop the segments from the recovery point on are gone through: each batch must have a sane head,
+fit the file, carry a valid CRC and continue the offsets. The log is cut at the first that does not, and
+everything behind it goes; so what is served afterwards is a prefix of what was appended. Flushed segments are
+not gone through (that would take hours): only their indexes are looked at, and rebuilt if they are missing or
+damaged. A bad batch found while doing so is reported, and the segment is cut there, as Kafka does. Transaction
+indexes take producers to rebuild: those are only marked as stale. Whoever has little to read, as the metadata log,
+also asks for `last_damage`.
+
+Where a sync has failed, what was not flushed is written once more: the page cache shows it, but to the kernel it is
+written already, and the next sync would succeed without it.
 
 Renames that a crash interrupted are finished or undone: `.deleted` and `.cleaned` files go, `.swap` files
 take the place of the segments they were made from. Knows no producers; `PartitionLog` brings those up to
@@ -17,12 +21,20 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
 from runtime.world import File
 from settings.topic import TopicConfig
-from storage.checkpoints import LEADER_EPOCH_CHECKPOINT, TEMPORARY_SUFFIX, MalformedCheckpoint, parse_epochs
+from storage.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    TEMPORARY_SUFFIX,
+    MalformedCheckpoint,
+    parse_epochs,
+    write_durably,
+)
 from storage.epochs import LeaderEpochs
 from storage.indexes import CorruptIndex
 from storage.names import (
@@ -32,7 +44,9 @@ from storage.names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
+    SYNC_FAILED_FILE,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     offset_file_name,
@@ -66,7 +80,9 @@ class LoadedLog:
 class LogLoader:
     """Loads one log. Use it once: `LogLoader(folder, config, now_ms).load(...)`."""
 
-    def __init__(self, folder: Folder, config: TopicConfig, now_ms: int) -> None:
+    def __init__(self, folder: Folder, config: TopicConfig, now_ms: int, *, lost_power: bool = True) -> None:
+        """`lost_power`: any part of what was not flushed may be missing."""
+        self._lost_power = lost_power
         self._folder = folder
         self._disk = folder.disk
         self._config = config
@@ -76,12 +92,16 @@ class LogLoader:
         self._epochs = LeaderEpochs()
         self._events: list[str] = []
         self._scanned_bytes = 0
+        self._sync_failed = False
+        """Of what was not flushed, any part may be in the page cache only, and not known to be."""
 
     def load(self, log_start_offset: int, recovery_point: int, clean_shutdown: bool) -> LoadedLog:
         """OSError if the disk fails; nothing that a file can hold makes it fail otherwise."""
         self._names = self._disk.list(self._folder.path)
         self._finish_interrupted_renames()
         self._finish_retention()
+        self._sync_failed = SYNC_FAILED_FILE in self._names
+        clean_shutdown = clean_shutdown and not self._sync_failed
         self._epochs = self._read_epochs()
         self._find_segments(None if clean_shutdown else recovery_point)
         if clean_shutdown:
@@ -101,6 +121,8 @@ class LogLoader:
             )
         for segment in self._segments[:-1]:
             segment.seal()
+        if self._sync_failed:
+            self._write_anew(recovery_point)
         log_start_offset = max(log_start_offset, self._segments[0].base_offset)
         self._epochs.truncate_from_end(end_offset)
         self._epochs.truncate_from_start(log_start_offset)
@@ -280,17 +302,37 @@ class LogLoader:
             if problem is not None:
                 self._note(f"segment {segment.base_offset} is corrupt: {problem}: cut there")
 
+    def _write_anew(self, recovery_point: int) -> None:
+        """What recovery left behind the recovery point, and all snapshots; indexes there were made anew anyway."""
+        for segment in self._segments[self._place_of(recovery_point) :]:
+            segment.write_anew(segment.position_of(recovery_point))
+        for name in self._names:
+            if name.endswith(SNAPSHOT_SUFFIX):
+                path = f"{self._folder.path}/{name}"
+                write_durably(self._disk, path, self._disk.read_bytes(path))
+        self._note(f"a sync had failed: wrote what lies behind {recovery_point} once more")
+        self._remove(SYNC_FAILED_FILE)
+
     # -- contents
 
     def _check_last_segment(self) -> None:
-        """Trust after a clean stop goes as far as hopping over the last batches."""
+        """Trust after a clean stop goes as far as hopping over the last batches.
+
+        A file may have been cut between two of them since, and its indexes still know what was behind.
+        """
         if not self._segments:
             return
+        last = self._segments[-1]
         try:
-            self._segments[-1].read_end_offset()
+            end_offset = last.read_end_offset()
         except CorruptBatch as error:
             self._note(f"corrupt after a clean stop: {error}")
-            self._go_through(self._segments[-1])
+            self._go_through(last)
+            return
+        if last.indexes_reach(end_offset):
+            # Offsets would be told of that are given out again.
+            self._note(f"the indexes of segment {last.base_offset} go on behind its end at {end_offset}: rebuilt")
+            self._go_through(last)
 
     def _recover_from(self, first: int, recovery_point: int) -> None:
         """Go through the segments from the one with the recovery point on, and cut at the first fault."""
@@ -308,15 +350,19 @@ class LogLoader:
                 # cleaned, so this is the lost tail of the one before, not a gap that compaction made.
                 self._cut_before(place, f"segment {segment.base_offset} does not continue at {end_offset}")
                 return
-            problem = self._go_through(segment)
+            problem = self._go_through(segment, unflushed_from=recovery_point)
             if problem is not None:
                 self._cut_before(place + 1, f"segment {segment.base_offset}: {problem}")
                 return
             end_offset = segment.read_end_offset()
 
     def _check_sealed(self, segment: Segment) -> None:
-        """The final time entry of this segment may be lost, if it was rolled after the last flush."""
+        """The final time entry of this segment may be lost, or be anything, if it was rolled after the last flush."""
         try:
+            times = segment.time_index
+            if times.entries and not segment.bears_out(times.last_entry):
+                self._note(f"rebuilt the indexes of segment {segment.base_offset}: no batch has {times.last_entry}")
+                self._go_through(segment, only_indexes=True)
             segment.find_max_timestamp()
         except CorruptBatch as error:
             problem = self._go_through(segment, only_indexes=True)
@@ -336,15 +382,20 @@ class LogLoader:
         del self._segments[place:]
         self._disk.sync_directory(self._folder.path)
 
-    def _go_through(self, segment: Segment, *, only_indexes: bool = False) -> str | None:
+    def _go_through(
+        self, segment: Segment, *, only_indexes: bool = False, unflushed_from: int | None = None
+    ) -> str | None:
         """Check every batch, rebuild the indexes, learn the epochs; cut at the first fault and tell it.
 
         `only_indexes`: the segment may be in the middle of the log, where its epochs are known already.
+        `unflushed_from`: behind this offset nothing was ever cleaned here, so what is missing was lost with the power.
+        Only whoever follows a leader whose log was compacted is given batches with gaps between them.
         """
         segment.reset(keep_aborted=only_indexes and not segment.aborted.is_stale)
         file = segment.log_file()
         size = file.size()
-        scan = _Scan(file, size, segment.base_offset)
+        no_gaps_from = unflushed_from if self._lost_power and not self._config.compacts else None
+        scan = _Scan(file, size, segment.base_offset, no_gaps_from)
         epochs = self._epochs
         interval = self._config.index_interval_bytes
         while (header := scan.next_batch()) is not None:
@@ -361,15 +412,41 @@ class LogLoader:
         return scan.problem
 
 
+def last_damage(segments: Sequence[Segment], offset: int) -> tuple[int, str] | None:
+    """Look through all segments that end at `offset` or before, as recovery does not if that is the recovery point:
+    (where the last one ends that is not what was written, what is wrong there); None if none is.
+
+    Of a log that nobody compacts. Changes nothing. Slow. Raises OSError.
+    """
+    for segment, following in reversed(list(pairwise(segments))):
+        end_offset = following.base_offset
+        problem = _damage(segment, end_offset) if end_offset <= offset else None
+        if problem is not None:
+            return end_offset, f"segment {segment.base_offset}: {problem}"
+    return None
+
+
+def _damage(segment: Segment, end_offset: int) -> str | None:
+    file = segment.log_file()
+    scan = _Scan(file, file.size(), segment.base_offset, segment.base_offset)
+    while (header := scan.next_batch()) is not None:
+        scan.advance(header)
+    if scan.problem is None and scan.next_offset != end_offset:
+        return f"ends at {scan.next_offset} instead of {end_offset}"
+    return scan.problem
+
+
 class _Scan:
     """Goes through a segment's file batch by batch, reading it in large pieces."""
 
-    __slots__ = ("_chunk", "_chunk_start", "_file", "_next_offset", "_size", "position", "problem")
+    __slots__ = ("_chunk", "_chunk_start", "_file", "_no_gaps_from", "_size", "next_offset", "position", "problem")
 
-    def __init__(self, file: File, size: int, base_offset: int) -> None:
+    def __init__(self, file: File, size: int, base_offset: int, no_gaps_from: int | None) -> None:
+        """`no_gaps_from`: from this offset on each batch must begin where the one before it ends; None: nowhere."""
         self._file = file
         self._size = size
-        self._next_offset = base_offset
+        self._no_gaps_from = no_gaps_from
+        self.next_offset = base_offset
         self._chunk = b""
         self._chunk_start = 0
         self.position = 0
@@ -390,8 +467,11 @@ class _Scan:
         size = header.size_bytes
         if position + size > self._size:
             return self._stop(f"a batch of {size} bytes where {self._size - position} are left")
-        if header.base_offset < self._next_offset or header.last_offset_delta < 0:
-            return self._stop(f"offsets {header.base_offset} to {header.last_offset} after {self._next_offset}")
+        if header.base_offset < self.next_offset or header.last_offset_delta < 0:
+            return self._stop(f"offsets {header.base_offset} to {header.last_offset} after {self.next_offset}")
+        unflushed = self._no_gaps_from is not None and self.next_offset >= self._no_gaps_from
+        if unflushed and header.base_offset > self.next_offset:
+            return self._stop(f"offset {header.base_offset} where {self.next_offset} is next")
         if at + size > len(self._chunk):
             if header.magic >= 2 and size > SCAN_BYTES:
                 crc = crc_of_file(self._file, position + 21, position + size, SCAN_BYTES)
@@ -412,4 +492,4 @@ class _Scan:
 
     def advance(self, header: BatchHeader) -> None:
         self.position += header.size_bytes
-        self._next_offset = header.next_offset
+        self.next_offset = header.next_offset

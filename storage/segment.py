@@ -8,6 +8,7 @@ leaders, producers or other segments.
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,10 +33,13 @@ from storage.names import (
     OFFSET_INDEX_SUFFIX,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
+    SYNC_FAILED_FILE,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     offset_file_name,
 )
+
+_log = logging.getLogger(__name__)
 
 _HOP = struct.Struct(">qi4xb6xi")
 """Base offset, length, magic, last offset delta: what it takes to get from one batch to the next."""
@@ -43,6 +47,7 @@ HOP_BYTES = _HOP.size
 _NO_HOP = (0, 0, 0, 0)
 _MIN_BATCH_LENGTH = 14
 
+_COPY_BYTES = 1 << 20
 _BOUNDARIES_KEPT = 32
 _CURSORS_KEPT = 16
 
@@ -59,6 +64,15 @@ class Folder:
 
     def snapshot(self, offset: int) -> str:
         return self.file(offset, SNAPSHOT_SUFFIX)
+
+    def note_failed_sync(self) -> None:
+        """The page cache may show what will never be on the disk. Whoever recovers this log is told, as far as the disk
+        still takes a name; that need not be durable, for it says nothing that outlives the page cache.
+        """
+        try:
+            self.disk.open(f"{self.path}/{SYNC_FAILED_FILE}", create=True).close()
+        except OSError as error:
+            _log.warning("%s: cannot note that a sync has failed: %s", self.path, error)
 
 
 class AppendedBatch(NamedTuple):
@@ -239,8 +253,7 @@ class Segment:
         offset_index = self.offset_index
         # Before the data, so that an index that cannot be written leaves nothing to undo.
         if offset_index.unwritten_bytes >= PAGE_BYTES or self.time_index.unwritten_bytes >= PAGE_BYTES:
-            for index in self._indexes:
-                index.write_out()
+            self.write_indexes()
         if self._tail_unknown:
             self.cut_unknown_tail()
         try:
@@ -289,12 +302,18 @@ class Segment:
         """As at a clean stop: what the files lack of what memory knows."""
         self.cut_unknown_tail()
         self.time_index.maybe_append(*self.max_timestamp)
+        self.write_indexes()
+
+    def write_indexes(self) -> None:
+        """Bring their files up to date. After an OSError nothing is lost."""
         for index in self._indexes:
             index.write_out()
 
     def files_to_sync(self) -> list[File]:
         """The files that changed since they were last given here. Data comes before the indexes into it."""
         files: list[File] = []
+        # Whatever needs room comes first: files that were given nowhere would not be given again.
+        self.write_indexes()
         if self._dirty:
             self.cut_unknown_tail()
             self._dirty = False
@@ -303,18 +322,21 @@ class Segment:
             files += index.files_to_sync()
         return files
 
-    def truncate_to(self, offset: int) -> int | None:
-        """Cut the first batch that reaches `offset`, and all after it; gives its base offset if there was
-        one.
-        """
+    def end_if_cut(self, offset: int) -> int:
+        """`offset`, or the base offset of the batch that it lies within."""
         position = self.position_of(offset)
-        removed: int | None = None
-        if position < self.size_bytes:
-            removed, _, _ = self._checked_hop(self._pread(HOP_BYTES, position), 0, position)
+        if position == self.size_bytes:
+            return offset
+        base_offset, _, _ = self._checked_hop(self._pread(HOP_BYTES, position), 0, position)
+        return min(base_offset, offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the first batch that reaches `offset`, and all after it."""
+        position = self.position_of(offset)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.aborted.truncate_to(offset)
-        if removed is not None or self._tail_unknown:
+        if position < self.size_bytes or self._tail_unknown:
             self.log_file().truncate(position)
             self._tail_unknown = False
             self._dirty = True
@@ -325,7 +347,6 @@ class Segment:
         if not position:
             self.first_batch_timestamp = None
         self.find_max_timestamp()
-        return removed
 
     def find_max_timestamp(self) -> None:
         """Learn what the time index may not say: the batches after the last offset entry are looked at.
@@ -338,10 +359,24 @@ class Segment:
                 largest = TimestampOffset(header.max_timestamp, header.last_offset)
         self._max_timestamp = largest
 
+    def bears_out(self, entry: TimestampOffset) -> bool:
+        """Whether a batch says what an entry of the time index says. Raises CorruptBatch."""
+        for _, header in self.headers(self.position_of(entry.offset)):
+            return header.last_offset == entry.offset and header.max_timestamp == entry.timestamp
+        return False
+
     def last_indexed_position(self) -> int:
         """Where the last batch begins that the offset index knows; 0 if it knows none."""
         index = self.offset_index
         return index.entry(index.entries - 1).position if index.entries else 0
+
+    def indexes_reach(self, offset: int) -> bool:
+        """Whether any index tells of `offset` or of what comes after it."""
+        return (
+            (self.offset_index.entries > 0 and self.offset_index.last_offset >= offset)
+            or (self.time_index.entries > 0 and self.time_index.last_entry.offset >= offset)
+            or self.aborted.last_offset >= offset
+        )
 
     def reset(self, *, keep_aborted: bool = False) -> None:
         """Forget all about the contents, before they are gone through again.
@@ -381,6 +416,14 @@ class Segment:
         self._dirty = True
         if self.aborted.entries:
             self.aborted.truncate_to(self.read_end_offset())
+
+    def write_anew(self, position: int) -> None:
+        """Write what the file holds from there on once more, so that the next sync takes care of it."""
+        file = self.log_file()
+        while data := file.pread(min(_COPY_BYTES, self.size_bytes - position), position):
+            file.pwrite(data, position)
+            position += len(data)
+        self._dirty = True
 
     # -- finding
 

@@ -51,6 +51,9 @@ class SnapshotFiles:
         file = self._folder.disk.open(self._folder.snapshot(offset))
         try:
             file.sync()
+        except OSError:
+            self._folder.note_failed_sync()
+            raise
         finally:
             file.close()
         self.unsynced = [each for each in self.unsynced if each != offset]

@@ -203,6 +203,9 @@ class SimulatedDisk:
         store = self._store
         return store.capacity_bytes, max(0, store.capacity_bytes - store.used_bytes)
 
+    def boot_id(self) -> str:
+        return f"boot-{self._store.power_cuts}"
+
     def lock(self, path: str) -> Callable[[], None]:
         holder = self._locks.get(path)
         if holder is not None and holder.alive:

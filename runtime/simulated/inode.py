@@ -3,6 +3,8 @@ power cut."""
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from runtime.simulated.chance import Stream
 
 PAGE_BYTES = 4096
@@ -12,7 +14,7 @@ SECTOR_BYTES = 512
 class Inode:
     """One file. It knows no path, no directory and no process."""
 
-    __slots__ = ("cached", "cut_to", "dirty", "durable", "linked", "modified_ms")
+    __slots__ = ("cached", "cut_to", "dirty", "durable", "linked", "modified_ms", "written")
 
     def __init__(self, modified_ms: int) -> None:
         self.cached = bytearray()
@@ -21,6 +23,8 @@ class Inode:
         """Numbers of pages written since the last sync."""
         self.cut_to: int | None = None
         """The smallest size the file was truncated to since the last sync, if that cut durable bytes."""
+        self.written: list[tuple[int, int]] = []
+        """(offset, size) of each write since the last sync."""
         self.modified_ms = modified_ms
         self.linked = True
         """Some directory names it; what is not linked takes no space."""
@@ -34,6 +38,7 @@ class Inode:
         else:
             first_page = offset // PAGE_BYTES
         self.cached[offset:end] = data
+        self.written.append((offset, end - offset))
         for page in range(first_page, (end - 1) // PAGE_BYTES + 1):
             self.dirty[page] = None
 
@@ -62,13 +67,17 @@ class Inode:
             end = min(start + PAGE_BYTES, size)
             self.durable[start:end] = self.cached[start:end]
         self.dirty.clear()
+        self.written.clear()
 
     def lose_dirty(self) -> None:
         """A sync failed: the pages count as clean from now on, yet they never became durable."""
         self.dirty.clear()
 
-    def power_cut(self, chance: Stream) -> None:
-        """Keep of what was not synced only what chance lets reach the disk, page by page."""
+    def power_cut(self, chance: Stream, *, garbage: bool = False, spared: Container[int] = ()) -> None:
+        """Keep of what was not synced only what chance lets reach the disk, page by page. `garbage`: and some of that
+        is damaged, for a disk may write anything when its power goes, but only where it was writing. In `spared` bytes
+        no single bits change.
+        """
         image = bytearray(self.durable)
         high = len(self.cached)
         pages = sorted(self.dirty)
@@ -95,7 +104,27 @@ class Inode:
                         image[sector:stop] = self.cached[sector:stop]
             else:
                 image[start:end] = self.cached[start:end]
+        if garbage:
+            self._garble(image, len(self.durable), chance, spared)
         self.cached = image
         self.durable = bytearray(image)
         self.dirty.clear()
+        self.written.clear()
         self.cut_to = None
+
+    def _garble(self, image: bytearray, durable_bytes: int, chance: Stream, spared: Container[int]) -> None:
+        """One write went where another belongs, or bits changed; never below what was durable."""
+        new = [
+            (offset, size) for offset, size in self.written if durable_bytes <= offset and offset + size <= len(image)
+        ]
+        if not new:
+            return
+        if len(new) > 1 and chance.random() < 0.7:
+            (source, size), (target, _) = chance.sample(new, 2)
+            image[target : target + size] = self.cached[source : source + size]
+        else:
+            offset, size = chance.choice(new)
+            for _ in range(chance.randint(1, 3)):
+                position, bit = offset + chance.randrange(size), 1 << chance.randrange(8)
+                if position not in spared:
+                    image[position] ^= bit

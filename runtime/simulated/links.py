@@ -59,6 +59,7 @@ class Link:
         "_not_before",
         "_wires",
         "bad",
+        "changes",
         "cut",
         "held",
         "latency_mean_ms",
@@ -83,6 +84,8 @@ class Link:
         self.stalled = False
         self.target_down = False
         self.held: list[Parcel] = []
+        self.changes = 0
+        """How often it was closed, opened, made worse or good again so far."""
         self.refused = 0
         """How many parcels found the link closed so far."""
 
@@ -135,16 +138,19 @@ class Link:
 
     def set(self, *, cut: bool | None = None, stalled: bool | None = None, target_down: bool | None = None) -> None:
         """Change the link's state; once it is open, what was held comes through."""
+        before = (self.cut, self.stalled, self.target_down)
         if cut is not None:
             self.cut = cut
         if stalled is not None:
             self.stalled = stalled
         if target_down is not None:
             self.target_down = target_down
+        self.changes += before != (self.cut, self.stalled, self.target_down)
         self._let_through()
 
     def worsen(self, bad: Badness | None) -> None:
         """Make the link bad in this way only, or good again."""
+        self.changes += 1
         self.bad = None if bad == Badness() else bad
         self._free_at = 0.0
         self._not_before.clear()

@@ -11,7 +11,7 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import trio
 
@@ -36,6 +36,8 @@ class NetworkHabits:
     """How often a send or a receive takes only some of the bytes it could."""
     dribble: bool = False
     """Receives give three bytes at most."""
+    dribblers: dict[str, None] = field(default_factory=dict)
+    """Processes that receive one byte at a time."""
     buffer_bytes: int = 256 * 1024
     """Unread bytes that one direction of a connection holds."""
 
@@ -50,6 +52,9 @@ class Fabric:
         self.habits = NetworkHabits()
         self.names: dict[str, str] = {}
         """Host names and further addresses, to the node behind them."""
+        self.unresolved: dict[str, None] = {}
+        """Names that nobody can look up, though they are known."""
+        self.lookups_failed = 0
         self.listeners: dict[tuple[str, int], SimulatedListener] = {}
         self.on_connected: Callable[[SimulatedConnection, SimulatedConnection], None] | None = None
         """Told of both ends of each new connection, that of the dialler first, before anything is sent."""
@@ -98,6 +103,8 @@ class SimulatedConnection:
         habits = self.fabric.habits
         if habits.dribble:
             buffer = buffer[:3]
+        elif self._process.name in habits.dribblers:
+            buffer = buffer[:1]
         elif self.fabric.chance.random() < habits.short_probability:
             buffer = buffer[: self.fabric.chance.randint(1, len(buffer))]
         return incoming.take(buffer)
@@ -320,7 +327,8 @@ class SimulatedNetwork:
         if not self._process.alive:
             raise DialFailed(f"{self._process.name} was killed")
         target = self._process.name if host in ITSELF else self._fabric.names.get(host)
-        if target is None:
+        if target is None or host in self._fabric.unresolved:
+            self._fabric.lookups_failed += 1
             raise DialFailed(f"{host}: unknown name")
         dial = _Dial(self._fabric, self._process, target, port)
         self._fabric.wires.link(self._process.name, target).send(dial)

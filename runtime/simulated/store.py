@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -31,6 +31,10 @@ class Directory:
 
 
 Entry = Inode | Directory
+
+
+def _nowhere(name: str, content: bytearray) -> Container[int]:
+    return ()
 
 
 @dataclass(slots=True)
@@ -70,6 +74,12 @@ class Store:
     refused: int = 0
     """How often there was no room."""
     faults: list[DiskFault] = field(default_factory=list)
+    power_cuts: int = 0
+    garbage: bool = False
+    """The next power cut damages some of what was being written."""
+    unguarded: Callable[[str, bytearray], Container[int]] = _nowhere
+    """Of a file's name and content: the bytes of which nobody could tell that single bits of them changed. Garbage
+    spares them."""
     root: Directory = field(default_factory=Directory)
     _pending: list[_Change] = field(default_factory=list)
 
@@ -211,12 +221,14 @@ class Store:
 
     def power_cut(self) -> None:
         """Go back to what was durable, as chance has it for what was not."""
+        self.power_cuts += 1
         for change in self._pending:
             if self.chance.random() < 0.5:
                 change.apply()
         self._pending.clear()
         self.used_bytes = 0
         self._restore(self.root)
+        self.garbage = False
 
     def flip_bits(self, path: str, offset: int, count: int) -> None:
         """Bit rot: change one bit in each of `count` bytes from `offset`, in both images."""
@@ -265,11 +277,12 @@ class Store:
 
     def _restore(self, directory: Directory) -> None:
         directory.entries = dict(directory.durable)
-        for _, entry in sorted(directory.entries.items()):
+        for name, entry in sorted(directory.entries.items()):
             if isinstance(entry, Directory):
                 self._restore(entry)
             else:
-                entry.power_cut(self.chance)
+                spared = self.unguarded(name, entry.cached) if self.garbage else ()
+                entry.power_cut(self.chance, garbage=self.garbage, spared=spared)
                 entry.linked = True
                 self.used_bytes += len(entry.cached)
 

@@ -244,6 +244,65 @@ def test_truncation_takes_the_aborted_back() -> None:
     check(rig.open())
 
 
+@pytest.mark.feature("ST-08", "ST-10")
+@pytest.mark.parametrize("kept", [0, 1, 2, 3, 4, 5, 6])
+def test_a_file_that_was_cut_between_batches_after_a_clean_stop_takes_the_aborted_along(kept: int) -> None:
+    """Nothing about the file itself is wrong, and whoever follows goes on at its end."""
+    rig = Rig()
+    log = rig.open()
+    for producer_id in (5, 6):
+        begin(log, producer_id)
+        begin(log, producer_id, sequence=1)
+        end(log, producer_id, commit=False)
+    log.close()
+    sizes = [len(data) for data in all_batches(log)]
+    rig.kill()
+    rig.disk.open(f"{DIRECTORY}/{0:020d}.log").truncate(sum(sizes[:kept]))
+    again = rig.open(clean_shutdown=True, recovery_point=6, high_watermark=6)
+    assert again.log_end_offset == kept
+    replicate(again)
+    check(again)
+    begin(again, 7)
+    end(again, 7, commit=False)
+    replicate(again)
+    check(again)
+    expected = again.aborted_transactions(0, 100)
+    again.roll(NOW_MS)
+    again.close()
+    rig.kill()
+    third = rig.open(clean_shutdown=True)
+    assert third.recovery_events == []
+    assert third.aborted_transactions(0, 100) == expected
+
+
+@pytest.mark.feature("ST-08")
+@pytest.mark.parametrize("room", [0, 1, ENTRY_BYTES - 1, ENTRY_BYTES, ENTRY_BYTES + 1, 2 * ENTRY_BYTES - 1])
+def test_what_a_full_disk_took_of_the_index_goes_with_the_transactions(room: int) -> None:
+    """The log cannot be rolled, as its index does not fit; then all of that is truncated."""
+    rig = Rig()
+    log = rig.open()
+    for producer_id in (5, 6):
+        begin(log, producer_id)
+        end(log, producer_id, commit=False)
+    time_entry = 12
+    rig.store.capacity_bytes = rig.store.used_bytes + time_entry + room
+    with pytest.raises(KafkaError):
+        log.roll(NOW_MS)
+    rig.store.capacity_bytes = 1 << 40
+    log.truncate_to(0)
+    for _ in range(2):
+        begin(log, 7)
+        end(log, 7, commit=True)
+    append(log, batch(3))
+    replicate(log)
+    log.close()
+    rig.kill()
+    again = rig.open(clean_shutdown=True, high_watermark=log.log_end_offset)
+    assert again.recovery_events == []
+    replicate(again)
+    check(again)
+
+
 @pytest.mark.feature("ST-08")
 def test_the_index_goes_with_its_segment() -> None:
     rig = Rig()

@@ -6,6 +6,8 @@ comes twice, and a reader of committed records makes the same table of it. Then 
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,6 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.records.batch import CorruptBatch, read_header
+from runtime.simulated.disk import SimulatedDisk
 from runtime.simulated.process import NodeKilled
 from settings.topic import TopicConfig
 from storage.cleaner import CleanerSettings, LogCleaning, extent_of
@@ -234,6 +237,49 @@ def test_a_full_disk_stops_a_cleaning_and_nothing_else() -> None:
     clean_and_sweep(log)
     assert table(committed(log)) == expected
     assert len(records_of(log)) < 10
+
+
+@pytest.mark.feature("CR-07")
+def test_a_directory_without_room_in_the_middle_of_a_swap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each rename and each sync of the names in turn. The next cleaning goes on where the swap stopped."""
+    room = Room()
+    rename, sync_directory = SimulatedDisk.rename, SimulatedDisk.sync_directory
+    monkeypatch.setattr(SimulatedDisk, "rename", lambda *paths: (room.take(), rename(*paths)))
+    monkeypatch.setattr(SimulatedDisk, "sync_directory", lambda *paths: (room.take(), sync_directory(*paths)))
+    for before in range(1000):
+        room.left = 1000
+        rig, log = prepared(1)
+        expected, end = table(committed(log)), log.log_end_offset
+        room.left = before
+        log.cleaning.move(Event.BEGIN)
+        with suppress(OSError):
+            for piece in LogCleaning(log, extent_of(log, NOW_MS), CleanerSettings(), NOW_MS).slices():
+                piece()
+        log.cleaning.finish()
+        assert table(committed(log)) == expected
+        if room.left > 0:
+            assert before > 20
+            return
+        room.left = 1000
+        clean_and_sweep(log)
+        assert table(committed(log)) == expected
+        rig.kill()
+        after = reopened(rig, log.recovery_point)
+        assert table(committed(after)) == expected
+        assert after.log_end_offset == end
+        assert not [name for name in rig.names() if name.endswith((".cleaned", ".swap"))]
+    raise AssertionError("a cleaning has no end")
+
+
+class Room:
+    """What is left of it; none at all fails once, and is there again."""
+
+    left = 0
+
+    def take(self) -> None:
+        self.left -= 1
+        if self.left == -1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.feature("CR-07")

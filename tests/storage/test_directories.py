@@ -26,7 +26,7 @@ from storage.partition_metadata import (
     format_partition_metadata,
     parse_partition_metadata,
 )
-from tests.storage.rig import NOW_MS, Rig, all_offsets, append, batch, small_segments
+from tests.storage.rig import NOW_MS, Rig, all_offsets, append, batch, numbered, small_segments
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 TOPIC_ID = bytes(range(16))
@@ -201,6 +201,49 @@ def test_a_marker_without_an_epoch_is_a_marker_all_the_same() -> None:
     assert again.previous_broker_epoch == -1
 
 
+@pytest.mark.feature("ST-10", "CR-02")
+def test_a_kill_keeps_the_gaps_that_a_leader_gave() -> None:
+    """The leader's log had been compacted, once: what a follower of it wrote and never flushed has gaps."""
+    rig = Rig()
+    directories = start(rig)
+    make(directories, "orders")
+    log = directories.logs["orders", 0]
+    for offset in (0, 7, 12):
+        log.append_as_follower(bytearray(numbered(offset)), NOW_MS)
+    rig.kill()
+    again = start(rig)
+    assert all_offsets(again.logs["orders", 0]) == [0, 7, 12]
+    assert not any(directory.lost_power for directory in again.directories)
+
+    rig.power_cut()
+    third = start(rig)
+    assert all(directory.lost_power for directory in third.directories)
+    assert all_offsets(third.logs["orders", 0]) in ([], [0]), "nobody can tell such a gap from what got lost"
+
+
+@pytest.mark.feature("ST-10")
+def test_a_loss_of_power_is_known_until_all_logs_are_recovered() -> None:
+    rig = Rig()
+    start(rig, ["/logs/a"])
+    rig.power_cut()
+    for _ in range(2):
+        opened = LogDirectories.open(rig.disk, ["/logs/a"], 1, random.Random(rig.seed))
+        opened.load_work(config_of, NOW_MS)
+        assert opened.directories[0].lost_power
+        rig.kill()
+    start(rig, ["/logs/a"])
+    rig.kill()
+    assert not start(rig, ["/logs/a"]).directories[0].lost_power
+
+
+@pytest.mark.feature("ST-10", "ST-17")
+def test_a_directory_of_somebody_who_notes_no_boots_was_killed() -> None:
+    rig = Rig()
+    format_directory(rig.disk, "/logs/a", MetaProperties(CLUSTER, 1, TOPIC_ID))
+    rig.power_cut()
+    assert not start(rig, ["/logs/a"]).directories[0].lost_power
+
+
 @pytest.mark.feature("ST-19")
 def test_a_directory_of_another_topic_is_refused() -> None:
     rig = Rig()
@@ -367,15 +410,36 @@ def test_logs_may_be_opened_in_any_order() -> None:
     assert {key[1]: log.log_end_offset for key, log in again.logs.items()} == {p: p + 1 for p in range(5)}
 
 
-@pytest.mark.feature("ST-11")
-def test_truncating_flushed_records_moves_the_checkpoint_first() -> None:
-    rig = Rig()
+def flushed_log(rig: Rig) -> PartitionLog:
+    """Ten records, and a checkpoint that says that they are durable."""
     directories = start(rig, ["/logs/a"])
     log = make(directories, "orders")
     for _ in range(10):
         append(log)
     log.flush()
     directories.checkpoint_work()()
+    return log
+
+
+@pytest.mark.feature("ST-11")
+def test_truncating_flushed_records_moves_the_checkpoint_first() -> None:
+    rig = Rig()
+    log = flushed_log(rig)
+    log.truncate_to(4)
+    assert read_offsets(rig.disk, "/logs/a/recovery-point-offset-checkpoint") == {("orders", 0): 4}
+
+
+@pytest.mark.feature("ST-11", "OP-06")
+def test_a_full_disk_puts_the_truncation_of_flushed_records_off() -> None:
+    rig = Rig()
+    log = flushed_log(rig)
+    room = rig.store.capacity_bytes
+    rig.store.capacity_bytes = rig.store.used_bytes
+    for _ in range(2):
+        with pytest.raises(KafkaError):
+            log.truncate_to(4)
+        assert all_offsets(log) == list(range(10))
+    rig.store.capacity_bytes = room
     log.truncate_to(4)
     assert read_offsets(rig.disk, "/logs/a/recovery-point-offset-checkpoint") == {("orders", 0): 4}
 

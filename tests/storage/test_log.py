@@ -14,6 +14,8 @@ from runtime.real import real_world
 from settings.topic import TopicConfig
 from storage.fetched_batches import UnexpectedAppendOffset
 from storage.log import OffsetOutOfRange, PartitionLog
+from storage.names import SNAPSHOT_SUFFIX
+from storage.producers import decode_snapshot
 from tests.storage.rig import (
     DIRECTORY,
     NOW_MS,
@@ -24,6 +26,7 @@ from tests.storage.rig import (
     batch,
     heads,
     numbered,
+    producer_batch,
     small_segments,
 )
 
@@ -460,6 +463,27 @@ def test_a_disk_that_is_full_at_a_roll_leaves_the_log_as_it_was() -> None:
     assert all_offsets(rig.open(config)) == [0, 1, 2, 3]
 
 
+@pytest.mark.feature("ST-11", "OP-06")
+@pytest.mark.parametrize("room", [0, 5, 12])
+def test_a_flush_that_a_full_disk_stopped_is_made_whole_by_the_next(room: int) -> None:
+    """What lies below the recovery point is durable, in a rolled segment as in the active one."""
+    rig = Rig()
+    config = small_segments(segment_bytes=10 * len(batch()), index_interval_bytes=2 * len(batch()))
+    log = rig.open(config)
+    for step in range(15):
+        append(log, batch(1, timestamp=NOW_MS + step))
+    assert len(log.segments) == 2
+    rig.store.capacity_bytes = rig.store.used_bytes + room
+    with pytest.raises(KafkaError):
+        log.flush()
+    assert log.recovery_point == 0
+    rig.store.capacity_bytes = 1 << 40
+    log.flush()
+    assert log.recovery_point == 15
+    rig.power_cut()
+    assert all_offsets(rig.open(config, recovery_point=15)) == list(range(15))
+
+
 def test_a_disk_that_fails_puts_the_log_out_of_service() -> None:
     rig = Rig()
     log = rig.open()
@@ -475,6 +499,55 @@ def test_a_disk_that_fails_puts_the_log_out_of_service() -> None:
         log.read(0, 100, 1)
     assert [error.errno for error in told] == [errno.EIO]
     assert log.log_end_offset == 1
+
+
+@pytest.mark.feature("ST-04", "ST-10")
+@pytest.mark.parametrize("probability", [0.1, 0.4, 1.0])
+def test_what_a_failed_sync_lost_is_written_once_more_before_it_counts_as_flushed(probability: float) -> None:
+    """The page cache still shows it, and the next sync of the same pages succeeds without writing them."""
+    failed = 0
+    for seed in range(12):
+        rig = Rig(seed)
+        log = rig.open(small_segments())
+        append(log, batch(4))
+        log.flush()
+        recovery_point = log.recovery_point
+        for sequence in range(30):
+            append(log, producer_batch(7, 0, sequence))
+        rig.store.fail("sync", probability=probability)
+        try:
+            log.flush()
+            recovery_point = log.recovery_point
+        except KafkaError:
+            failed += 1
+        rig.store.faults.clear()
+        rig.kill()
+
+        again = rig.open(small_segments(), recovery_point=recovery_point)
+        again.flush()
+        expected, snapshots = all_batches(again), [name for name in rig.names() if name.endswith(SNAPSHOT_SUFFIX)]
+        rig.power_cut()
+        third = rig.open(small_segments(), recovery_point=again.recovery_point)
+        assert all_batches(third) == expected
+        assert len(expected) == 31
+        assert third.recovery_events == []
+        for name in snapshots:
+            decode_snapshot(rig.disk.read_bytes(f"{DIRECTORY}/{name}"))
+    assert failed > 3
+
+
+def test_after_a_failed_sync_no_other_one_says_that_all_is_well() -> None:
+    rig = Rig()
+    log = rig.open()
+    append(log)
+    work = log.flush_work()
+    assert work is not None
+    rig.store.fail("sync", remaining=1)
+    with pytest.raises(OSError, match="Input/output error"):
+        work()
+    with pytest.raises(KafkaError):
+        log.flush()
+    assert log.recovery_point == 0
 
 
 @pytest.mark.feature("ST-04", "RE-11")
@@ -527,6 +600,30 @@ def test_a_flush_that_was_overtaken_by_a_truncation_moves_no_recovery_point() ->
     assert log.flush_work() is None
 
 
+@pytest.mark.feature("ST-04", "FI-08")
+@pytest.mark.parametrize("seed", range(4))
+def test_a_flush_that_was_overtaken_by_appends_and_a_roll_is_not_all_that_the_segment_needs(seed: int) -> None:
+    """The records that came between are behind what the flush was for, and before what the next one is for."""
+    rig = Rig(seed=seed)
+    log = rig.open()
+    append(log, batch(10))
+    work = log.flush_work()
+    assert work is not None
+    work()
+    append(log, batch(4, value=b"v" * 5000))
+    log.roll(NOW_MS)
+    log.flushed(work.offset)
+    assert log.recovery_point == 10
+    assert log.wants_flush
+    append(log, batch(3))
+    log.flush()
+    assert log.recovery_point == 17
+    before = all_batches(log)
+    rig.power_cut()
+    for recovery_point in (0, 10, 17):
+        assert all_batches(rig.open(recovery_point=recovery_point)) == before
+
+
 def test_losing_flushed_records_to_a_truncation_is_told_before_it_happens() -> None:
     log = Rig().open()
     told: list[tuple[int, int]] = []
@@ -540,6 +637,32 @@ def test_losing_flushed_records_to_a_truncation_is_told_before_it_happens() -> N
     assert told == []
     log.truncate_to(7)
     assert told == [(7, 11)]
+
+
+@pytest.mark.feature("OP-06")
+def test_a_truncation_that_cannot_be_told_leaves_the_log_as_it_was() -> None:
+    """And is told when it is tried again: from where on records go, which is where a batch begins."""
+    log = Rig().open()
+    told: list[tuple[int, int]] = []
+
+    def tell(log: PartitionLog) -> None:
+        told.append((log.recovery_point, log.log_end_offset))
+        if len(told) == 1:
+            raise OSError(errno.ENOSPC, "no space left")
+
+    log.on_recovery_point_lowered = tell
+    for _ in range(2):
+        append(log, batch(5), leader_epoch=3)
+    log.set_high_watermark(10)
+    log.flush()
+    with pytest.raises(KafkaError):
+        log.truncate_to(7)
+    assert log.failure is None
+    assert (log.log_end_offset, log.recovery_point, log.high_watermark) == (10, 10, 10)
+    assert all_offsets(log) == list(range(10))
+    assert log.truncate_to(7) == 5
+    assert told == [(5, 10), (5, 10)]
+    assert (log.log_end_offset, log.recovery_point, log.high_watermark) == (5, 5, 5)
 
 
 def test_errors_name_the_log() -> None:

@@ -17,7 +17,7 @@ from storage.checkpoints import MalformedCheckpoint, format_topic_ids, parse_top
 from storage.directories import LogDirectories
 from storage.names import directory_name
 from storage.opening import NewLog
-from storage.partition_metadata import MalformedPartitionMetadata, read_partition_metadata
+from storage.partition_metadata import PARTITION_METADATA_FILE, MalformedPartitionMetadata, read_partition_metadata
 from tests.storage.rig import NOW_MS, Rig, all_offsets, append, batch, small_segments
 
 CONFIG = small_segments()
@@ -83,6 +83,24 @@ def test_after_a_power_cut_every_log_says_whose_it_is() -> None:
                 again.find(log.topic, log.partition, NEW_ID)
             assert refused.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
     assert unreadable > 20 and kept > 20, "or this has shown nothing"
+
+
+@pytest.mark.feature("ST-19", "FI-08")
+def test_a_file_that_was_not_synced_is_not_believed_against_what_is_durable() -> None:
+    """A power cut may leave anything where was written: even another id."""
+    rig = Rig()
+    directories = start(rig)
+    make(directories, 1)
+    append(directories.logs["orders", 0], batch(3))
+    rig.kill()
+    path = f"/logs/a/orders-0/{PARTITION_METADATA_FILE}"
+    content = rig.disk.read_bytes(path)
+    rig.disk.open(path).pwrite(content[:-2].replace(b"A", b"B", 1) + content[-2:], 0)
+    assert read_partition_metadata(rig.disk, "/logs/a/orders-0") not in (None, OLD_ID)
+    again = start(rig)
+    assert again.logs["orders", 0].topic_id == OLD_ID
+    assert read_partition_metadata(rig.disk, "/logs/a/orders-0") == OLD_ID
+    assert all_offsets(again.logs["orders", 0]) == [0, 1, 2]
 
 
 @pytest.mark.feature("ST-19", "ST-11")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,6 +86,30 @@ def test_old_batches_in_a_new_place_are_no_part_of_the_log() -> None:
     assert log.log_end_offset == 21
 
 
+@pytest.mark.feature("ST-10", "FI-08")
+def test_later_batches_in_the_place_of_earlier_ones_are_no_part_of_the_log() -> None:
+    """What was written last went where the write before it belongs: all is sound, and something is missing."""
+    rig = Rig()
+    filled(rig)
+    overwrite(rig.disk, path(20), numbered(22), len(batch()))
+    log = rig.open(CONFIG)
+    assert all_offsets(log) == list(range(21))
+    assert any("offset 22 where 21 is next" in event for event in log.recovery_events)
+
+
+@pytest.mark.feature("ST-10", "CR-02")
+@pytest.mark.parametrize(
+    ("policy", "recovery_point", "end"), [("delete", 22, 23), ("compact", 0, 23), ("delete", 0, 21)]
+)
+def test_gaps_are_let_be_where_compaction_may_have_made_them(policy: str, recovery_point: int, end: int) -> None:
+    rig = Rig()
+    filled(rig)
+    overwrite(rig.disk, path(20), numbered(22), len(batch()))
+    rig.disk.open(path(20)).truncate(2 * len(batch()))
+    log = rig.open(replace(CONFIG, cleanup_policy=frozenset({policy})), recovery_point=recovery_point)
+    assert log.log_end_offset == end
+
+
 @pytest.mark.feature("ST-10")
 def test_only_what_is_not_flushed_is_gone_through() -> None:
     rig = Rig()
@@ -98,6 +125,23 @@ def test_only_what_is_not_flushed_is_gone_through() -> None:
     assert again.recovery_events == [], "nobody looked"
     full = rig.open(CONFIG, recovery_point=0)
     assert full.log_end_offset == 5
+
+
+@pytest.mark.feature("ST-10", "ST-07", "FI-08")
+@pytest.mark.parametrize("shift", [0, 4096])
+def test_the_last_time_entry_of_a_sealed_segment_may_be_anything(shift: int) -> None:
+    """It was written when the segment was rolled, after the last flush; with it the log could not even be opened."""
+    rig = Rig()
+    filled(rig)
+    times = f"{DIRECTORY}/{15:020}.timeindex"
+    entry = struct.Struct(">qi")
+    size = rig.disk.size(times)
+    timestamp, offset = entry.unpack(rig.disk.open(times).pread(entry.size, size - entry.size))
+    overwrite(rig.disk, times, entry.pack(timestamp - 2, offset + shift), size - entry.size)
+    log = rig.open(CONFIG, recovery_point=20)
+    assert log.segments[3].time_index.last_entry == (NOW_MS + 19, 19)
+    assert log.log_end_offset == 23
+    assert any("rebuilt the indexes of segment 15" in event for event in log.recovery_events)
 
 
 @pytest.mark.feature("ST-10")
@@ -189,6 +233,30 @@ def test_a_clean_stop_whose_last_batches_rotted_is_not_believed() -> None:
     log = rig.open(CONFIG, clean_shutdown=True)
     assert log.log_end_offset == 22
     assert len(log.recovery_events) == 1
+
+
+@pytest.mark.feature("ST-10", "ST-06", "ST-07")
+@pytest.mark.parametrize("kept", [0, 1, 2, 3])
+def test_a_file_that_was_cut_between_batches_after_a_clean_stop_is_not_outlived_by_its_indexes(kept: int) -> None:
+    """The offset index is sparse and knows nothing of so few batches; the time index ends with the last one."""
+    rig = Rig()
+    config = replace(CONFIG, index_interval_bytes=PAGE_BYTES)
+    log = rig.open(config)
+    for step in range(23):
+        append(log, batch(1, timestamp=NOW_MS + step))
+    log.close()
+    rig.disk.open(path(20)).truncate(kept * len(batch()))
+    again = rig.open(config, clean_shutdown=True, recovery_point=23)
+    assert again.log_end_offset == 20 + kept
+    assert len(again.recovery_events) == (kept < 3)
+    found = again.offset_for_max_timestamp()
+    assert found is not None
+    assert (found.timestamp, found.offset) == (NOW_MS + 19 + kept, 19 + kept)
+    again.append_as_follower(numbered(20 + kept, timestamp=NOW_MS + 100), NOW_MS)
+    again.roll(NOW_MS)
+    found = again.offset_for_timestamp(NOW_MS + 20 + kept)
+    assert found is not None
+    assert (found.timestamp, found.offset) == (NOW_MS + 100, 20 + kept)
 
 
 @pytest.mark.feature("ST-10")

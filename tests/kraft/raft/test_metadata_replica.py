@@ -13,6 +13,7 @@ from kraft.replica_config import ReplicaConfig
 from protocol.errors import KafkaError
 from runtime.simulated import NodeKilled, Universe, run_simulation
 from runtime.simulated.store import DiskFault
+from storage.names import SYNC_FAILED_FILE
 from tests.kraft.raft.replica_cluster import ReplicaCluster, setting, small_snapshots
 
 Story = Callable[[ReplicaCluster], Awaitable[None]]
@@ -191,6 +192,50 @@ def test_snapshots_let_the_log_be_cut_and_a_replica_that_lags_downloads_one() ->
         assert cluster.listeners[sleeper].values == caught_up.values
 
     play(11, story, config=small_snapshots)
+
+
+@pytest.mark.feature("KR-10", "KR-13")
+@pytest.mark.parametrize("damage", ["a failed sync that was not noted", "a flipped bit", "a file that was cut", "none"])
+def test_records_before_a_snapshot_that_are_damaged_are_given_to_nobody(damage: str) -> None:
+    """Whoever had come as far as them would ask for them for ever, and never catch up."""
+    first_segment = "/data/__cluster_metadata-0/00000000000000000000.log"
+
+    async def story(cluster: ReplicaCluster) -> None:
+        await cluster.start(2)
+        await cluster.write("a", "1")
+        await cluster.wait_until_all_have("a", "1")
+        cluster.kill(2)
+        store = cluster.universe.disk("node-1")
+        known_to_both = len(store.file(first_segment).cached)
+        if damage == "a failed sync that was not noted":
+            # What it was to make durable is in the cache alone from now on, and the next sync says nothing of that.
+            fault = store.fail("sync", prefix="/data")
+            leader = cluster.replicas[1]
+            leader.append(leader.core.epoch, [setting("b", "x" * 5000)])
+            await cluster.wait_for(lambda: 1 in cluster.errors)
+            store.faults.remove(fault)
+            cluster.kill(1)
+            store.remove(f"{first_segment.rpartition('/')[0]}/{SYNC_FAILED_FILE}")
+            await cluster.start(1)
+        await cluster.write("b", "2")
+        await snapshot(cluster, 1)
+        await cluster.write("c", "3")
+        cluster.power_cut(1)
+        if damage == "a flipped bit":
+            store.flip_bits(first_segment, known_to_both + 70, 1)
+        elif damage == "a file that was cut":
+            store.file(first_segment).truncate(known_to_both + 70)
+        await cluster.start(1)
+        await cluster.write("d", "4")
+        opened = cluster.replicas[1].log
+        assert opened.snapshots.latest is not None
+        assert opened.start_offset == (0 if damage == "none" else opened.snapshots.latest.offset)
+        await cluster.start(2)
+        await cluster.wait_until_all_have("d", "4")
+        assert cluster.listeners[2].values == {"a": "1", "b": "2", "c": "3", "d": "4"}
+        assert store.find(first_segment) is None or damage == "none"
+
+    play(3, story, voters=1)
 
 
 async def snapshot(cluster: ReplicaCluster, node_id: int) -> None:

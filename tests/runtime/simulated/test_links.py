@@ -7,7 +7,7 @@ import trio
 
 from runtime.simulated import Universe, make_world, run_simulation
 from runtime.simulated.links import FIRST_RETRANSMISSION_MS, Badness
-from runtime.world import Connection, ConnectionLost, DialRefused, World
+from runtime.world import Connection, ConnectionLost, DialFailed, DialRefused, World
 
 pytestmark = pytest.mark.feature("FI-05")
 
@@ -233,6 +233,33 @@ def test_short_and_dribbling_reads_keep_the_order() -> None:
         assert received == data
 
     simulate(story)
+
+
+def test_one_host_is_given_a_byte_at_a_time() -> None:
+    async def story(universe: Universe) -> None:
+        universe.fabric.habits.dribblers["b"] = None
+        _, _, near, far = await connect(universe)
+        near.send_now([b"abc"])
+        far.send_now([b"xyz"])
+        assert [await receive(far) for _ in range(3)] == [b"a", b"b", b"c"]
+        assert len(await receive(near)) > 1, "to others all comes at once"
+
+    simulate(story, seeds=1)
+
+
+def test_a_name_that_cannot_be_looked_up() -> None:
+    async def story(universe: Universe) -> None:
+        a, _, near, far = await connect(universe)
+        universe.fabric.unresolved["b"] = None
+        with pytest.raises(DialFailed, match="unknown name"):
+            await a.network.dial("b", 9092)
+        near.send_now([b"x"])
+        assert await receive(far) == b"x", "connections that are there stay"
+        universe.fabric.unresolved.clear()
+        await a.network.dial("b", 9092)
+        assert universe.fabric.lookups_failed == 1
+
+    simulate(story, seeds=1)
 
 
 def test_a_slow_link_takes_its_time() -> None:

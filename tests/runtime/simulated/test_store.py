@@ -247,6 +247,27 @@ def test_a_node_dies_in_the_middle_of_any_change() -> None:
     assert {5, 11} <= sizes <= set(range(5, 12))
 
 
+def test_a_power_cut_may_leave_garbage_where_was_written_and_nowhere_else() -> None:
+    async def story(universe: Universe) -> str:
+        disk = prepared(universe)
+        file = disk.open("/data/log", create=True)
+        file.pwrite(b"o" * 600, 0)
+        file.sync()
+        disk.sync_directory("/data")
+        for number, letter in enumerate((b"a", b"b", b"c")):
+            file.pwrite(letter * 100, 600 + 100 * number)
+        universe.disk("node").garbage = True
+        universe.power_cut("node")
+        content = make_world("node", universe).disk.read_bytes("/data/log")
+        assert content[:600] == b"o" * 600
+        assert not universe.disk("node").garbage, "once"
+        return content[600:].strip(b"\0").decode("latin-1")
+
+    left = set(simulate(story, seeds=60))
+    assert any("a" * 200 in each for each in left), "a write that went where another belongs"
+    assert any(each and set(each) - set("abc\0") for each in left), "changed bits"
+
+
 def test_bit_rot_and_a_new_disk() -> None:
     async def story(universe: Universe) -> None:
         disk = prepared(universe)
