@@ -78,7 +78,8 @@ class Outcome:
     """Called when the records are below the high watermark, before the answers leave; never if the partition is lost
     before."""
     failed: Callable[[KafkaError], Outcome] | None = None
-    """Called in place of all that if the records could not be appended; without it every reply is refused."""
+    """Called in place of all that if the records could not be appended. Without it every reply is refused; so they are
+    if the partition was lost in the attempt, for then there is no machine any more."""
     notes: Notes = field(default_factory=Notes)
     """What is decided and why, for people; told when the records are below the high watermark."""
 

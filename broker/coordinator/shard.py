@@ -306,7 +306,9 @@ class Shard(Generic[MachineT]):
         self.partition.append(buffer, [(0, read_header(buffer, 0))], acks=-1, warrant=warrant)
 
     def _append_failed(self, outcome: Outcome, error: KafkaError) -> None:
-        if outcome.failed is not None:
+        # A disk that fails takes the partition with it before the append has raised: then the machine has been given
+        # up already, whoever waited there was told, and nothing is left that could be undone.
+        if outcome.failed is not None and self.state is ShardState.ACTIVE:
             instead = outcome.failed(KafkaError(coordinator_error(error.code), error.message))
             assert not instead.records, "what is done in place of a failed write must not write"
             self._carry_out(instead)

@@ -136,6 +136,7 @@ class MarkerWriter:
 
     def write(self, transaction: EndedTransaction, shard: Shard[TransactionMachine]) -> None:
         """See to it that all partitions of `transaction` get their marker, and then that `shard` completes it."""
+        self._world.fault_point("transactions.prepared")
         self._route(_Ending(transaction, shard, set(transaction.partitions)), transaction.partitions)
 
     # -- one transaction

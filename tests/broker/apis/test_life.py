@@ -147,6 +147,8 @@ def places(rig: Rig, node: int) -> dict[int, str]:
 async def test_partitions_are_spread_over_directories_and_the_controller_knows(rig: Rig) -> None:
     await with_two_directories(rig, 1)
     await rig.create("t", partitions=6, replicas=[1, 2])
+    # A topic is told of at once, and its logs are made behind that.
+    await rig.until(lambda: len(places(rig, 1)) == 6)
     counts = list(places(rig, 1).values())
     assert {name: counts.count(name) for name in counts}.keys() <= {"a", "b", "data"}
     assert max(counts.count(name) for name in counts) - min(counts.count(name) for name in ("a", "b")) <= 1

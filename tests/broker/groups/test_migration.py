@@ -286,6 +286,10 @@ def test_a_silent_consumer_member_makes_the_group_classic(rig: MixedRig) -> None
         rig.pass_ms(HEARTBEAT_MS)
         a.beat()
     assert rig.kind == "classic"
+    assert c.beat().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert rig.kind == "classic", "only who joins makes it a consumer group"
+    assert c.join().error_code == ErrorCode.NONE
+    assert rig.kind == "consumer"
 
 
 @pytest.mark.feature("CG-16")

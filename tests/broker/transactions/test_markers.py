@@ -171,7 +171,7 @@ async def test_each_leader_gets_its_partitions(writer: Writer) -> None:
     assert [(topic.name, topic.partition_indexes) for topic in marker.topics] == [("orders", [0]), ("stock", [0])]
     assert [(topic.name, topic.partition_indexes) for topic in second.markers[0].topics] == [("orders", [1])]
     assert writer.shard.completed == [ended]
-    assert writer.fault_points == ["transactions.markers.written"]
+    assert writer.fault_points == ["transactions.prepared", "transactions.markers.written"]
 
 
 @pytest.mark.feature("TX-07")
