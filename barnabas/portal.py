@@ -6,6 +6,7 @@ task cancelled, and waits for the end of that, so that nothing goes on behind it
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -19,6 +20,8 @@ from barnabas.client.errors import IllegalStateException
 
 T = TypeVar("T")
 
+_LOOK_SECONDS = 0.2
+"""A signal that comes just before the interpreter goes to sleep does not wake it: who waits looks that often."""
 _CLOSED = "this client is closed, or not open yet: it lives as long as its `with` block"
 
 
@@ -155,7 +158,8 @@ class Portal:
 
         try:
             self._in_nursery(begin)
-            ended.wait()
+            while not ended.wait(_LOOK_SECONDS):
+                pass
         except Exception:
             raise  # it was not begun
         except BaseException:  # of a signal
@@ -205,7 +209,8 @@ class Portal:
 
         self.soon(run)
         try:
-            woken.acquire()
+            while not woken.acquire(timeout=_LOOK_SECONDS):
+                pass
         except BaseException:  # of a signal
             self.call_now(lambda: None)
             raise
@@ -238,7 +243,9 @@ class Portal:
     def wait(self, answers: queue.SimpleQueue[_Answer[Any]], scope: trio.CancelScope) -> _Answer[Any]:
         """The next answer. If the wait is interrupted, the task of `scope` is cancelled and its end waited for."""
         try:
-            return answers.get()
+            while True:
+                with contextlib.suppress(queue.Empty):
+                    return answers.get(timeout=_LOOK_SECONDS)
         except BaseException:
             self.soon(scope.cancel)
             answers.get()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import threading
@@ -58,7 +59,21 @@ def test_many_threads_call_at_once(portal: Portal) -> None:
     assert sorted(found) == sorted(2 * (1000 * index + number) for index in range(4) for number in range(100))
 
 
-def test_an_interrupted_caller_has_its_task_cancelled_and_waits_for_that(portal: Portal) -> None:
+def signal_the_process() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        pytest.param(signal_the_process, id="a caller that waits"),
+        # As a signal that came just before: it is noted, and wakes nobody.
+        pytest.param(_thread.interrupt_main, id="a caller that begins to wait"),
+    ],
+)
+def test_an_interrupted_caller_has_its_task_cancelled_and_waits_for_that(
+    portal: Portal, send: Callable[[], None]
+) -> None:
     ended: list[str] = []
     began = threading.Event()
 
@@ -73,7 +88,7 @@ def test_an_interrupted_caller_has_its_task_cancelled_and_waits_for_that(portal:
 
     def interrupt() -> None:
         began.wait()
-        os.kill(os.getpid(), signal.SIGINT)
+        send()
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):

@@ -242,7 +242,7 @@ class Consumer:
         self._drop(gone)
         if self._group is not None:
             self._group.forget(gone)
-            self._group.place(new)
+            self._group.place_by_hand(new)
         else:
             self._reader.remove(gone)
             self._reader.add(dict.fromkeys(new))
@@ -277,9 +277,11 @@ class Consumer:
         return None if self._group is None else self._group.participant
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """For `send_offsets_to_transaction`. InvalidGroupIdException without group_id."""
+        """For `send_offsets_to_transaction`. Of a consumer that is out of its group: as it was last in it, so that its
+        offsets are refused. InvalidGroupIdException without group_id.
+        """
         self._check_open()
-        return self._group_side().stamp
+        return self._group_side().transaction_stamp
 
     # ---- reading
 

@@ -83,6 +83,8 @@ class GroupSide:
         """That the application unsubscribed, and that is not out of its group yet."""
         self._left = trio.Event()
         self._left.set()
+        self._former: ConsumerGroupMetadata | None = None
+        """The last of the membership before; None once partitions are assigned by hand."""
 
     # ---- membership
 
@@ -93,6 +95,7 @@ class GroupSide:
             return
         if self.participant is not None:
             self.participant.stop()
+            self._former = self.participant.last_stamp or self._former
             self.forget(self.participant.member.owned)
         self.participant = Participant(self._cluster, self._coordinator, self._group_settings, wanted, self._interrupt)
         self._nursery.start_soon(self._participate, self.participant)
@@ -105,10 +108,21 @@ class GroupSide:
         self.on_news()
 
     @property
-    def stamp(self) -> ConsumerGroupMetadata:
-        """As a transaction needs it; without a generation while it is not in the group."""
+    def transaction_stamp(self) -> ConsumerGroupMetadata:
+        """Who commits in a transaction. One who is out of the group, though the application may not have heard of it
+        and still be at what it polled, says who it was: that is refused. A transaction without a member is not.
+        """
+        participant = self._leaving or self.participant
+        last = None if participant is None else participant.last_stamp
+        return last or self._former or self._nobody()
+
+    def _nobody(self) -> ConsumerGroupMetadata:
+        return ConsumerGroupMetadata(self.group_id, group_instance_id=self._settings.group_instance_id)
+
+    def _asking_stamp(self) -> ConsumerGroupMetadata:
+        """Whoever is not in the group may ask, too."""
         stamp = None if self.participant is None else self.participant.stamp
-        return stamp or ConsumerGroupMetadata(self.group_id, group_instance_id=self._settings.group_instance_id)
+        return stamp or self._nobody()
 
     def _committing_stamp(self) -> ConsumerGroupMetadata | None:
         """None: it should be in the group, and is not."""
@@ -178,6 +192,7 @@ class GroupSide:
         participant, self.participant = self.participant, None
         self.forget(self._reader.assigned)
         if participant is not None:
+            self._former = participant.last_stamp or self._former
             self._leaving, self.going, self._left = participant, places, trio.Event()
             self._nursery.start_soon(self._leave_in_background, participant, self._listener)
 
@@ -241,9 +256,14 @@ class GroupSide:
             self.interceptors.on_commit(offsets)
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return await self._offsets.fetch(partitions, lambda: self.stamp)
+        return await self._offsets.fetch(partitions, self._asking_stamp)
 
     # ---- where to begin
+
+    def place_by_hand(self, partitions: Sequence[TopicPartition]) -> None:
+        """The application has chosen these: it is nobody's member, and commits as nobody."""
+        self._former = None
+        self.place(partitions)
 
     def place(self, partitions: Sequence[TopicPartition]) -> None:
         """Begin with these where the group has come to, or as auto.offset.reset says."""

@@ -67,6 +67,7 @@ class ClassicMember:
         self.member_id = ""
         self.generation = NO_GENERATION
         self.fatal: KafkaError | None = None
+        self.last_stamp: ConsumerGroupMetadata | None = None
         self.owned: tuple[TopicPartition, ...] = ()
         self._settings = settings
         self._topics = tuple(sorted(subscription.topics))
@@ -308,6 +309,7 @@ class ClassicMember:
         code = error_code(response.error_code)
         if code is ErrorCode.NONE:
             self.member_id, self.generation = response.member_id, response.generation_id
+            self.last_stamp = self.stamp or self.last_stamp
             self._protocol_name = response.protocol_name
             self._rejoin, self._again = self._again, False
             self.state = MemberState.COMPLETING_REBALANCE

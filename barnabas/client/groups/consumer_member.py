@@ -59,6 +59,7 @@ class ConsumerMember:
         self.epoch = JOIN_EPOCH
         self.state = MemberState.JOINING
         self.fatal: KafkaError | None = None
+        self.last_stamp: ConsumerGroupMetadata | None = None
         self.owned: tuple[TopicPartition, ...] = ()
         self._settings = settings
         self._subscription = subscription
@@ -266,6 +267,7 @@ class ConsumerMember:
     def _beaten(self, response: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
         self.member_id = response.member_id or self.member_id
         self.epoch = response.member_epoch
+        self.last_stamp = self.stamp or self.last_stamp
         self._interval_ms = response.heartbeat_interval_ms or self._interval_ms
         self._heartbeat_at_ms = now_ms + self._interval_ms
         if self._subscribing is not None:

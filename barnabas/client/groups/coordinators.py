@@ -33,6 +33,8 @@ class CoordinatorLink:
         self.key = key
         self._cluster = cluster
         self._kind = kind
+        self.answered_by: int | None = None
+        """The node that answered the last call."""
         self._node_id: int | None = None
         self._line = f"{kind.name} {key}"
         self._finding = trio.Lock()
@@ -65,10 +67,12 @@ class CoordinatorLink:
         if node_id is None:
             raise NotSent(f"no coordinator of {self.key} was found in {timeout_ms} ms")
         try:
-            return await self._cluster.call(node_id, request, timeout_ms, at_most=at_most, line=self._line)
+            answer = await self._cluster.call(node_id, request, timeout_ms, at_most=at_most, line=self._line)
         except ChannelError:
             self.forget()
             raise
+        self.answered_by = node_id
+        return answer
 
     async def _ask(self) -> int | None:
         request = FindCoordinatorRequest(key_type=self._kind, coordinator_keys=[self.key])

@@ -102,7 +102,8 @@ class ConsumerGroupMetadata(NamedTuple):
     group_id: str
     member_id: str = ""
     generation_or_epoch: int = NO_GENERATION
-    """The generation of a classic group, or the member's epoch; -1 outside of the group's membership."""
+    """The generation of a classic group, or the member's epoch; -1 for nobody's: a coordinator takes a transaction's
+    offsets then without a look at who is in the group."""
     group_instance_id: str | None = None
 
 
@@ -123,6 +124,10 @@ class Member(Protocol):
     @property
     def stamp(self) -> ConsumerGroupMetadata | None:
         """None while it is not in the group."""
+
+    @property
+    def last_stamp(self) -> ConsumerGroupMetadata | None:
+        """The newest that it had, be it in the group or not; None if it never was."""
 
     @property
     def owned(self) -> tuple[TopicPartition, ...]:

@@ -77,6 +77,8 @@ class Participant:
         """How many changes the application was told of."""
         self.heartbeats = 0
         """How many requests the coordinator took well."""
+        self.heard_by: int | None = None
+        """The node that took the last of them."""
         self._confirmed_ms = cluster.now_ms()
         self._running = trio.CancelScope()
         self._woken = trio.Event()
@@ -86,6 +88,10 @@ class Participant:
 
     def __repr__(self) -> str:
         return repr(self.member)
+
+    @property
+    def group_id(self) -> str:
+        return self._settings.group_id
 
     def _new_member(self) -> ClassicMember | ConsumerMember:
         now_ms, subscription = self._cluster.now_ms(), self._subscription()
@@ -103,6 +109,11 @@ class Participant:
     def stamp(self) -> ConsumerGroupMetadata | None:
         """None while it is not in the group."""
         return self.member.stamp
+
+    @property
+    def last_stamp(self) -> ConsumerGroupMetadata | None:
+        """The newest that it had, be it in the group or not."""
+        return self.member.last_stamp
 
     @property
     def change(self) -> Change | None:
@@ -225,10 +236,15 @@ class Participant:
             return
         code = member.answered(response, self._cluster.now_ms())
         if code is ErrorCode.NONE:
-            self._confirmed_ms = sent_ms
-            self.heartbeats += 1
+            self._was_heard(sent_ms)
         elif code in STALE_COORDINATOR:
             self._coordinator.forget()
+
+    def _was_heard(self, sent_ms: int) -> None:
+        """The coordinator took a request well that was sent then."""
+        self._confirmed_ms = sent_ms
+        self.heard_by = self._coordinator.answered_by
+        self.heartbeats += 1
 
     # ---- metadata
 

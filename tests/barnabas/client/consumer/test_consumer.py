@@ -19,10 +19,12 @@ from barnabas.client.errors import (
     NoOffsetForPartitionException,
     RecordDeserializationException,
     TimeoutException,
+    UnknownMemberIdException,
 )
 from barnabas.client.groups.assignor import Assignment, Assignor, GroupTopics, Subscriber
 from barnabas.client.groups.membership import Leaving
 from barnabas.client.offsets import OffsetAndMetadata
+from barnabas.client.producer import Producer
 from protocol.errors import KafkaError
 from tests.barnabas.client.consumer.serving import Stage, polled, read, told, until
 
@@ -368,6 +370,51 @@ def test_who_does_not_poll_is_out_until_it_does(protocol: str) -> None:
             again = await until(consumer, lambda: bool(lost))
             again += await read(consumer, 1 - len(again))
             assert [each.offset for each in again] == [0], "nothing was committed"
+
+    told(story)
+
+
+@PROTOCOLS
+@pytest.mark.feature("CG-09", "TX-08")
+def test_a_transaction_with_what_has_become_anothers_is_refused(protocol: str) -> None:
+    """However the member came out of its group, and though the application has not polled since."""
+
+    async def story(stage: Stage) -> None:
+        await stage.create("t")
+        await stage.write("t", b"0")
+        options = group(protocol, max_poll_interval_ms=2_000, enable_auto_commit=False)
+        async with (
+            stage.consumer("t", **options) as slow,
+            Producer(
+                world=stage.world(), bootstrap_servers=stage.bootstrap_servers, transactional_id="slow"
+            ) as producer,
+        ):
+            await read(slow, 1)
+            producer.begin_transaction()
+            async with stage.consumer("t", **group(protocol, enable_auto_commit=False)) as other:
+                await read(other, 1)
+                assert slow.membership is not None and slow.membership.stamp is None, "it has left by itself"
+                stamp = slow.group_metadata()
+                assert stamp.member_id and stamp.generation_or_epoch > 0
+                with pytest.raises(UnknownMemberIdException):
+                    await producer.send_offsets_to_transaction({T0: 1}, slow.group_metadata())
+                await producer.abort_transaction()
+                assert await other.committed([T0]) == {T0: None}
+
+                slow.unsubscribe()
+                producer.begin_transaction()
+                with pytest.raises(UnknownMemberIdException):
+                    await producer.send_offsets_to_transaction({T0: 1}, slow.group_metadata())
+                await producer.abort_transaction()
+                slow.subscribe("t")
+                assert slow.group_metadata() == stamp, "it is not in the group again yet"
+                slow.unsubscribe()
+            slow.assign([T0])
+            await slow.position(T0)
+            async with producer.transaction():
+                await producer.send_offsets_to_transaction({T0: 1}, slow.group_metadata())
+            committed = (await slow.committed([T0]))[T0]
+            assert committed is not None and committed.offset == 1, "nobody's member is fenced by nobody"
 
     told(story)
 

@@ -176,7 +176,7 @@ def test_a_group_that_went_on_without_it(code: ErrorCode) -> None:
     story.joins_alone()
     story.wants(ChangeKind.ASSIGN, A0, A1)
     story.beats(code)
-    assert story.member.stamp is None
+    assert (story.member.stamp, story.member.last_stamp) == (None, ("g", "me", 1, None))
     assert story.quiet()
     story.wants(ChangeKind.LOSE, A0, A1)
     story.now_ms += 1_000
@@ -244,6 +244,7 @@ def test_a_static_member_that_was_replaced_ends() -> None:
     story.joins_alone()
     story.beats(ErrorCode.FENCED_INSTANCE_ID)
     assert story.member.fatal is not None and story.member.fatal.code is ErrorCode.FENCED_INSTANCE_ID
+    assert (story.member.stamp, story.member.last_stamp) == (None, ("g", "me", 1, "one"))
     assert story.quiet() and story.member.wake_at_ms(story.now_ms) is None
 
 
@@ -255,6 +256,7 @@ def test_an_application_that_does_not_poll_loses_its_place_until_it_does() -> No
     request = story.sends(LeaveGroupRequest)
     assert isinstance(request, LeaveGroupRequest) and request.members[0].member_id == "me"
     story.hears(LeaveGroupResponse())
+    assert (story.member.stamp, story.member.last_stamp) == (None, ("g", "me", 1, None))
     story.wants(ChangeKind.LOSE, A0, A1)
     assert story.quiet()
     story.member.polled(story.now_ms)

@@ -159,10 +159,13 @@ def test_a_fenced_member_loses_what_it_had_and_joins_again(code: ErrorCode) -> N
     story.refused(code)
     story.now_ms += 1_000
     assert story.member.next_request(story.now_ms) is None
-    assert story.member.stamp is None
+    assert (story.member.stamp, story.member.last_stamp) == (None, ("g", "me", 4, None))
     story.wants(ChangeKind.LOSE, A0, A1)
     request = story.beats()
     assert (request.member_epoch, owned(request)) == (0, [])
+    assert story.member.last_stamp == ("g", "me", 4, None), "it is not in the group again yet"
+    story.hears(7)
+    assert story.member.last_stamp == story.member.stamp == ("g", "me", 7, None)
 
 
 def test_fenced_while_the_application_takes_partitions_on() -> None:
@@ -236,6 +239,7 @@ def test_an_application_that_does_not_poll_loses_its_place_until_it_does() -> No
     story.now_ms += 300_001
     assert story.beats().member_epoch == -1
     story.hears(-1)
+    assert (story.member.stamp, story.member.last_stamp) == (None, ("g", "me", 1, None))
     story.wants(ChangeKind.LOSE, A0)
     assert story.member.next_request(story.now_ms) is None
     story.member.polled(story.now_ms)
@@ -247,6 +251,17 @@ def test_an_error_for_good() -> None:
     story.beats()
     story.refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
     assert story.member.fatal is not None
+    assert story.member.last_stamp is None, "it never was in the group"
+    assert story.member.next_request(story.now_ms + 10_000) is None
+
+
+def test_a_group_that_is_not_of_its_kind_any_more_ends_it() -> None:
+    story = Story()
+    story.joins(1, 0)
+    story.now_ms += 5_000
+    story.beats()
+    story.refused(ErrorCode.GROUP_ID_NOT_FOUND)
+    assert story.member.fatal is not None and story.member.fatal.code is ErrorCode.GROUP_ID_NOT_FOUND
     assert story.member.next_request(story.now_ms + 10_000) is None
 
 
