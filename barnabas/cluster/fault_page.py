@@ -2,8 +2,9 @@
 
     0   the offset of its wall clock, in milliseconds, signed
     8   1: its disk is full; 2: its disk fails
-    9   the fault point where it ends is armed: 1, or 2 if its power is cut there
-    10  1: it has ended there
+    9   a fault point is armed, where it 1: ends, 2: ends because its power is cut, 3: freezes
+    10  1: that has happened
+    11  how often its power was cut, modulo 256
     16  the name of the fault point, UTF-8, filled up with zeros
 
 Bytes change one at a time and in an order in which every state between makes sense, so there is no lock.
@@ -17,9 +18,11 @@ from pathlib import Path
 
 PAGE_BYTES = 128
 _OFFSET = struct.Struct("<q")
-_DISK, _ARMED, _STRUCK, _NAME = 8, 9, 10, 16
+_DISK, _ARMED, _STRUCK, _POWER_CUTS, _NAME = 8, 9, 10, 11, 16
 
 DISK_WELL, DISK_FULL, DISK_FAILS = 0, 1, 2
+DEATH, POWER_CUT, FREEZE = 1, 2, 3
+"""What may wait at a fault point."""
 
 
 class FaultPage:
@@ -43,6 +46,14 @@ class FaultPage:
         _OFFSET.pack_into(self._page, 0, offset_ms)
 
     @property
+    def power_cuts(self) -> int:
+        return self._page[_POWER_CUTS]
+
+    def power_is_cut(self) -> None:
+        """The machine did not boot, but the node shall believe so."""
+        self._page[_POWER_CUTS] = (self._page[_POWER_CUTS] + 1) % 256
+
+    @property
     def disk(self) -> int:
         return self._page[_DISK]
 
@@ -50,17 +61,17 @@ class FaultPage:
     def disk(self, state: int) -> None:
         self._page[_DISK] = state
 
-    def arm(self, point: str, *, power_cut: bool) -> None:
-        """The node ends when it comes to `point`. Raises ValueError for a name that is too long."""
+    def arm(self, point: str, what: int) -> None:
+        """DEATH, POWER_CUT or FREEZE when the node comes to `point`. Raises ValueError for a name that is too long."""
         name = point.encode()
         if len(name) >= PAGE_BYTES - _NAME:
             raise ValueError(f"{point}: no fault point has so long a name")
         self.disarm()
         self._page[_NAME:] = name.ljust(PAGE_BYTES - _NAME, b"\0")
-        self._page[_ARMED] = 2 if power_cut else 1
+        self._page[_ARMED] = what
 
     def disarm(self) -> bool:
-        """True if the node has ended there since it was armed."""
+        """True if the node has come there since it was armed."""
         self._page[_ARMED] = 0
         struck, self._page[_STRUCK] = self._page[_STRUCK], 0
         return bool(struck)
@@ -72,9 +83,11 @@ class FaultPage:
     def strikes_at(self, point: str) -> bool:
         return self._page[_NAME:].rstrip(b"\0") == point.encode()
 
-    def strike(self) -> bool:
-        """The node ends now; True if its power is cut."""
-        power_cut = self._page[_ARMED] == 2
+    def strike(self) -> int:
+        """It happens now; gives what."""
+        what = self._page[_ARMED]
         self._page[_ARMED] = 0
+        if what == POWER_CUT:
+            self.power_is_cut()
         self._page[_STRUCK] = 1
-        return power_cut
+        return what

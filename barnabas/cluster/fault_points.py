@@ -1,4 +1,4 @@
-"""Named places in the code at which a node can be stopped dead, by the roles of the nodes that come by.
+"""Named places in the code at which a node can be stopped dead, or frozen, by the roles of the nodes that come by.
 
 `World.fault_point(name)` marks each where it is; production code does nothing there.
 """
@@ -16,6 +16,7 @@ FAULT_POINTS: Mapping[str, Sequence[str]] = {
         "replica.truncated",
         "coordinator.appended",
         "coordinator.loaded",
+        "transactions.prepared",
         "transactions.markers.written",
         "cleaner.slice.done",
         "cleaner.log.cleaned",
@@ -50,7 +51,7 @@ DISK_POINTS: Mapping[str, Sequence[str]] = {
     ),
     "controller": ("disk.renamed.quorum-state", "disk.renamed.*.checkpoint"),
 }
-"""Of simulated disks: a file has just got its name."""
+"""Of disks that can be broken: a file has just got its name."""
 
 
 def all_points() -> tuple[str, ...]:

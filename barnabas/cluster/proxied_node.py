@@ -10,12 +10,12 @@ import errno
 import json
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from barnabas.cluster.fault_page import DISK_FULL, DISK_WELL, FaultPage
+from barnabas.cluster.fault_page import DISK_FULL, DISK_WELL, FREEZE, POWER_CUT, FaultPage
 from barnabas.cluster.layout import Layout, Node
 from barnabas.cluster.plan import MODULES
 from barnabas.cluster.power import cut_power
@@ -24,6 +24,7 @@ from barnabas.cluster.proxy.rules import CLIENT
 from runtime.disk import RealDisk, RealFile
 from runtime.process import Program
 from runtime.real import real_world
+from runtime.simulated.disk import renamed_point
 from runtime.world import Bytes, Clock, World
 
 
@@ -80,7 +81,7 @@ def faulty_world(layout: Layout, node: Node, network: ProxiedNetwork | None = No
     return replace(
         world,
         network=network or world.network,
-        disk=_FaultyDisk(page),
+        disk=_FaultyDisk(page, points.passed),
         wall_clock=_WrongClock(world.wall_clock, page),
         fault_point=points.passed,
     )
@@ -98,7 +99,7 @@ class _WrongClock:
 
 
 class _FaultPoints:
-    """Ends the process where it was told to."""
+    """Ends or freezes the process where it was told to."""
 
     def __init__(self, page: FaultPage, directory: str) -> None:
         self._page = page
@@ -107,16 +108,18 @@ class _FaultPoints:
     def passed(self, name: str) -> None:
         page = self._page
         if page.is_armed and page.strikes_at(name):
-            if page.strike():
+            what = page.strike()
+            if what == POWER_CUT:
                 cut_power(self._directory)
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGSTOP if what == FREEZE else signal.SIGKILL)
 
 
 class _FaultyDisk(RealDisk):
-    """The disk, which may be full, or fail."""
+    """The disk, which may be full, or fail. Each rename is a fault point, as on a simulated disk."""
 
-    def __init__(self, page: FaultPage) -> None:
+    def __init__(self, page: FaultPage, fault_point: Callable[[str], None]) -> None:
         self._page = page
+        self._fault_point = fault_point
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         if create and self._page.disk != DISK_WELL and not os.path.exists(path):
@@ -128,6 +131,13 @@ class _FaultyDisk(RealDisk):
         if self._page.disk != DISK_WELL and not os.path.isdir(path):
             self._fail(path)
         super().make_directories(path)
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self._fault_point(renamed_point(target))
+
+    def boot_id(self) -> str:
+        return f"{super().boot_id()} {self._page.power_cuts}"
 
     def space_bytes(self, path: str) -> tuple[int, int]:
         total, usable = super().space_bytes(path)

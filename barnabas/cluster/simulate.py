@@ -8,6 +8,7 @@ seeds without one truncation shows nothing about truncations).
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -16,7 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from barnabas.cluster.simulation.coverage import merged
 from barnabas.cluster.simulation.seed import SeedReport, run_seed
 from barnabas.cluster.simulation.swarm import ALL_FAULTS
 
@@ -54,14 +57,23 @@ class Summary:
     seeds: int = 0
     simulated_seconds: float = 0.0
     cpu_seconds: float = 0.0
+    coverage: dict[str, Any] = field(default_factory=dict)
+    """Of all: see `simulation.coverage`."""
 
     def add(self, report: SeedReport) -> None:
         self.seeds += 1
         self.counts.update(report.counts)
         self.simulated_seconds += report.simulated_seconds
         self.cpu_seconds += report.cpu_seconds
+        if report.coverage:
+            self.coverage = merged([self.coverage, report.coverage]) if self.coverage else report.coverage
         if not report.passed:
             self.failed.append(report.seed)
+
+    @property
+    def faults(self) -> int:
+        """How many took hold."""
+        return sum(count for what, count in self.counts.items() if what.startswith("fault: "))
 
     @property
     def never(self) -> list[str]:
@@ -72,9 +84,12 @@ class Summary:
         if not self.seeds:
             return
         yield (
-            f"{self.seeds} seeds, {self.simulated_seconds / 3600:.2f} simulated hours, "
-            f"{self.cpu_seconds / self.seeds:.2f} CPU seconds each"
+            f"{self.seeds} seeds: {self.simulated_seconds / 3600:.2f} simulated hours and {self.faults} faults in "
+            f"{self.cpu_seconds:.0f} CPU seconds ({self.cpu_seconds / self.seeds:.2f} each)"
         )
+        if self.coverage:
+            cells = sum(map(len, self.coverage["cells"].values()))
+            yield f"{cells - len(self.coverage['never'])} of {cells} pairs of a state and a fault have met"
         for what in dict.fromkeys((*MUST_HAPPEN, *sorted(self.counts))):
             yield f"  {self.counts[what]:9}  {what}"
         for what in self.never:
@@ -130,6 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", default="1-50", help="7, 1-50 or 3,8,20-30")
     parser.add_argument("--also", type=Path, help="a file with seeds that run before all others, one a line")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--coverage", type=Path, help="write there which faults met which states, as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what nodes say, seed by seed")
     arguments = parser.parse_args(argv)
     try:
@@ -154,6 +170,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not report.passed:
             print(describe_failure(report), flush=True)
     print(*summary.lines(), sep="\n")
+    if arguments.coverage is not None:
+        arguments.coverage.write_text(json.dumps(summary.coverage, indent=1) + "\n", encoding="utf-8")
     return 1 if summary.failed or summary.never else 0
 
 

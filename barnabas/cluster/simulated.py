@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +39,7 @@ CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 HTTP_PORT = 9292
+FIRST_CONTROLLER = 101
 DATA = "data"
 """Each node's log directory is `/NAME/data` on its own disk, so that a path tells whose it is."""
 
@@ -96,9 +97,10 @@ class SimulatedCluster:
         overrides: Mapping[str, str] | None = None,
         shape: Path = LOCAL_SHAPE,
         features: Mapping[str, int] | None = None,
+        size: tuple[int, int] | None = None,
     ) -> None:
         """`overrides` are settings of every node, `features` levels other than the production ones; `nursery` runs the
-        nodes.
+        nodes. `size`: so many brokers and controllers, each like the first of the shape.
         """
         self._features = dict(features or {})
         self.universe = universe
@@ -108,9 +110,10 @@ class SimulatedCluster:
         """Told when a node ends by itself; without it that ends the story."""
         self.dress: Callable[[str, World], World] | None = None
         """Asked at each start of a node for what it is to take for its world."""
-        for path in sorted(shape.glob("*.properties")):
-            self.nodes[path.stem] = _load(path, overrides or {})
-            self.nodes[path.stem].ended.set()
+        for name, path in _names_of(shape, size):
+            voters = None if size is None else range(FIRST_CONTROLLER, FIRST_CONTROLLER + size[1])
+            self.nodes[name] = _load(name, path, overrides or {}, voters)
+            self.nodes[name].ended.set()
 
     @property
     def brokers(self) -> list[SimulatedNode]:
@@ -248,13 +251,29 @@ class SimulatedCluster:
             await run_controller(settings, world, stop=node.stop, task_status=_Started(up))
 
 
-def _load(path: Path, overrides: Mapping[str, str]) -> SimulatedNode:
+def _names_of(shape: Path, size: tuple[int, int] | None) -> Iterator[tuple[str, Path]]:
+    """Each node with the file that says what it is."""
+    if size is None:
+        yield from ((path.stem, path) for path in sorted(shape.glob("*.properties")))
+        return
+    brokers, controllers = size
+    for node_id in range(1, brokers + 1):
+        yield f"broker-{node_id}", shape / "broker-1.properties"
+    for node_id in range(FIRST_CONTROLLER, FIRST_CONTROLLER + controllers):
+        yield f"controller-{node_id}", shape / f"controller-{FIRST_CONTROLLER}.properties"
+
+
+def _load(name: str, path: Path, overrides: Mapping[str, str], voter_ids: Iterable[int] | None) -> SimulatedNode:
     values = {key: value for key, (value, _line) in parse_properties(path.read_text(), str(path)).items()}
-    name, role = path.stem, path.stem.partition("-")[0]
+    role, _, node_id = name.partition("-")
     port = BROKER_PORT if role == "broker" else CONTROLLER_PORT
     voters = [voter.partition("@")[0] for voter in values["controller.quorum.voters"].split(",")]
+    if voter_ids is not None:
+        voters = list(map(str, voter_ids))
+        values |= {"broker.rack": f"rack-{node_id}"} if role == "broker" else {}
     listener = values["listeners"].partition(":")[0]
     values |= {
+        "node.id": node_id,
         "listeners": f"{listener}://{name}:{port}",
         "controller.quorum.voters": ",".join(f"{voter}@controller-{voter}:{CONTROLLER_PORT}" for voter in voters),
         "log.dirs": f"/{name}/{DATA}",

@@ -39,6 +39,7 @@ class FakeLog:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.high_watermark = 0
+        self.recovery_point = 0
         self.epochs = FakeEpochs()
 
     def append(self, epoch: int, value: str) -> FakeLog:
@@ -78,10 +79,13 @@ class Disks:
 
     def __init__(self) -> None:
         self.logs: dict[str, FakeLog] = {}
+        self.snapshots: dict[str, bytearray] = {}
+        """By file name, the same on all nodes."""
 
     def log(self, name: str) -> FakeLog:
         self.logs[name] = log = FakeLog(name)
         return log
 
     def content(self, node_id: int, path: str) -> bytearray | None:
-        return self.logs[path].segment.content
+        log = self.logs.get(path)
+        return self.snapshots.get(path.rpartition("/")[2]) if log is None else log.segment.content

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.ghosts import Batch, GhostLog
 from barnabas.cluster.simulation.invariants.compaction import is_rest, missing
+from barnabas.cluster.simulation.invariants.partitions import PartitionPromises
+from barnabas.cluster.simulation.invariants.places import PartitionKey
+from broker.internal_topics import GROUP_TOPIC
+from kraft.metadata.image import EMPTY_IMAGE
 from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch
 from protocol.records.record import Record
+from runtime.simulated.inode import Inode
+from runtime.simulated.process import NodeKilled
+from storage.cleaner import CleanerSettings, LogCleaning, extent_of
+from storage.cleaning import Event
+from tests.storage.cleaning_rig import close_segments, compacted, put
+from tests.storage.rig import DIRECTORY, NOW_MS, Rig
 
 pytestmark = pytest.mark.feature("CR-02", "FI-11")
 
@@ -72,3 +83,91 @@ def test_of_a_transaction_only_what_was_committed_holds(committed: bool) -> None
     marker = Batch(4, 5, EPOCH, bytes(build_end_txn_batch(EndTxn(committed, 0), 9, 0, 1_000)))
     log = [WHOLE, in_transaction, marker]
     assert [each.offset for each in missing(log, [batch([ONLY], 0, 2)])] == [3 if committed else 2]
+
+
+class Cleaned:
+    """A log that is being cleaned: its two closed segments become one. A judge looks at its disk meanwhile."""
+
+    def __init__(self) -> None:
+        self.findings = Findings(lambda: 0.0)
+        self.rig = Rig()
+        self.log = self.rig.open(compacted())
+        self.instead: dict[str, bytearray | None] = {}
+        """By path: what the judge is shown."""
+        promises = self._promises = PartitionPromises(self.findings, self.content, lambda: EMPTY_IMAGE, lambda _: 1)
+        promises.opened(KEY, 1, self.log)
+        for value in ("1", "2"):
+            put(self.log, ("a", value), ("b", value))
+            close_segments(self.log)
+        put(self.log, ("c", "active"))
+        promises.high_watermark_moved(KEY, 1, self.log)
+
+    def content(self, node_id: int, path: str) -> bytearray | None:
+        entry = self.rig.store.find(path)
+        found = entry.cached if isinstance(entry, Inode) else None
+        return self.instead.get(path, found)
+
+    def slices(self) -> Iterator[str]:
+        """The path of the first segment, as the node knows it, after each slice."""
+        self.log.cleaning.move(Event.BEGIN)
+        for piece in LogCleaning(self.log, extent_of(self.log, NOW_MS), CleanerSettings(), NOW_MS).slices():
+            piece()
+            yield self.log.segments[0].log_path
+
+    def judged(self) -> str:
+        self._promises.check_replicas_equal(KEY, [1])
+        return "; ".join(self.findings.broken)
+
+
+KEY = PartitionKey(GROUP_TOPIC, 0)
+FIRST = f"{DIRECTORY}/00000000000000000000.log"
+
+
+@pytest.mark.feature("CR-07")
+def test_a_copy_is_found_before_its_node_knows_its_name() -> None:
+    cleaned, seen = Cleaned(), set()
+    for path in cleaned.slices():
+        assert cleaned.judged() == ""
+        seen.add((path, cleaned.content(1, path) is None))
+    assert (f"{FIRST}.cleaned", True) in seen
+    assert len(cleaned.log.segments) == 2
+    assert cleaned.judged() == ""
+
+
+@pytest.mark.feature("CR-07")
+def test_a_copy_is_found_wherever_a_node_died_on_the_way() -> None:
+    operations, seen = 0, set()
+    while not cleaned_until(operations, seen):
+        operations += 1
+    assert {"00000000000000000000.log.cleaned", "00000000000000000000.log.swap"} <= seen
+    assert operations > 20
+
+
+def cleaned_until(operation: int, seen: set[str]) -> bool:
+    """Whether the cleaning was over before it came so far; notes the names of files that were seen."""
+    cleaned = Cleaned()
+    process = cleaned.rig.process
+    process.dies_at_change = process.changes + operation + 1
+    try:
+        for _ in cleaned.slices():
+            pass
+    except NodeKilled:
+        assert cleaned.judged() == "", operation
+        cleaned.rig.start()
+        seen.update(cleaned.rig.names())
+        return False
+    return True
+
+
+@pytest.mark.feature("CR-07")
+@pytest.mark.parametrize(
+    "shown", [pytest.param(None, id="no file"), pytest.param(bytearray(WHOLE.data), id="another one")]
+)
+def test_what_is_not_the_copy_is_not_taken_for_it(shown: bytearray | None) -> None:
+    cleaned = Cleaned()
+    for path in cleaned.slices():
+        if cleaned.content(1, path) is None:
+            break
+    assert cleaned.judged() == ""
+    cleaned.instead[FIRST] = shown
+    assert "1 lacks Record(offset=2" in cleaned.judged()

@@ -8,8 +8,8 @@ import pytest
 
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.ghosts import Batch
-from barnabas.cluster.simulation.invariants.groups import GroupPartition, GroupPromises
-from barnabas.cluster.simulation.invariants.partitions import PartitionKey
+from barnabas.cluster.simulation.invariants.groups import Coordinator, GroupPartition, GroupPromises
+from barnabas.cluster.simulation.invariants.places import PartitionKey
 from barnabas.cluster.simulation.invariants.producers import check_producers
 from barnabas.cluster.simulation.invariants.transactions import Fate, TransactionPromises, check_exactly_once
 from protocol.records.batch import read_header
@@ -59,6 +59,117 @@ def test_one_that_was_killed_owns_nothing(findings: Findings) -> None:
     group.takes_on("B")
     assert not findings.broken
     assert group.promises.owners(PLACE) == ["B"]
+
+
+class Led:
+    """A group with a session of 6 s, whose coordinator is first node 1, then node 2."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.findings = Findings(lambda: self.now)
+        self.promises = GroupPromises(self.findings)
+        self.promises.leads(0, 1)
+
+    def heard(self, client: str, by: int) -> None:
+        """Ten milliseconds after it has sent its request."""
+        self.promises.heard(client, Coordinator(0, by), 10)
+
+    def takes_on(self, client: str) -> None:
+        self.promises.takes_on(PLACE, client, lambda: self.promises.unheard_ms(client), 6_000)
+
+
+def test_an_owner_whom_a_deposed_coordinator_answers_is_not_counted_in() -> None:
+    group = Led()
+    group.heard("A", by=1)
+    group.takes_on("A")
+    group.promises.leads(0, 2)
+    group.now += 6.0
+    group.heard("A", by=1)
+    group.heard("B", by=2)
+    group.takes_on("B")
+    assert group.findings.broken == []
+
+
+def test_an_owner_in_its_session_is_counted_in_whoever_else_has_answered_it_since() -> None:
+    group = Led()
+    group.heard("A", by=1)
+    group.takes_on("A")
+    group.promises.leads(0, 2)
+    group.now += 1.0
+    group.heard("A", by=2)
+    group.now += 5.0
+    group.heard("A", by=1)
+    group.heard("B", by=2)
+    group.takes_on("B")
+    assert "B takes it on, A has it, and was heard 5010 ms ago" in group.findings.broken[0]
+
+
+def test_while_nobody_leads_who_led_last_is_the_coordinator() -> None:
+    group = Led()
+    group.heard("A", by=1)
+    group.takes_on("A")
+    group.promises.leads(0, -1)
+    group.now += 6.0
+    group.heard("A", by=1)
+    group.takes_on("B")
+    assert "B takes it on, A has it, and was heard 10 ms ago" in group.findings.broken[0]
+
+
+def test_what_a_deposed_coordinator_gives_is_nobodys() -> None:
+    group = Led()
+    group.promises.leads(0, 2)
+    group.heard("A", by=2)
+    group.takes_on("A")
+    group.promises.begins_at(PLACE, "A", 0)
+    group.promises.commits(PLACE, "A", 5)
+    group.promises.committed(PLACE, 5)
+    group.heard("B", by=2)
+    group.heard("B", by=1)
+    group.takes_on("B")  # by what it had when node 1 was the coordinator
+    group.promises.begins_at(PLACE, "B", 0)
+    group.promises.gives_up(PLACE, "A")
+    group.heard("C", by=2)
+    group.takes_on("C")
+    group.promises.begins_at(PLACE, "C", 5)
+    assert group.findings.broken == []
+    group.promises.gives_up(PLACE, "C")
+    group.heard("B", by=2)  # with all that it has
+    group.takes_on("A")
+    assert "A takes it on, B has it" in group.findings.broken[0]
+
+
+def test_who_comes_again_was_not_heard_yet() -> None:
+    group = Led()
+    group.heard("A", by=1)
+    group.promises.is_gone("A")
+    assert group.promises.unheard_ms("A") > 6_000
+
+
+def test_a_member_whose_session_is_over_may_miss_its_group() -> None:
+    group = Led()
+    assert not group.promises.may_miss_its_group("A", 6_000), "it never was in it"
+    group.heard("A", by=1)
+    group.now += 5.0
+    assert not group.promises.may_miss_its_group("A", 6_000), "it was heard of"
+    group.promises.leads(0, 2)
+    group.now += 1.0
+    group.heard("A", by=1)
+    assert group.promises.may_miss_its_group("A", 6_000), "only by one who coordinates no more"
+    group.heard("A", by=2)
+    assert not group.promises.may_miss_its_group("A", 6_000)
+    group.now += 6.0
+    assert group.promises.may_miss_its_group("A", 6_000)
+    group.promises.is_gone("A")
+    assert not group.promises.may_miss_its_group("A", 6_000), "its next life was not in it yet"
+
+
+def test_two_owners_in_one_generation(findings: Findings) -> None:
+    promises = GroupPromises(findings)
+    for generation, client in ((1, "A"), (2, "B"), (3, "A"), (3, "A"), (-1, "B"), (-1, "A")):
+        promises.takes_on_in(generation, PLACE, client)
+    assert findings.broken == []
+    promises.takes_on_in(3, PLACE, "B")
+    assert "A and B both take it on in generation 3" in findings.broken[0]
 
 
 def test_a_commit_that_was_acknowledged_and_lost(findings: Findings) -> None:
@@ -196,6 +307,7 @@ class Log:
         (Log().data(0, 0).marker(1).data(0, 2), "it was at epoch 1"),
         (Log().data(0, 0).marker(1, 5).data(1, 0).marker(2, 4), "after one of epoch 5"),
         (Log().data(0, 0).marker(1).data(1, 0), "a transaction open since"),
+        (Log().data(0, 0).data(1, 0).marker(2), "what it began at 0 has not ended"),
     ],
 )
 def test_what_a_producer_may_leave_in_a_log(findings: Findings, log: Log, wrong: str) -> None:

@@ -17,7 +17,7 @@ from barnabas.cluster.simulation.core import (
     writable,
 )
 from barnabas.cluster.simulation.ghosts import GhostLog
-from barnabas.cluster.simulation.invariants.partitions import PartitionKey
+from barnabas.cluster.simulation.invariants.places import PartitionKey
 from barnabas.cluster.simulation.seed import run_seed
 from broker.controller_channel import ControllerChannel
 from protocol.records.builder import build_batch

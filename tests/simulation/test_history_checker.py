@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.client.producer import Acked, Failed, Outcome, Unknown
 from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.partitions import PartitionKey
+from barnabas.cluster.simulation.invariants.places import PartitionKey
 from barnabas.cluster.simulation.workload import Sent, check_history
 
 KEY = PartitionKey("topic", 0)

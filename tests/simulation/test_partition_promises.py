@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.partitions import LeaderView, PartitionKey, PartitionPromises
+from barnabas.cluster.simulation.invariants.partitions import PartitionPromises
+from barnabas.cluster.simulation.invariants.places import LeaderView, PartitionKey
 from kraft.metadata.delta import MetadataDelta, TopicDelta
 from kraft.metadata.image import (
     EMPTY_IMAGE,
@@ -36,7 +37,7 @@ class Partition:
         self.findings = Findings(lambda: 0.0)
         self.disks = Disks()
         self.image = EMPTY_IMAGE
-        self.promises = PartitionPromises(self.findings, self.disks.content, lambda: self.image)
+        self.promises = PartitionPromises(self.findings, self.disks.content, lambda: self.image, lambda _: 2)
         self.logs: dict[int, FakeLog] = {}
         self.register(1, 2, 3, epoch=1)
         self.becomes(START)
@@ -78,6 +79,13 @@ class Partition:
 
     def changes(self, **fields: object) -> None:
         self.becomes(replace(self.state, partition_epoch=self.state.partition_epoch + 1, **fields))  # type: ignore[arg-type]
+
+    def leads(self, node_id: int, high_watermark: int = 0, asks_for: tuple[int, ...] = ()) -> None:
+        """In the newest epochs."""
+        state = self.state
+        isr = frozenset({*state.isr, *asks_for})
+        view = LeaderView(node_id, state.leader_epoch, state.partition_epoch, high_watermark, isr)
+        self.promises.leads(KEY, view)
 
     def append(self, epoch: int, value: str, to: tuple[int, ...] = (1, 2, 3)) -> None:
         for node_id in to:
@@ -141,6 +149,15 @@ def test_replicas_part_below_the_high_watermark(partition: Partition) -> None:
     assert "replica 2 holds" in partition.broken
 
 
+def test_a_replica_with_a_hole(partition: Partition) -> None:
+    for value in "abc":
+        partition.append(1, value)
+    content = partition.logs[2].segment.content
+    del content[len(content) // 3 : len(content) * 2 // 3]
+    partition.commit(1, 3)
+    assert "goes on with [2, 3) of epoch 1" in partition.broken and "where 1 is next" in partition.broken
+
+
 def test_replicas_may_part_above_it(partition: Partition) -> None:
     partition.append(1, "a")
     partition.append(1, "b", to=(1,))
@@ -189,6 +206,7 @@ def test_who_lost_its_tail_and_left_the_isr(partition: Partition) -> None:
     partition.changes(isr=(1, 3))
     partition.register(2, epoch=5)
     partition.logs[2].append(1, "a")
+    partition.leads(1, asks_for=(2,))
     partition.changes(isr=(1, 2, 3))
     assert partition.broken == ""
     assert partition.promises.lossy == {}
@@ -275,6 +293,8 @@ def test_epochs_that_do_not_rise(partition: Partition) -> None:
         (replace(START, partition_epoch=1), "epochs went back"),
         (replace(START, partition_epoch=2, leader_epoch=0), "epochs went back"),
         (replace(START, partition_epoch=2, leader=2), "another leader in the same epoch"),
+        (replace(START, partition_epoch=2, isr=(1, 2), elr=(3,)), "eligible beside an ISR of min.insync.replicas, 2"),
+        (replace(START, partition_epoch=2, isr=(), leader=-1, leader_epoch=2), "nobody is left who may lead"),
     ],
 )
 def test_metadata_that_cannot_be(partition: Partition, change: PartitionImage, promise: str) -> None:
@@ -289,6 +309,67 @@ def test_metadata_that_can_be(partition: Partition) -> None:
     assert partition.broken == ""
     assert partition.findings.counts["isr shrinks"] == 2
     assert partition.findings.counts["partition elections"] == 1
+
+
+@pytest.mark.feature("RE-07", "RE-08")
+def test_an_isr_grows_by_whom_its_leader_asks_for(partition: Partition) -> None:
+    partition.changes(isr=(1,))
+    partition.leads(1, asks_for=(2,))
+    partition.changes(isr=(1, 2))
+    assert partition.broken == ""
+    partition.changes(isr=(1, 2, 3))
+    assert "[3] came into the ISR, its leader asked for []" in partition.broken
+
+
+def test_an_isr_change_that_comes_late(partition: Partition) -> None:
+    """It was asked for before somebody else left."""
+    partition.changes(isr=(1, 2))
+    partition.leads(1, asks_for=(3,))
+    partition.changes(isr=(1,))
+    assert partition.broken == ""
+    partition.changes(isr=(1, 3))
+    assert "[3] came into the ISR, its leader asked for []" in partition.broken
+
+
+def test_an_election_of_one_who_is_not_eligible(partition: Partition) -> None:
+    partition.changes(isr=(1,), elr=(2,))
+    partition.changes(isr=(3,), elr=(), leader=3, leader_epoch=2)
+    assert "3 is elected, and was not eligible" in partition.broken
+
+
+@pytest.mark.feature("RE-10")
+def test_the_last_known_leader_is_taken_when_nobody_else_is_left(partition: Partition) -> None:
+    partition.changes(isr=(1,), elr=(2,))
+    partition.changes(isr=(), elr=(1, 2), leader=-1, leader_epoch=2, last_known_elr=(1,))
+    partition.changes(isr=(), elr=(2,))
+    last = {"isr": (1,), "elr": (), "leader": 1, "leader_epoch": 3, "last_known_elr": ()}
+    partition.changes(**last, leader_recovery_state=1)
+    assert partition.broken == ""
+
+
+def test_the_last_known_leader_is_not_taken_while_another_is_eligible(partition: Partition) -> None:
+    partition.changes(isr=(1,), elr=(2,))
+    partition.changes(isr=(), elr=(2,), leader=-1, leader_epoch=2, last_known_elr=(1,))
+    partition.changes(isr=(1,), elr=(2,), leader=1, leader_epoch=3, last_known_elr=(), leader_recovery_state=1)
+    assert "1 is elected, and was not eligible" in partition.broken
+
+
+def test_the_last_who_has_everything_loses_it(partition: Partition) -> None:
+    partition.changes(isr=(1,), elr=(2,))
+    partition.promises.broker_lost_something(1)
+    assert partition.broken == ""
+    partition.promises.broker_lost_something(2)
+    assert "nobody is left who may lead and has lost nothing" in partition.broken
+
+
+@pytest.mark.feature("RE-04")
+def test_a_follower_that_runs_ahead_of_its_leader(partition: Partition) -> None:
+    partition.append(1, "a")
+    partition.leads(1, 1)
+    partition.promises.follows(KEY, 2, 1, 1)
+    assert partition.broken == ""
+    partition.promises.follows(KEY, 2, 1, 2)
+    assert "follower 2 in epoch 1 has the high watermark 2, its leaders have come to 1" in partition.broken
 
 
 @pytest.mark.parametrize(("offset", "value"), [(1, b"a"), (0, b"b")])

@@ -13,7 +13,7 @@ from itertools import count, islice
 import pytest
 
 from barnabas.cluster.simulation.seed import run_seed
-from barnabas.cluster.simulation.swarm import GroupPlan, Plan, draw_plan
+from barnabas.cluster.simulation.swarm import FAULTS, GroupPlan, Plan, TopicPlan, draw_plan
 from plants.catalogue import find
 from plants.plant import planted
 from runtime.simulated import Universe
@@ -22,14 +22,25 @@ SEEDS = 20
 
 
 def plans(kind: str, first: int = 9) -> Iterator[tuple[int, Plan]]:
-    """Seeds from `first` on with groups, or with transactions, and their plans; all groups are classic."""
+    """Seeds from `first` on with groups, or with transactions, and their plans; all groups are classic, and clusters of
+    the size, and under the faults, that all seeds have."""
     for seed in count(first):
         plan = draw_plan(Universe(seed).stream("plan"))
+        weights = {kind: weight for kind, weight in plan.fault_weights.items() if kind in FAULTS}
+        topics = tuple(on_three(topic) for topic in plan.topics)
+        plan = replace(plan, fault_weights=weights, topics=topics, brokers=3, controllers=3)
         if kind == "groups" and plan.groups:
             yield seed, replace(plan, groups=(classic(plan.groups[0]),))
         if kind == "transactions" and plan.transactions is not None:
             transform = classic(plan.transactions.transform)
             yield seed, replace(plan, transactions=replace(plan.transactions, transform=transform))
+
+
+def on_three(topic: TopicPlan) -> TopicPlan:
+    """The same topic in a cluster that has no more brokers."""
+    if topic.replication_factor <= 3:
+        return topic
+    return replace(topic, replication_factor=3, configs={**topic.configs, "min.insync.replicas": "2"})
 
 
 def classic(group: GroupPlan) -> GroupPlan:
@@ -39,7 +50,8 @@ def classic(group: GroupPlan) -> GroupPlan:
 def is_found(name: str, plans: Iterator[tuple[int, Plan]]) -> bool:
     with planted(find(name)):
         for seed, plan in islice(plans, SEEDS):
-            changes = {name: getattr(plan, name) for name in ("groups", "transactions", "fault_weights")}
+            changed = ("groups", "transactions", "fault_weights", "topics", "brokers", "controllers")
+            changes = {name: getattr(plan, name) for name in changed}
             if not run_seed(seed, changes=changes).passed:
                 return True
     return False

@@ -25,7 +25,7 @@ class Quorum:
         self.seen: dict[int, ReplicaView] = {}
 
     def step(self, node_id: int, epoch: int, leader: int | None = None, **more: int | None) -> None:
-        """`more`: voted, high_watermark, synced, cut_to."""
+        """`more`: voted, high_watermark, synced, cut_to, loads."""
         log = self.logs[node_id]
         self.promises.stepped(
             ReplicaView(
@@ -38,6 +38,7 @@ class Quorum:
                 high_watermark=more.get("high_watermark") or 0,
                 synced_end_offset=log.log_end_offset if more.get("synced") is None else more["synced"] or 0,
                 log=log,
+                loads_snapshot=bool(more.get("loads")),
             ),
             more.get("cut_to"),
         )
@@ -195,3 +196,116 @@ def test_a_node_that_sees_another_cluster(quorum: Quorum) -> None:
     assert quorum.broken == ""
     quorum.promises.applied("broker-1", MetadataImage(offset=0))
     assert "broker-1 sees another cluster" in quorum.broken
+
+
+def test_the_same_record_behind_others(quorum: Quorum) -> None:
+    """Each record for itself is known: the logs part before them."""
+    quorum.logs[101].append_setting(1, "a").append_setting(2, "b")
+    quorum.logs[102].append_setting(1, "a").append_setting(2, "b")
+    quorum.step(101, 2, None)
+    quorum.step(102, 2, None)
+    assert quorum.broken == ""
+    quorum.logs[103].append_setting(3, "z").append_setting(2, "b")
+    quorum.step(103, 3, None)
+    assert "before (epoch, offset) (2, 1) is (3, 0), elsewhere (1, 0)" in quorum.broken
+
+
+def test_a_cut_log_goes_on_behind_what_is_left(quorum: Quorum) -> None:
+    quorum.logs[101].append_setting(1, "a").append_setting(1, "b")
+    quorum.step(101, 1, 101)
+    quorum.logs[101].cut(1)
+    quorum.step(101, 2, None, cut_to=1)
+    quorum.logs[101].append_setting(2, "c")
+    quorum.logs[102].append_setting(1, "a").append_setting(2, "c")
+    quorum.step(101, 2, None)
+    quorum.step(102, 2, None)
+    assert quorum.broken == ""
+
+
+def test_a_log_whose_beginning_is_dropped_goes_on_behind_its_end(quorum: Quorum) -> None:
+    replicate(quorum, 1, "a", "b", "c")
+    quorum.step(102, 1, 101)
+    quorum.step(101, 1, 101, high_watermark=2)
+    quorum.disks.snapshots["00000000000000000001-0000000001.checkpoint"] = bytearray(b"all up to 1")
+    quorum.logs[101].log_start_offset = 1
+    replicate(quorum, 1, "d")
+    quorum.step(101, 1, 101, high_watermark=2)
+    quorum.step(102, 1, 101, high_watermark=2)
+    assert quorum.broken == ""
+
+
+def test_a_leader_that_cuts_its_log(quorum: Quorum) -> None:
+    replicate(quorum, 1, "a", "b")
+    quorum.step(101, 1, 101)
+    quorum.logs[101].cut(1)
+    quorum.step(101, 2, None, cut_to=1)  # deposed, it may
+    quorum.logs[101].append_setting(2, "c")
+    quorum.step(101, 3, 101)
+    assert quorum.broken == ""
+    quorum.logs[101].cut(1)
+    quorum.step(101, 3, 101, cut_to=1)
+    assert "leader 101 of epoch 3 has cut its log from 2 to 1" in quorum.broken
+
+
+def test_a_leader_that_loads_a_snapshot(quorum: Quorum) -> None:
+    quorum.step(102, 1, 101, loads=1)
+    quorum.step(101, 1, 101)
+    assert quorum.broken == ""
+    quorum.step(101, 1, 101, loads=1)
+    assert "leader 101 loads a snapshot" in quorum.broken
+
+
+def test_a_commit_by_one_who_does_not_lead(quorum: Quorum) -> None:
+    replicate(quorum, 1, "a", "b")
+    for node_id in quorum.logs:
+        quorum.step(node_id, 1, 101)
+    quorum.step(101, 1, 101, high_watermark=1)
+    quorum.step(102, 1, 101, high_watermark=1)
+    assert quorum.broken == ""
+    quorum.step(102, 1, 101, high_watermark=2)
+    assert "node 102 in epoch 1 commits up to 2, and does not lead" in quorum.broken
+
+
+def test_a_leader_that_commits_what_an_earlier_one_wrote(quorum: Quorum) -> None:
+    """Raft, figure 8: a majority has it, and yet the next leader may lack it."""
+    replicate(quorum, 1, "a")
+    for node_id in quorum.logs:
+        quorum.step(node_id, 2, 102)
+    quorum.step(102, 2, 102, high_watermark=1)
+    assert "which is not of its epoch but of 1" in quorum.broken
+
+
+def test_a_voter_that_comes_back_without_what_it_had_synced(quorum: Quorum) -> None:
+    replicate(quorum, 1, "a", "b")
+    quorum.step(102, 1, 101)
+    quorum.step(101, 1, 101, high_watermark=1)
+    quorum.restart(102).cut(1)
+    quorum.step(102, 1, 101)  # what is gone was not committed
+    assert quorum.broken == ""
+    quorum.restart(102).cut(0)
+    quorum.step(102, 1, 101)
+    assert "node 102 had synced what was committed up to 1, and comes back with 0" in quorum.broken
+
+
+def test_a_log_begins_where_a_snapshot_ends(quorum: Quorum) -> None:
+    replicate(quorum, 1, "a", "b", "c")
+    quorum.step(102, 1, 101)
+    quorum.step(101, 1, 101, high_watermark=3)
+    quorum.disks.snapshots["00000000000000000002-0000000001.checkpoint"] = bytearray(b"all up to 2")
+    quorum.logs[101].log_start_offset = 2
+    quorum.step(101, 1, 101, high_watermark=3)
+    assert quorum.broken == ""
+    quorum.logs[102].log_start_offset = 1
+    quorum.step(102, 1, 101)
+    assert "the log of node 102 begins at 1" in quorum.broken and "is not there" in quorum.broken
+
+
+def test_a_snapshot_that_is_unlike_the_others(quorum: Quorum) -> None:
+    name = "00000000000000000002-0000000001.checkpoint"
+    for node_id in (101, 102):
+        quorum.disks.snapshots[name] = bytearray(b"all up to 2")
+        quorum.promises.snapshot_published(node_id, f"/{node_id}/{name}")
+    assert quorum.broken == ""
+    quorum.disks.snapshots[name] = bytearray(b"nearly all")
+    quorum.promises.snapshot_published(103, f"/103/{name}")
+    assert f"node 103 has a snapshot {name} that is unlike others'" in quorum.broken

@@ -78,6 +78,26 @@ def report_of(seed: int, counts: dict[str, int], *broken: str) -> SeedReport:
     return SeedReport(seed, Plan({}, (), (0, 0), (0, 0)), list(broken), counts)
 
 
+@pytest.mark.feature("FI-05", "FI-12")
+def test_a_summary_tells_hours_faults_and_what_they_cost() -> None:
+    summary = Summary()
+    for seed in range(2):
+        report = report_of(seed, {"fault: kill": 3, "fault: clog": 1, "acks": 7})
+        report.simulated_seconds, report.cpu_seconds = 1_800.0, 2.5
+        report.coverage = {
+            "faults": ["kill"],
+            "cells": {"is starting": {"kill": seed}, "is active": {"kill": 0}},
+            "struck": {"kill": seed},
+            "points": {},
+            "never": [],
+        }
+        summary.add(report)
+    assert list(summary.lines())[:2] == [
+        "2 seeds: 1.00 simulated hours and 8 faults in 5 CPU seconds (2.50 each)",
+        "1 of 2 pairs of a state and a fault have met",
+    ]
+
+
 @pytest.mark.feature("FI-05")
 def test_a_summary_fails_for_what_never_happened() -> None:
     summary = Summary()

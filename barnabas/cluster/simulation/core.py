@@ -15,7 +15,7 @@ from itertools import combinations
 
 from barnabas.cluster.simulation.ghosts import GhostLog
 from barnabas.cluster.simulation.invariants.compaction import COMPACTED_TOPICS
-from barnabas.cluster.simulation.invariants.partitions import PartitionKey
+from barnabas.cluster.simulation.invariants.places import PartitionKey
 from kraft.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, crc_is_valid, read_header
 from runtime.simulated.chance import Stream

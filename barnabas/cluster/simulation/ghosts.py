@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, read_header
+from storage.names import CLEANED_SUFFIX, SWAP_SUFFIX
 
 
 class Batch(NamedTuple):
@@ -123,7 +124,7 @@ class LogReader:
             segment = segments[place]
             if segment.base_offset >= to_offset:
                 return
-            content = self._content(segment.log_path)
+            content = self._content_of(segment)
             if content is None:
                 return
             position = 0
@@ -143,3 +144,16 @@ class LogReader:
                     continue
                 self._base, self._offset, self._position = segment.base_offset, header.next_offset, position
                 yield Batch(header.base_offset, header.next_offset, header.partition_leader_epoch, data)
+
+    def _content_of(self, segment: SegmentLike) -> bytearray | None:
+        """A copy that compaction made is read by its node, through files it holds open, before it hears that they got
+        their last names (`storage.swapping`). The copy is whole by then: a file of another size is not it.
+        """
+        path = segment.log_path
+        content = self._content(path)
+        if content is not None or not path.endswith(CLEANED_SUFFIX):
+            return content
+        name = path.removesuffix(CLEANED_SUFFIX)
+        found = (self._content(name + suffix) for suffix in (SWAP_SUFFIX, ""))
+        content = next((each for each in found if each is not None), None)
+        return content if content is not None and len(content) == segment.size_bytes else None

@@ -13,11 +13,14 @@ from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.consumer.listener import RebalanceListener
 from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.settings import ConsumerOptions
+from barnabas.client.groups.consumer_member import ConsumerMember
+from barnabas.client.groups.participant import Participant
 from barnabas.cluster.simulated import SimulatedCluster
 from barnabas.cluster.simulation.clients import CLIENT_SETTINGS, Mortals
 from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.groups import GroupPartition, GroupPromises
-from barnabas.cluster.simulation.invariants.partitions import PartitionKey, PartitionPromises
+from barnabas.cluster.simulation.invariants.groups import SESSION_PART, GroupPartition, GroupPromises
+from barnabas.cluster.simulation.invariants.partitions import PartitionPromises
+from barnabas.cluster.simulation.invariants.places import PartitionKey
 from barnabas.cluster.simulation.swarm import GroupPlan
 from protocol.errors import ErrorCode, KafkaError
 from runtime.simulated.chance import Stream
@@ -68,20 +71,24 @@ class GroupPart:
             options["partition_assignment_strategy"] = plan.assignors or ("range",)
         return options
 
-    @property
-    def ends_a_life(self) -> frozenset[ErrorCode]:
-        """What a member may be told that then has to begin anew."""
-        if self.plan.static:
+    def may_end_a_life(self, client: str, membership: Participant, code: ErrorCode) -> bool:
+        """May the member be told this, and then has to begin anew?"""
+        if code in (ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.FENCED_INSTANCE_ID):
             # Its predecessor is missed only when its session ends; its successor fences it.
-            return frozenset({ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.FENCED_INSTANCE_ID})
-        return frozenset()
+            return self.plan.static
+        if code is ErrorCode.GROUP_ID_NOT_FOUND and isinstance(membership.member, ConsumerMember):
+            return self.plan.protocol == "mixed" and self.promises.may_miss_its_group(
+                client, self.plan.session_timeout_ms
+            )
+        return False
 
     def not_settled(self) -> str:
         """One owner for each partition, and everything read and committed."""
         for key in self.keys:
             place = GroupPartition(self.plan.group_id, key)
             owners, end = self.promises.owners(place), self.partitions.ghost(key).end_offset
-            acked = self.promises.acked_offset(place)
+            # Who reads only to write on commits nothing in an empty partition.
+            acked = max(self.promises.acked_offset(place), 0)
             if len(owners) != 1:
                 return f"{place} is owned by {owners}"
             if acked < end:
@@ -100,6 +107,7 @@ class GroupMember:
     """What it reads next, as far as that is known."""
     _fresh: dict[TopicPartition, None] = field(default_factory=dict)
     """Taken on, and where the group has come to is not known yet."""
+    _polled_at: float = field(default_factory=trio.current_time)
 
     def subscribe(self) -> None:
         topics = dict.fromkeys(key.topic for key in self.part.keys)
@@ -109,9 +117,14 @@ class GroupMember:
         part, membership = self.part, self.consumer.membership
         assert membership is not None
         part.cluster.universe.trace(f"{self.client} has {' '.join(map(str, partitions))} by {membership!r}")
+        generation = self.consumer.group_metadata().generation_or_epoch
+        if part.plan.protocol == "mixed":
+            # An empty group that changes its protocol begins anew: the same number comes again.
+            generation = -1
         for partition in partitions:
             session_ms = part.plan.session_timeout_ms
-            part.promises.takes_on(part.place(partition), self.client, membership.unheard_ms, session_ms)
+            part.promises.takes_on_in(generation, part.place(partition), self.client)
+            part.promises.takes_on(part.place(partition), self.client, self._unheard_ms, session_ms)
             self._expected.pop(partition, None)
             self._fresh[partition] = None
             part.findings.count("partitions taken on")
@@ -122,14 +135,33 @@ class GroupMember:
             self.part.promises.gives_up(self.part.place(partition), self.client)
             self._fresh.pop(partition, None)
 
+    def _unheard_ms(self) -> int:
+        """Who has not polled for max.poll.interval.ms leaves by itself, and only hears of it when it polls again."""
+        membership = self.consumer.membership
+        asleep_ms = (trio.current_time() - self._polled_at) * 1000.0
+        if membership is None or asleep_ms > self.part.plan.max_poll_interval_ms * SESSION_PART:
+            return self.part.plan.session_timeout_ms
+        return self.part.promises.unheard_ms(self.client)
+
     async def poll(self) -> list[ConsumerRecord]:
         """Raises as `Consumer.poll`."""
         self._expected = {partition: place.offset for partition, place in self.consumer.positions().items()}
+        self._polled_at = trio.current_time()
         records = await self.consumer.poll(POLL_MS)
         self._begin(records)
         for record in records:
             self._check(record)
         return records
+
+    def is_put_out(self, error: KafkaError) -> bool:
+        """True: what `poll` raised has ended this life."""
+        part, membership = self.part, self.consumer.membership
+        part.findings.count(f"poll: {error.code.name}")
+        if membership is None or membership.fatal is None:
+            return False
+        if not part.may_end_a_life(self.client, membership, error.code):
+            part.findings.report(f"{self.client} is out of its group for ever: {error}")
+        return True
 
     def _begin(self, records: Sequence[ConsumerRecord]) -> None:
         """The positions are where the group has come to, or the beginning if that is nowhere."""
@@ -184,15 +216,10 @@ class Readers:
 
     async def _step(self, member: GroupMember, chance: Stream) -> bool:
         """False if this life is over."""
-        part = self.part
         try:
             await member.poll()
         except KafkaError as error:
-            part.findings.count(f"poll: {error.code.name}")
-            membership = member.consumer.membership
-            if membership is not None and membership.fatal is not None:
-                if error.code not in part.ends_a_life:
-                    part.findings.report(f"{member.client} is out of its group for ever: {error}")
+            if member.is_put_out(error):
                 return False
             await trio.sleep(0.5)
             return True

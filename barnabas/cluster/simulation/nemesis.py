@@ -1,17 +1,10 @@
-"""The nemesis: breaks things for a while, within what the model allows, and counts what took hold.
-
-The model (RE-10, RE-11, KIP-966): min.insync.replicas = m keeps acknowledged records through m - 1 losses at a
-time, for so many members of ISR and ELR have each of them. To the controller a broker that did not stop in good
-order may have lost something, whether it did or not. So, in every partition: one broker at most may lose its
-power or disk until it has registered anew, only where m is 2 or more, and while another member lives on; and as
-long as it counts as a member, the last other one that lives may not be killed. Everything else may happen at any
-time; it costs availability only.
-"""
+"""The nemesis: breaks things for a while, within what the model of losses allows, and counts what took hold."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,25 +12,25 @@ import trio
 
 from barnabas.cluster.fault_points import FAULT_POINTS
 from barnabas.cluster.simulated import SimulatedCluster, SimulatedNode
+from barnabas.cluster.simulation.bad_links import BadLinks
+from barnabas.cluster.simulation.coverage import Coverage
+from barnabas.cluster.simulation.cut_links import CutLinks, WireFault
 from barnabas.cluster.simulation.findings import Findings
+from barnabas.cluster.simulation.loss_model import LossModel, leader_epochs
 from barnabas.cluster.simulation.swarm import SESSION_TIMEOUT_MS, Plan
 from barnabas.cluster.simulation.watch import Watch
-from kraft.metadata.image import PartitionImage
+from barnabas.cluster.simulation.wrong_clocks import WrongClocks
 from runtime.simulated import Universe
 from runtime.simulated.chance import Stream
-from runtime.simulated.links import Link
 from runtime.simulated.store import DEFAULT_CAPACITY_BYTES, DiskFault
 
+current_fault: ContextVar[str] = ContextVar("current_fault", default="")
+"""The kind of fault whose task this is."""
+AT_THEIR_OWN_MOMENT = frozenset(
+    {"kill at a point", "power cut at a point", "kill at a disk operation", "power cut at a disk operation"}
+)
 ARMED_SECONDS = 6.0
 """How long a node may take to come to the point where it is to die."""
-
-
-@dataclass(slots=True, eq=False)
-class WireFault:
-    """Links that are cut or stalled."""
-
-    links: list[Link]
-    stalled: bool = False
 
 
 @dataclass(slots=True)
@@ -50,9 +43,14 @@ class Nemesis:
     findings: Findings
     plan: Plan
     clients: tuple[str, ...]
+    coverage: Coverage
+    _armed: dict[str, str] = field(default_factory=dict)
+    """Nodes that are to die at a moment of their own, and of what."""
     _chance: Stream = field(init=False)
-    _wire_faults: list[WireFault] = field(default_factory=list)
-    _slowed: list[Link] = field(default_factory=list)
+    _model: LossModel = field(init=False)
+    _cut_links: CutLinks = field(init=False)
+    _bad_links: BadLinks = field(init=False)
+    _wrong_clocks: WrongClocks = field(init=False)
     _busy: dict[str, None] = field(default_factory=dict)
     """Nodes that a fault is holding."""
     touched_disks: dict[str, None] = field(default_factory=dict)
@@ -62,6 +60,10 @@ class Nemesis:
     def __post_init__(self) -> None:
         self._chance = self.universe.stream("nemesis")
         self.universe.on_strike = self._strike
+        self._model = LossModel(self.cluster, self.watch, self.plan, self._busy)
+        self._cut_links = CutLinks(self.universe)
+        self._wrong_clocks = WrongClocks(self.universe, self._chance)
+        self._bad_links = BadLinks(self.universe, self._chance, self._everybody, self._hold)
 
     async def run(self) -> None:
         """Break things until cancelled; then call `undo_all`."""
@@ -77,6 +79,7 @@ class Nemesis:
 
     async def _one(self, kind: str, limit: trio.CapacityLimiter) -> None:
         async with limit:
+            current_fault.set(kind)
             self.universe.trace(f"nemesis: {kind}")
             held = await _FAULTS[kind](self)
             self.universe.trace(f"nemesis: {kind} is over{'' if held else ', to no effect'}")
@@ -85,14 +88,14 @@ class Nemesis:
             self.findings.count(f"fault: {kind}")
 
     async def undo_all(self, but: Sequence[str] = ()) -> None:
-        """Heal wires and disks, start everything that is down, and what has seen its disk fail anew, but for the nodes
-        that stay as they are."""
-        for fault in list(self._wire_faults):
-            self._mend(fault)
-        for link in self._slowed:
-            link.latency_min_ms, link.latency_mean_ms = self.universe.wires.latency_ms
+        """Heal wires and disks, set clocks right, start everything that is down, and what has seen its disk fail anew,
+        but for the nodes that stay as they are."""
+        self._cut_links.mend_all()
+        self._bad_links.undo()
+        self._wrong_clocks.set_right()
         for name in self.cluster.nodes:
             self.universe.disarm(name)
+            self.universe.slow_disk(name, self.plan.blocking_ms)
             store = self.universe.disk(name)
             store.faults.clear()
             store.capacity_bytes = DEFAULT_CAPACITY_BYTES
@@ -114,10 +117,10 @@ class Nemesis:
                 self.universe.trace(f"{name} stays dead")
                 continue
             self.universe.trace(f"{name} stays {fate}")
-            both, outgoing = self._between([name], everybody), self._between([name], everybody, both_ways=False)
+            both = self._cut_links.between([name], everybody)
+            outgoing = self._cut_links.between([name], everybody, both_ways=False)
             links = {"deaf": [link for link in both if link not in outgoing], "mute": outgoing}.get(fate, both)
-            self._wire_faults.append(WireFault(links, stalled=fate == "frozen"))
-            self._apply(links)
+            self._cut_links.cut(WireFault(links, stalled=fate == "frozen"))
 
     async def _bring_back(self, node: SimulatedNode) -> None:
         name = node.node.name
@@ -134,7 +137,12 @@ class Nemesis:
 
     def _pick(self, nodes: Iterable[SimulatedNode]) -> SimulatedNode | None:
         free = [node for node in nodes if node.running and node.node.name not in self._busy]
-        return self._chance.choice(free) if free else None
+        if not free:
+            return None
+        node = self._chance.choice(free)
+        if current_fault.get() not in AT_THEIR_OWN_MOMENT:
+            self.coverage.strike(current_fault.get(), node)
+        return node
 
     def _any_node(self) -> SimulatedNode | None:
         """Often a leader: that is where things happen."""
@@ -148,47 +156,6 @@ class Nemesis:
     def _active_controller(self) -> int:
         leaders = self.watch.quorum.leaders
         return leaders[max(leaders)] if leaders else -1
-
-    def _partitions(self) -> Iterator[tuple[int, PartitionImage]]:
-        """(min.insync.replicas, state) of each partition."""
-        configs = {plan.name: plan.configs for plan in self.plan.topics}
-        for name, topic in self.watch.quorum.image.topics.by_name.items():
-            # Internal topics have what the brokers say.
-            of_topic = configs.get(name, self.plan.settings)
-            for partition in topic.partitions.values():
-                yield min(int(of_topic["min.insync.replicas"]), len(partition.replicas)), partition
-
-    def may_die(self, node: SimulatedNode, *, losing: bool = False) -> bool:
-        """Whether the model allows this node to die now, and to lose what it has not synced (or everything)."""
-        if not node.node.is_broker:
-            return True
-        lossy = self.watch.partitions.lossy
-        for min_isr, partition in self._partitions():
-            if node.node.id not in partition.replicas:
-                continue
-            members = (*partition.isr, *partition.elr)
-            others_lost = any(
-                member in lossy and member != node.node.id for member in (*members, *partition.last_known_elr)
-            )
-            if losing and (min_isr < 2 or others_lost):
-                return False
-            if (losing or others_lost) and not any(
-                member != node.node.id and member not in lossy and self._lives_on(member) for member in members
-            ):
-                return False
-        return True
-
-    def _lives_on(self, broker_id: int) -> bool:
-        """It runs, no fault is about to end it, and the metadata knows it as it is: one that was killed and has not
-        registered since is going to be taken for one that lost something."""
-        node = self.cluster.node_of(broker_id)
-        registered = self.watch.quorum.image.cluster.brokers.get(broker_id)
-        return (
-            node.broker is not None
-            and node.node.name not in self._busy
-            and registered is not None
-            and registered.epoch == node.broker.lifecycle.broker_epoch
-        )
 
     def _length(self) -> float:
         return 0.2 + self._chance.expovariate(1.0 / self.plan.fault_length_seconds)
@@ -211,16 +178,16 @@ class Nemesis:
 
     def _kill(self, node: SimulatedNode) -> bool:
         """Kill it if the model allows that now."""
-        if not self.may_die(node):
+        if not self._model.may_die(node):
             return False
         self.cluster.kill(node.node.name)
         return True
 
     def cut_power(self, node: SimulatedNode) -> None:
         """And tell the promises of it, first: they must not look at what is left."""
-        self.cluster.power_cut(node.node.name)
         if node.node.is_broker:
             self.watch.broker_lost_something(node.node.id, whole_disk=False)
+        self.cluster.power_cut(node.node.name)
 
     async def kill(self) -> bool:
         node = self._any_node()
@@ -229,17 +196,19 @@ class Nemesis:
         await self._die_and_come_back(node)
         return True
 
-    async def power_cut(self) -> bool:
+    async def power_cut(self, *, garbage: bool = False) -> bool:
         node = self._any_node()
-        if node is None or not self.may_die(node, losing=True):
+        if node is None or not self._model.may_die(node, losing=True):
             return False
+        disk = self.universe.disk(node.node.name)
+        disk.garbage, disk.unguarded = garbage, leader_epochs
         self.cut_power(node)
         await self._die_and_come_back(node)
         return True
 
     async def lose_disk(self) -> bool:
         node = self._pick(self.cluster.brokers)
-        if node is None or not self.may_die(node, losing=True):
+        if node is None or not self._model.may_die(node, losing=True):
             return False
         self.cluster.kill(node.node.name)
         self.universe.disk(node.node.name).wipe()
@@ -274,6 +243,7 @@ class Nemesis:
         """Arm a death and wait for it."""
         name = node.node.name
         self._busy[name] = None
+        self._armed[name] = current_fault.get()
         arm()
         with trio.move_on_after(ARMED_SECONDS):
             await node.ended.wait()
@@ -288,11 +258,12 @@ class Nemesis:
     def _strike(self, name: str, power_cut: bool) -> bool | None:
         """An armed death strikes: may it, as things are now? The promises hear of what is lost before it is."""
         node = self.cluster.nodes[name]
-        if power_cut and self.may_die(node, losing=True):
+        self.coverage.strike(self._armed.get(name, "kill"), node)
+        if power_cut and self._model.may_die(node, losing=True):
             if node.node.is_broker:
                 self.watch.broker_lost_something(node.node.id, whole_disk=False)
             return True
-        return False if self.may_die(node) else None
+        return False if self._model.may_die(node) else None
 
     async def stop_and_start(self) -> bool:
         node = self._any_node()
@@ -317,6 +288,8 @@ class Nemesis:
             return False
         nodes = [node for node in self.cluster.nodes.values() if node.running and node.node.name not in self._busy]
         for node in nodes:
+            self.coverage.strike(current_fault.get(), node)
+        for node in nodes:
             self.cluster.kill(node.node.name)
         async with trio.open_nursery() as nursery:
             for node in nodes:
@@ -325,37 +298,20 @@ class Nemesis:
 
     # ---- wires
 
-    def _between(self, some: Iterable[str], others: Iterable[str], *, both_ways: bool = True) -> list[Link]:
-        wires = self.universe.wires
-        pairs = [(a, b) for a in some for b in others if a != b]
-        if both_ways:
-            pairs += [(b, a) for a, b in pairs]
-        return [wires.link(a, b) for a, b in dict.fromkeys(pairs)]
-
     def _everybody(self) -> list[str]:
         return [*self.cluster.nodes, *self.clients]
 
     async def _break(self, fault: WireFault, *, at_least: float = 0.0) -> bool:
         """Hold the links until it is over; True if anything was kept from passing."""
-        arrived = [link.refused for link in fault.links]
-        self._wire_faults.append(fault)
-        self._apply(fault.links)
+        refused, ends = fault.refused, fault.ends
+        for name in [name for name in self.cluster.nodes if name in ends]:
+            self.coverage.strike(current_fault.get(), self.cluster.nodes[name])
+        self._cut_links.cut(fault)
         try:
             await self._hold(at_least)
         finally:
-            self._mend(fault)
-        return any(link.refused > before for link, before in zip(fault.links, arrived, strict=True))
-
-    def _mend(self, fault: WireFault) -> None:
-        if fault in self._wire_faults:
-            self._wire_faults.remove(fault)
-            self._apply(fault.links)
-
-    def _apply(self, links: Iterable[Link]) -> None:
-        """A link is as all faults that are on it want it."""
-        for link in links:
-            on_it = [fault for fault in self._wire_faults if link in fault.links]
-            link.set(cut=any(not fault.stalled for fault in on_it), stalled=any(fault.stalled for fault in on_it))
+            self._cut_links.mend(fault)
+        return any(now > before for now, before in zip(fault.refused, refused, strict=True))
 
     async def pause(self) -> bool:
         """As a process that is frozen looks from outside: nothing is lost, nothing moves, its time goes on."""
@@ -363,19 +319,19 @@ class Nemesis:
         if node is None:
             return False
         name = node.node.name
-        return await self._break(WireFault(self._between([name], self._everybody()), stalled=True))
+        return await self._break(WireFault(self._cut_links.between([name], self._everybody()), stalled=True))
 
     async def isolate(self) -> bool:
         node = self._any_node()
         if node is None:
             return False
         others = self._everybody() if self._chance.random() < 0.5 else list(self.cluster.nodes)
-        return await self._break(WireFault(self._between([node.node.name], others)))
+        return await self._break(WireFault(self._cut_links.between([node.node.name], others)))
 
     async def isolate_client(self) -> bool:
         """Whoever it was to the cluster, it may not be that any more when it comes back."""
         client = self._chance.choice(self.clients)
-        fault = WireFault(self._between([client], self.cluster.nodes), stalled=self._chance.random() < 0.5)
+        fault = WireFault(self._cut_links.between([client], self.cluster.nodes), stalled=self._chance.random() < 0.5)
         longer_than_a_session = SESSION_TIMEOUT_MS / 1000 + 6.0
         return await self._break(fault, at_least=self._chance.choice((0.0, longer_than_a_session)))
 
@@ -385,7 +341,7 @@ class Nemesis:
             return False
         name, others = [node.node.name], list(self.cluster.nodes)
         some, rest = (name, others) if self._chance.random() < 0.5 else (others, name)
-        return await self._break(WireFault(self._between(some, rest, both_ways=False)))
+        return await self._break(WireFault(self._cut_links.between(some, rest, both_ways=False)))
 
     def _halves(self) -> tuple[list[str], list[str]]:
         names = list(self.cluster.nodes)
@@ -395,26 +351,42 @@ class Nemesis:
 
     async def halves(self) -> bool:
         left, right = self._halves()
-        return await self._break(WireFault(self._between(left, right)))
+        return await self._break(WireFault(self._cut_links.between(left, right)))
 
     async def bridge(self) -> bool:
         left, right = self._halves()
         middle = self._chance.choice(list(self.cluster.nodes))
         left, right = [n for n in left if n != middle], [n for n in right if n != middle]
-        return await self._break(WireFault(self._between(left, right)))
+        return await self._break(WireFault(self._cut_links.between(left, right)))
+
+    async def clog(self) -> bool:
+        """A few paths stand still."""
+        names = self._everybody()
+        pairs = [(a, b) for a in names for b in names if a != b]
+        links = [self.universe.wires.link(*pair) for pair in self._chance.sample(pairs, 3)]
+        return await self._break(WireFault(links, stalled=True))
 
     async def slow_links(self) -> bool:
-        names = self._everybody()
-        links = [self.universe.wires.link(a, b) for a in names for b in names if a != b and self._chance.random() < 0.3]
-        least_ms = self._chance.choice((20.0, 100.0, 400.0))
-        before = self.universe.wires.arrivals
-        self._slowed += links
-        for link in links:
-            link.latency_min_ms, link.latency_mean_ms = least_ms, least_ms
-        await self._hold()
-        for link in links:
-            link.latency_min_ms, link.latency_mean_ms = self.universe.wires.latency_ms
-        return self.universe.wires.arrivals > before
+        return await self._bad_links.slow()
+
+    async def lossy_links(self) -> bool:
+        return await self._bad_links.lossy()
+
+    async def half_open(self) -> bool:
+        node = self._any_node()
+        return node is not None and await self._bad_links.half_open(node.node.name)
+
+    async def resets(self) -> bool:
+        return await self._bad_links.resets()
+
+    async def reconnect_storm(self) -> bool:
+        return await self._bad_links.storm()
+
+    async def dribble(self) -> bool:
+        return await self._bad_links.dribble(self._chance.choice(self._everybody()))
+
+    async def names_gone(self) -> bool:
+        return await self._bad_links.names_gone()
 
     # ---- clocks and disks
 
@@ -422,10 +394,19 @@ class Nemesis:
         node = self._any_node()
         if node is None:
             return False
-        host = self.universe.host(node.node.name)
-        host.wall_clock.jump(self._chance.choice((-1, 1)) * 10 ** self._chance.uniform(1.0, 6.5))
-        host.monotonic.set_rate(self._chance.uniform(-2000.0, 2000.0))
+        self._wrong_clocks.jump(node.node.name)
         await self._hold()
+        return True
+
+    async def slow_disk(self) -> bool:
+        """Blocking work takes its time: an fsync that hangs for seconds now and then."""
+        node = self._any_node()
+        if node is None:
+            return False
+        name = node.node.name
+        self.universe.slow_disk(name, (self._chance.choice((20.0, 100.0)), self._chance.choice((50.0, 400.0, 1_500.0))))
+        await self._hold()
+        self.universe.slow_disk(name, self.plan.blocking_ms)
         return True
 
     async def _disk_trouble(
@@ -448,7 +429,7 @@ class Nemesis:
 
     async def disk_error(self) -> bool:
         node = self._any_node()
-        if node is None or not self.may_die(node):
+        if node is None or not self._model.may_die(node):
             return False
         store = self.universe.disk(node.node.name)
         operation = self._chance.choice(("read", "write", "sync"))
@@ -460,7 +441,7 @@ class Nemesis:
 
     async def disk_full(self) -> bool:
         node = self._any_node()
-        if node is None or not self.may_die(node):
+        if node is None or not self._model.may_die(node):
             return False
         store = self.universe.disk(node.node.name)
         store.capacity_bytes = store.used_bytes + self._chance.choice((0, 100, 2000))
@@ -481,6 +462,7 @@ _FAULTS: dict[str, Callable[[Nemesis], Any]] = {
     "kill": Nemesis.kill,
     "power cut": Nemesis.power_cut,
     "kill at a point": Nemesis.die_at_point,
+    "power cut with garbage": lambda nemesis: nemesis.power_cut(garbage=True),
     "power cut at a point": lambda nemesis: nemesis.die_at_point(power_cut=True),
     "kill at a disk operation": Nemesis.die_at_disk_operation,
     "power cut at a disk operation": lambda nemesis: nemesis.die_at_disk_operation(power_cut=True),
@@ -493,6 +475,14 @@ _FAULTS: dict[str, Callable[[Nemesis], Any]] = {
     "halves": Nemesis.halves,
     "bridge": Nemesis.bridge,
     "slow links": Nemesis.slow_links,
+    "clog": Nemesis.clog,
+    "lossy links": Nemesis.lossy_links,
+    "half open": Nemesis.half_open,
+    "resets": Nemesis.resets,
+    "reconnect storm": Nemesis.reconnect_storm,
+    "dribble": Nemesis.dribble,
+    "names gone": Nemesis.names_gone,
+    "slow disk": Nemesis.slow_disk,
     "clock jump": Nemesis.clock_jump,
     "disk error": Nemesis.disk_error,
     "disk full": Nemesis.disk_full,

@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Protocol
 
+from barnabas.client.groups.participant import Participant
 from broker.replication.partition import Partition
 from kraft.metadata.image import MetadataImage
 from kraft.metadata.loader import MetadataLoader
 from kraft.metadata_replica import MetadataReplica
+from kraft.raft.history import OffsetAndEpoch
 from kraft.raft.ready import Ready
+from kraft.snapshots import SnapshotFiles
 from storage.log import PartitionLog
 from storage.names import METADATA_TOPIC
 
@@ -27,6 +30,8 @@ class Observer(Protocol):
 
     def replica_stepped(self, replica: MetadataReplica, ready: Ready) -> None: ...
 
+    def snapshot_published(self, path: str) -> None: ...
+
     def metadata_applied(self, loader: MetadataLoader, image: MetadataImage) -> None: ...
 
     def log_opened(self, log: PartitionLog, *, recovered: bool) -> None: ...
@@ -36,6 +41,8 @@ class Observer(Protocol):
     def log_truncated(self, log: PartitionLog, *, records: int) -> None: ...
 
     def partition_changed(self, partition: Partition) -> None: ...
+
+    def member_heard(self, participant: Participant) -> None: ...
 
 
 @contextmanager
@@ -48,12 +55,18 @@ def observed(observer: Observer) -> Iterator[None]:
     def applied(loader: MetadataLoader, *_: object, **__: object) -> None:
         observer.metadata_applied(loader, loader.image)
 
+    def published(files: SnapshotFiles, _result: object, snapshot: OffsetAndEpoch) -> None:
+        observer.snapshot_published(files.path(snapshot))
+
     def watermark(log: PartitionLog, *_: object) -> None:
         if log.topic != METADATA_TOPIC:
             observer.high_watermark_set(log)
 
     def changed(partition: Partition, *_: object) -> None:
         observer.partition_changed(partition)
+
+    def heard(participant: Participant, *_: object) -> None:
+        observer.member_heard(participant)
 
     original_open = PartitionLog.__dict__["open"].__func__
 
@@ -77,12 +90,14 @@ def observed(observer: Observer) -> Iterator[None]:
         (PartitionLog, "open", classmethod(open_log)),
         (PartitionLog, "create", classmethod(create_log)),
         (MetadataReplica, "_carry_out", _after(MetadataReplica, "_carry_out", stepped)),
+        (SnapshotFiles, "publish", _after(SnapshotFiles, "publish", published)),
         (MetadataLoader, "handle_commit", _after(MetadataLoader, "handle_commit", applied)),
         (MetadataLoader, "handle_snapshot", _after(MetadataLoader, "handle_snapshot", applied)),
         (PartitionLog, "set_high_watermark", _after(PartitionLog, "set_high_watermark", watermark)),
         (PartitionLog, "truncate_to", _truncation("truncate_to", observer)),
         (PartitionLog, "truncate_fully_and_start_at", _truncation("truncate_fully_and_start_at", observer)),
         (Partition, "_carry_out", _after(Partition, "_carry_out", changed)),
+        (Participant, "_was_heard", _after(Participant, "_was_heard", heard)),
     ]
     before = [(owner, name, owner.__dict__[name]) for owner, name, _ in probes]
     for owner, name, probe in probes:

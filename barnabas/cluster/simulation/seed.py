@@ -11,11 +11,13 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.simulated import DATA, SimulatedCluster
+from barnabas.cluster.simulation.chances import Chances
 from barnabas.cluster.simulation.clients import Mortals
 from barnabas.cluster.simulation.core import (
     Core,
@@ -25,13 +27,14 @@ from barnabas.cluster.simulation.core import (
     why_not_recoverable,
     writable,
 )
+from barnabas.cluster.simulation.coverage import Coverage
 from barnabas.cluster.simulation.failures import describe, is_of_disk, place_of
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.group_workload import GroupPart, Readers
-from barnabas.cluster.simulation.invariants.partitions import PartitionKey
+from barnabas.cluster.simulation.invariants.places import PartitionKey
 from barnabas.cluster.simulation.invariants.producers import check_producers
 from barnabas.cluster.simulation.nemesis import Nemesis
-from barnabas.cluster.simulation.swarm import GroupPlan, Plan, draw_plan
+from barnabas.cluster.simulation.swarm import ALL_FAULTS, GroupPlan, Plan, draw_plan
 from barnabas.cluster.simulation.transaction_workload import Transactions
 from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
 from barnabas.cluster.simulation.workload import Workload
@@ -45,6 +48,8 @@ LEAST_FAULTS = 3
 LEAST_ACKS = 200
 PATIENCE_SECONDS = 240.0
 """How long the fault phase may be drawn out until there were enough faults and acks."""
+MAKE_UP_SECONDS = 120.0
+"""How long a healed cluster may take for the acks that faults did not leave it the time for."""
 CONVERGENCE_SECONDS = 60.0
 """How long a healed cluster may take to be whole again."""
 
@@ -65,6 +70,8 @@ class SeedReport:
     """The last events before a promise was broken."""
     log: list[str] = field(default_factory=list)
     """What the nodes said."""
+    coverage: dict[str, Any] = field(default_factory=dict)
+    """Which faults met which states: see `coverage.Coverage.table`."""
 
     @property
     def passed(self) -> bool:
@@ -111,10 +118,11 @@ class _Story:
             with trio.CancelScope() as scope:
                 findings.on_broken = scope.cancel
                 async with trio.open_nursery() as nodes:
+                    size = (self.plan.brokers, self.plan.controllers)
                     cluster = self.cluster = SimulatedCluster(
-                        universe, nodes, self.plan.settings, features=self.plan.features
+                        universe, nodes, self.plan.settings, features=self.plan.features, size=size
                     )
-                    self.watch = Watch(universe, findings, cluster)
+                    self.watch = Watch(universe, findings, cluster, Coverage(universe, ALL_FAULTS))
                     cluster.on_failure = self._node_failed
                     for name in cluster.nodes:
                         universe.host(name).blocking_ms = self.plan.blocking_ms
@@ -128,6 +136,7 @@ class _Story:
             report.digest = universe.digest()
             report.simulated_seconds = universe.time.now
             report.trace = list(universe.trace_tail)
+            report.coverage = self.watch.coverage.table()
             report.log = node_log.lines
 
     async def _play(self) -> None:
@@ -135,7 +144,7 @@ class _Story:
         workload = Workload(cluster, self.plan, findings, self.watch.partitions)
         self.parts = list(self._parts(workload))
         clients_of_all = workload.clients + tuple(client for part in self.parts for client in part.clients)
-        self.nemesis = Nemesis(universe, cluster, self.watch, findings, self.plan, clients_of_all)
+        self.nemesis = Nemesis(universe, cluster, self.watch, findings, self.plan, clients_of_all, self.watch.coverage)
         cluster.up()
         if not await self._within("the cluster comes up", cluster.not_ready, CONVERGENCE_SECONDS):
             return
@@ -153,6 +162,8 @@ class _Story:
             await self._heal()
             if not await self._within("the healed cluster converges", self._not_whole, CONVERGENCE_SECONDS):
                 return
+            if not await self._enough_acks(workload):
+                return
             workload.stop.set()
             for part in self.parts:
                 if not await self._within("all clients come to rest", part.not_settled, CONVERGENCE_SECONDS):
@@ -165,7 +176,7 @@ class _Story:
                 if isinstance(part, Transactions):
                     await part.check_all()
             for key in self.watch.partitions.keys:
-                self.watch.partitions.check_replicas_equal(key, self._replicas(*key))
+                self.watch.check_replicas(key, self._replicas(*key))
                 check_producers(findings, key, self.watch.partitions.ghost(key).batches)
         findings.count("acks", workload.history.acked)
         findings.count("raft elections", len(self.watch.quorum.leaders))
@@ -194,6 +205,7 @@ class _Story:
     async def _break_things(self, workload: Workload) -> None:
         """The fault phase: as long as the plan says, and on until there was enough of everything."""
         began = trio.current_time()
+        chances = self._chances()
 
         def missing() -> bool:
             elapsed = trio.current_time() - began
@@ -210,11 +222,33 @@ class _Story:
             nursery.start_soon(self.nemesis.run)
             while missing():
                 await trio.sleep(0.5)
+                chances.look(workload.counts())
             nursery.cancel_scope.cancel()
         if self.plan.fault_weights and self.nemesis.took_hold < LEAST_FAULTS:
             self.findings.report(f"only {self.nemesis.took_hold} faults took hold in {PATIENCE_SECONDS:.0f} s")
         if workload.history.acked < LEAST_ACKS:
-            self.findings.report(f"only {workload.history.acked} records were acked in {PATIENCE_SECONDS:.0f} s")
+            # No partition had the chance for long, or `chances` would have told. They get one when all is healed.
+            self.findings.count("runs whose faults left no time for acks")
+
+    async def _enough_acks(self, workload: Workload) -> bool:
+        """What faults left no time for is made up for, by the same clients, now that nothing is broken."""
+
+        def missing() -> str:
+            acked = workload.history.acked
+            return "" if acked >= LEAST_ACKS else f"only {acked} records were acked"
+
+        return not missing() or await self._within("enough records are acked", missing, MAKE_UP_SECONDS)
+
+    def _chances(self) -> Chances:
+        return Chances(
+            self.universe,
+            self.cluster,
+            self.findings,
+            self.plan.blocking_ms,
+            [f"producer-{index}" for index in range(self.plan.producers)],
+            lambda: self.watch.quorum.image,
+            lambda: self.watch.quorum.leaders,
+        )
 
     async def _core_stands(self, workload: Workload) -> bool:
         """In some seeds: heal a core only, which must converge without the rest, if its disks allow it at all."""

@@ -13,7 +13,7 @@ FAULT_PHASE_SECONDS = 50.0
 SESSION_TIMEOUT_MS = 6_000
 """Of members of groups."""
 
-ALL_FAULTS = (
+FAULTS = (
     "kill",
     "power cut",
     "kill at a point",
@@ -34,7 +34,24 @@ ALL_FAULTS = (
     "disk full",
     "disk lost",
 )
+"""What may happen in every seed."""
+RARER_FAULTS = (
+    "clog",
+    "lossy links",
+    "half open",
+    "resets",
+    "reconnect storm",
+    "dribble",
+    "names gone",
+    "slow disk",
+    "power cut with garbage",
+)
+"""What comes on top in some. Drawn last, so that all else of a seed is as it was before there were these."""
+ALL_FAULTS = FAULTS + RARER_FAULTS
 """Every kind that the nemesis knows."""
+
+SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (3, 3), (1, 1), (2, 1), (1, 3), (3, 1), (4, 3), (5, 3), (3, 5))
+"""(brokers, controllers) of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +135,39 @@ class Plan:
     transactions: TransactionPlan | None = None
     features: Mapping[str, int] = field(default_factory=dict)
     """Levels other than the production ones."""
+    brokers: int = 3
+    controllers: int = 3
     core_probability: float = 0.35
     """How likely it is that, before everything is healed, a core is, and has to do without the rest."""
 
 
 def draw_plan(chance: Stream) -> Plan:
-    """The plan of a seed. A quarter of them has a group, too, and another quarter transactions."""
+    """The plan of a seed."""
+    plan = _draw_clients(chance)
+    rarer = {kind: 1.0 for kind in RARER_FAULTS if chance.random() < 0.3}
+    plan = replace(plan, fault_weights={**plan.fault_weights, **rarer})
+    brokers, controllers = chance.choice(SIZES)
+    if plan.groups or plan.transactions is not None:
+        brokers = max(brokers, 3)  # coordinators' logs are on three
+    return replace(plan, brokers=brokers, controllers=controllers, topics=_fitting(plan.topics, brokers, chance))
+
+
+def _fitting(topics: tuple[TopicPlan, ...], brokers: int, chance: Stream) -> tuple[TopicPlan, ...]:
+    """The same topics with as many replicas as there can be; with more brokers some have more."""
+
+    def fit(topic: TopicPlan) -> TopicPlan:
+        replication_factor, min_isr = topic.replication_factor, int(topic.configs["min.insync.replicas"])
+        if brokers > replication_factor == 3 and chance.random() < 0.4:
+            replication_factor, min_isr = brokers, chance.choice((2, 3))
+        replication_factor = min(replication_factor, brokers)
+        configs = {**topic.configs, "min.insync.replicas": str(min(min_isr, replication_factor))}
+        return replace(topic, replication_factor=replication_factor, configs=configs)
+
+    return topics if brokers == 3 else tuple(map(fit, topics))
+
+
+def _draw_clients(chance: Stream) -> Plan:
+    """A quarter has a group, too, and another quarter transactions."""
     plan = _draw_records(chance)
     kind = chance.choice(("records", "records", "groups", "transactions"))
     if kind == "records":
@@ -210,7 +254,7 @@ def _draw_group(chance: Stream, group_id: str) -> GroupPlan:
 
 def _draw_records(chance: Stream) -> Plan:
     """What every seed has."""
-    weights = {kind: chance.choice((1.0, 1.0, 1.0, 3.0)) for kind in ALL_FAULTS if chance.random() < 0.6}
+    weights = {kind: chance.choice((1.0, 1.0, 1.0, 3.0)) for kind in FAULTS if chance.random() < 0.6}
     if not weights:
         weights = {"kill": 1.0}
     session_ms = chance.choice((1500, 3000, 6000))

@@ -19,7 +19,7 @@ from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.producer import Producer, TransactionState
 from barnabas.cluster.simulation.clients import Mortals, as_client, producer_options
 from barnabas.cluster.simulation.group_workload import FETCH_WAIT_MS, POLL_MS, GroupMember, GroupPart
-from barnabas.cluster.simulation.invariants.partitions import PartitionKey
+from barnabas.cluster.simulation.invariants.places import PartitionKey
 from barnabas.cluster.simulation.invariants.transactions import (
     Fate,
     Transaction,
@@ -218,11 +218,7 @@ class Transactions:
                 try:
                     records = await member.poll()
                 except KafkaError as error:
-                    part.findings.count(f"poll: {error.code.name}")
-                    membership = consumer.membership
-                    if membership is not None and membership.fatal is not None:
-                        if error.code not in part.ends_a_life:
-                            part.findings.report(f"{host} is out of its group for ever: {error}")
+                    if member.is_put_out(error):
                         return
                     await trio.sleep(0.5)
                     continue
@@ -238,9 +234,8 @@ class Transactions:
         records: list[ConsumerRecord],
         chance: Stream,
     ) -> None:
+        # Who is not a member any more, and does not know it, is refused by the group.
         part, stamp = self.part, consumer.group_metadata()
-        if stamp.generation_or_epoch < 0:
-            return  # not a member any more: its partitions go at the next poll
         starts: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
         for record in records:

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
+from barnabas.client.groups.participant import Participant
 from barnabas.cluster.simulated import SimulatedCluster, current_node
+from barnabas.cluster.simulation.coverage import Coverage
 from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.groups import GroupPromises
-from barnabas.cluster.simulation.invariants.partitions import LeaderView, PartitionKey, PartitionPromises
+from barnabas.cluster.simulation.ghosts import LogReader
+from barnabas.cluster.simulation.invariants.compaction import COMPACTED_TOPICS
+from barnabas.cluster.simulation.invariants.groups import Coordinator, GroupPromises
+from barnabas.cluster.simulation.invariants.partitions import PartitionPromises
+from barnabas.cluster.simulation.invariants.places import LeaderView, PartitionKey
 from barnabas.cluster.simulation.invariants.quorum import QuorumPromises, ReplicaView
+from barnabas.cluster.simulation.invariants.storage import StoragePromises
 from barnabas.cluster.simulation.invariants.transactions import TransactionPromises
 from barnabas.cluster.simulation.probes import observed
+from broker.coordinator.coordinator import partition_for
+from broker.internal_topics import GROUP_TOPIC
 from broker.replication.partition import Partition
 from broker.replication.replica import Leading
 from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.image import MetadataImage
+from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from kraft.metadata.loader import MetadataLoader
 from kraft.metadata_replica import MetadataReplica
-from kraft.raft.ready import Ready
+from kraft.raft.ready import InstallSnapshot, Ready, StartSnapshot
 from runtime.simulated import Universe
 from runtime.simulated.inode import Inode
 from storage.log import PartitionLog
@@ -28,17 +37,20 @@ from storage.log import PartitionLog
 class Watch:
     """All promises of one universe. An `Observer` of the probes."""
 
-    def __init__(self, universe: Universe, findings: Findings, cluster: SimulatedCluster) -> None:
+    def __init__(self, universe: Universe, findings: Findings, cluster: SimulatedCluster, coverage: Coverage) -> None:
         self._universe = universe
         self._findings = findings
         self._names = {node.node.id: name for name, node in cluster.nodes.items()}
         self._steps: dict[int, tuple[object, ...]] = {}
         self._places: dict[tuple[str, str, int], tuple[PartitionKey, int]] = {}
-        self._led: dict[tuple[str, int, int], tuple[int, int]] = {}
-        """Of each replica that leads: its epoch and its high watermark, as they were last."""
+        self._led: dict[tuple[str, int, int], tuple[object, ...]] = {}
+        """Of each replica: what a promise is about, as it was last."""
+        self._min_isr_of_nodes = cluster.controllers[0].settings.min_insync_replicas
+        self.coverage = coverage
         voters = len(cluster.controllers)
         self.quorum = QuorumPromises(findings, self._content, self._metadata_changed, voters)
-        self.partitions = PartitionPromises(findings, self._content, lambda: self.quorum.image)
+        self.partitions = PartitionPromises(findings, self._content, lambda: self.quorum.image, self._min_isr)
+        self.storage = StoragePromises(findings, self._content)
         self.groups = GroupPromises(findings)
         self.transactions = TransactionPromises(findings)
 
@@ -46,27 +58,57 @@ class Watch:
         entry = self._universe.disk(self._names[node_id]).find(path)
         return entry.cached if isinstance(entry, Inode) else None
 
+    def _min_isr(self, key: PartitionKey) -> int:
+        configs = self.quorum.image.configs
+        for resource in ((TOPIC_RESOURCE, key.topic), (BROKER_RESOURCE, "")):
+            text = configs.get(resource, {}).get("min.insync.replicas")
+            if text is not None:
+                return int(text)
+        return self._min_isr_of_nodes
+
     def _place(self, log: PartitionLog) -> tuple[PartitionKey, int]:
-        """Whose log it is. Paths begin with the node's name: `/broker-1/data/…`."""
+        """Whose log it is."""
         known = (log.directory, log.topic, log.partition)
         place = self._places.get(known)
         if place is None:
-            node_id = int(log.directory.split("/", 2)[1].rpartition("-")[2])
-            place = self._places[known] = (PartitionKey(log.topic, log.partition), node_id)
+            place = self._places[known] = (PartitionKey(log.topic, log.partition), _node_of(log.directory))
         return place
 
-    def broker_lost_something(self, node_id: int, *, whole_disk: bool) -> None:
+    def broker_lost_something(self, node_id: int, *, whole_disk: bool, flushed_too: bool = False) -> None:
+        """Its power is about to be cut, its files were damaged (`flushed_too`), or its disk is gone."""
+        if whole_disk or flushed_too:
+            self.storage.disk_lost(node_id)
+        else:
+            for key, log in self.partitions.logs_of(node_id):
+                self.storage.power_goes(key, node_id, log)
         self.partitions.broker_lost_something(node_id)
         if whole_disk:
             self.quorum.disk_lost(node_id)
 
+    def check_replicas(self, key: PartitionKey, node_ids: Sequence[int]) -> None:
+        """At the end, when all is quiet and every node runs."""
+        self.partitions.check_replicas_equal(key, node_ids)
+        for node_id in node_ids:
+            log = self.partitions.log(key, node_id)
+            assert isinstance(log, PartitionLog)
+            self.storage.check_indexes(key, node_id, log.segments)
+            if key.topic not in COMPACTED_TOPICS:
+                start, end = log.log_start_offset, log.log_end_offset
+                batches = LogReader(log, partial(self._content, node_id)).batches(start, end)
+                self.storage.check_aborted(key, node_id, batches, log.aborted_transactions(start, end))
+
     def _metadata_changed(self, delta: MetadataDelta) -> None:
         self.partitions.metadata_changed(delta)
+        for topic in delta.changed_topics.values():
+            if topic.name == GROUP_TOPIC:
+                for index, image in topic.changed_partitions.items():
+                    self.groups.leads(index, image.leader)
 
     # ---- Observer
 
     def replica_stepped(self, replica: MetadataReplica, ready: Ready) -> None:
         core, log = replica.core, replica.log.partition_log
+        self.coverage.replicas[core.local_id] = replica
         voted = getattr(core.role, "voted", None)
         seen = (
             core.local_id,
@@ -81,17 +123,24 @@ class Watch:
         )
         # Most steps change nothing that a promise is about.
         state = (*seen, log.log_end_offset)
-        if ready.truncate_to is None and self._steps.get(core.local_id) == state:
+        loads = any(isinstance(step, StartSnapshot | InstallSnapshot) for step in ready.snapshot_steps)
+        if ready.truncate_to is None and not loads and self._steps.get(core.local_id) == state:
             return
         self._steps[core.local_id] = state
-        self.quorum.stepped(ReplicaView(*seen), ready.truncate_to)
+        self.quorum.stepped(ReplicaView(*seen, loads_snapshot=loads), ready.truncate_to)
+
+    def snapshot_published(self, path: str) -> None:
+        self.quorum.snapshot_published(_node_of(path), path)
 
     def metadata_applied(self, loader: MetadataLoader, image: MetadataImage) -> None:
         if loader is not self.quorum.loader:
             self.quorum.applied(current_node.get(), image)
 
     def log_opened(self, log: PartitionLog, *, recovered: bool) -> None:
-        self.partitions.opened(*self._place(log), log)
+        place = self._place(log)
+        self.storage.opened(*place, log)
+        self.partitions.opened(*place, log)
+        self.storage.check_indexes(*place, log.segments)
         if recovered:
             self._findings.count("log recoveries")
 
@@ -106,23 +155,35 @@ class Watch:
     def partition_changed(self, partition: Partition) -> None:
         replica = partition.replica
         role = replica.role
-        if isinstance(role, Leading):
-            # Most changes change nothing that a promise is about.
-            place = (partition.topic, partition.index, replica.node_id)
-            seen = (replica.leader_epoch, replica.high_watermark)
-            if self._led.get(place) == seen:
-                return
-            self._led[place] = seen
-            self.partitions.leads(
-                PartitionKey(partition.topic, partition.index),
-                LeaderView(
-                    replica.node_id,
-                    replica.leader_epoch,
-                    replica.partition_epoch,
-                    replica.high_watermark,
-                    role.maximal_isr,
-                ),
-            )
+        # Most changes change nothing that a promise is about.
+        place = (partition.topic, partition.index, replica.node_id)
+        maximal_isr = role.maximal_isr if isinstance(role, Leading) else None
+        seen = (replica.leader_epoch, replica.partition_epoch, replica.high_watermark, maximal_isr)
+        if self._led.get(place) == seen:
+            return
+        self._led[place] = seen
+        key = PartitionKey(partition.topic, partition.index)
+        if maximal_isr is None:
+            self.partitions.follows(key, replica.node_id, replica.leader_epoch, replica.high_watermark)
+            return
+        self.partitions.leads(
+            key,
+            LeaderView(
+                replica.node_id, replica.leader_epoch, replica.partition_epoch, replica.high_watermark, maximal_isr
+            ),
+        )
+
+    def member_heard(self, participant: Participant) -> None:
+        index = partition_for(participant.group_id, len(self.quorum.image.topics.by_name[GROUP_TOPIC].partitions))
+        node_id, unheard_ms = participant.heard_by, participant.unheard_ms()
+        assert node_id is not None
+        if not self.groups.heard(current_node.get(), Coordinator(index, node_id), unheard_ms):
+            self._findings.count("members heard by one who coordinates no more")
+
+
+def _node_of(path: str) -> int:
+    """Paths begin with the node's name: `/broker-1/data/…`."""
+    return int(path.split("/", 2)[1].rpartition("-")[2])
 
 
 class NodeLog(logging.Handler):

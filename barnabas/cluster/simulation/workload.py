@@ -6,6 +6,7 @@ Everything that an acknowledgement or a record claims is held to the ghost at on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +20,8 @@ from barnabas.client.producer import Acked, Outcome, Producer, Unknown
 from barnabas.cluster.simulated import SimulatedCluster
 from barnabas.cluster.simulation.clients import ClientMain, as_client, producer_options
 from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.partitions import PartitionKey, PartitionPromises
+from barnabas.cluster.simulation.invariants.partitions import PartitionPromises
+from barnabas.cluster.simulation.invariants.places import PartitionKey
 from barnabas.cluster.simulation.swarm import Plan, TopicPlan
 from protocol.errors import ErrorCode, KafkaError
 from runtime.world import World
@@ -42,6 +44,7 @@ class History:
 
     sent: dict[PartitionKey, list[Sent]] = field(default_factory=dict)
     acked: int = 0
+    acks: Counter[PartitionKey] = field(default_factory=Counter)
 
     def add(self, key: PartitionKey, record: Sent) -> None:
         self.sent.setdefault(key, []).append(record)
@@ -100,6 +103,11 @@ class Workload:
     @property
     def keys(self) -> list[PartitionKey]:
         return [PartitionKey(topic.name, index) for topic in self.plan.topics for index in range(topic.partitions)]
+
+    def counts(self) -> dict[PartitionKey, tuple[int, int]]:
+        """How many records were acked and sent so far, by partition."""
+        history = self.history
+        return {key: (history.acks[key], len(history.sent.get(key, ()))) for key in self.keys}
 
     # ---- topics
 
@@ -160,6 +168,7 @@ class Workload:
             record.outcome = outcome = await future.outcome()
             if isinstance(outcome, Acked):
                 self.history.acked += 1
+                self.history.acks[key] += 1
                 self.cluster.universe.trace(f"acked {key} {outcome.offset}")
                 if outcome.offset >= 0:
                     self.promises.acked(key, outcome.offset, record.value)

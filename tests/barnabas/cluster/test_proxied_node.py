@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cluster.fault_page import DISK_FAILS, DISK_FULL, DISK_WELL, FaultPage
+from barnabas.cluster.fault_page import DEATH, DISK_FAILS, DISK_FULL, DISK_WELL, FREEZE, POWER_CUT, FaultPage
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.proxied_network import ProxiedNetwork
 from barnabas.cluster.proxied_node import faulty_world, load, page_of, save_ways
@@ -78,7 +78,7 @@ def test_a_full_disk_takes_nothing_more(world: World, page: FaultPage, tmp_path:
 
 @pytest.mark.feature("FI-03")
 def test_the_process_ends_at_the_armed_point(world: World, page: FaultPage) -> None:
-    page.arm("log.append.written", power_cut=False)
+    page.arm("log.append.written", DEATH)
     pid = os.fork()
     if not pid:
         world.fault_point("log.append")
@@ -89,11 +89,37 @@ def test_the_process_ends_at_the_armed_point(world: World, page: FaultPage) -> N
     assert not page.is_armed
     world.fault_point("log.append.written")
     assert page.disarm() and not page.disarm()
-    page.arm("log.append.written", power_cut=True)
+    page.arm("log.append.written", POWER_CUT)
     assert not page.disarm()
     world.fault_point("log.append.written")
     with pytest.raises(ValueError, match="so long a name"):
-        page.arm("x" * 200, power_cut=False)
+        page.arm("x" * 200, DEATH)
+
+
+@pytest.mark.feature("FI-04")
+def test_a_power_cut_is_a_boot_to_the_node(world: World, page: FaultPage) -> None:
+    booted = world.disk.boot_id()
+    assert world.disk.boot_id() == booted
+    page.power_is_cut()
+    assert world.disk.boot_id() != booted
+
+
+@pytest.mark.feature("FI-03")
+def test_the_process_freezes_at_the_armed_point_and_goes_on_when_it_is_let(
+    world: World, page: FaultPage, tmp_path: Path
+) -> None:
+    new, path = str(tmp_path / "0001.checkpoint.new"), str(tmp_path / "0001.checkpoint")
+    page.arm("disk.renamed.*.checkpoint", FREEZE)
+    pid = os.fork()
+    if not pid:
+        world.disk.open(new, create=True).close()
+        world.disk.rename(new, path)
+        os._exit(7)
+    assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+    assert os.path.exists(path), "the file has got its name already"
+    assert page.disarm() and not page.is_armed
+    os.kill(pid, signal.SIGCONT)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
 
 @pytest.mark.feature("FI-04")

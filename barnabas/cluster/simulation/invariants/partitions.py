@@ -7,7 +7,8 @@
 - A leader's high watermark is at most the least log end of its maximal ISR, and never falls in its epoch.
 - One leader in a leader epoch. Leader-epoch histories rise, and agree below the high watermark.
 - Where a topic is compacted, a replica may lack what a later record of the same key has made void, and nothing else.
-- ISR and ELR are disjoint parts of the replicas, the leader is in the ISR, epochs only grow.
+- Only a leader calls something committed first: no follower's high watermark is above what a leader of its epoch, or of
+  an earlier one, has had.
 
 A topic that was deleted is watched no more, nor is another one of its name: brokers hear of both at different times.
 
@@ -17,55 +18,18 @@ once it has registered anew, which must have taken it out of ISR and ELR if it l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple, Protocol
 
 from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.ghosts import GhostLog, LogLike, LogReader
+from barnabas.cluster.simulation.ghosts import GhostLog, LogReader
 from barnabas.cluster.simulation.invariants.compaction import COMPACTED_TOPICS, is_rest, missing
+from barnabas.cluster.simulation.invariants.membership import MembershipPromises
+from barnabas.cluster.simulation.invariants.places import LeaderView, PartitionKey, ReplicaLog
 from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from kraft.metadata.image import MetadataImage, PartitionImage
 from protocol.records.record import Record, decode_records
-
-
-class PartitionKey(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
-class Epochs(Protocol):
-    """What is needed of `storage.epochs.LeaderEpochs`."""
-
-    def entries(self) -> list[tuple[int, int]]: ...
-
-
-class ReplicaLog(LogLike, Protocol):
-    """What is needed of a `PartitionLog`."""
-
-    @property
-    def high_watermark(self) -> int: ...
-
-    @property
-    def last_stable_offset(self) -> int: ...
-
-    @property
-    def epochs(self) -> Epochs: ...
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderView:
-    """A leading replica as it is after a change."""
-
-    node_id: int
-    leader_epoch: int
-    partition_epoch: int
-    high_watermark: int
-    maximal_isr: frozenset[int]
 
 
 @dataclass(slots=True)
@@ -103,8 +67,13 @@ class PartitionPromises:
     """One per universe."""
 
     def __init__(
-        self, findings: Findings, content: Callable[[int, str], bytearray | None], image: Callable[[], MetadataImage]
+        self,
+        findings: Findings,
+        content: Callable[[int, str], bytearray | None],
+        image: Callable[[], MetadataImage],
+        min_isr: Callable[[PartitionKey], int],
     ) -> None:
+        """`content`: the bytes of a node's file; `image`: what the committed metadata say."""
         self._findings = findings
         self._content = content
         self._image = image
@@ -113,6 +82,7 @@ class PartitionPromises:
         """Names of topics."""
         self.lossy: dict[int, int] = {}
         """Brokers that lost something, and the broker epoch they had then."""
+        self._membership = MembershipPromises(findings, min_isr, self.lossy)
 
     def ghost(self, key: PartitionKey) -> GhostLog:
         """What is committed in a partition."""
@@ -136,9 +106,19 @@ class PartitionPromises:
         """Its power was cut, or its disk is gone."""
         broker = self._image().cluster.brokers.get(node_id)
         self.lossy[node_id] = -1 if broker is None else broker.epoch
-        for partition in self._partitions.values():
+        for key, partition in self._partitions.items():
             partition.trusted.pop(node_id, None)
             partition.replicas.pop(node_id, None)
+            image = self._image().topics.partition(*key)
+            if image is not None and node_id in image.replicas:
+                self._membership.lost_something(key, image)
+
+    def logs_of(self, node_id: int) -> Iterator[tuple[PartitionKey, ReplicaLog]]:
+        """The logs that a broker has open, or had when it died."""
+        for key, partition in self._partitions.items():
+            replica = partition.replicas.get(node_id)
+            if replica is not None:
+                yield key, replica.log
 
     def opened(self, key: PartitionKey, node_id: int, log: ReplicaLog) -> None:
         """A broker has opened a log, and recovered it if need was."""
@@ -188,6 +168,7 @@ class PartitionPromises:
         """A replica acts as leader."""
         if key.topic in self._deleted:
             return
+        self._membership.leads(key, view)
         partition, findings, epoch = self._of(key), self._findings, view.leader_epoch
         leader = partition.leaders.setdefault(epoch, view.node_id)
         findings.check(leader == view.node_id, lambda: f"{key}: {leader} and {view.node_id} both lead in epoch {epoch}")
@@ -211,6 +192,18 @@ class PartitionPromises:
                     f"{key}: leader {view.node_id} commits up to {view.high_watermark}, {member} ends at {end}"
                 )
 
+    def follows(self, key: PartitionKey, node_id: int, leader_epoch: int, high_watermark: int) -> None:
+        """A replica does not lead, and has heard of this high watermark."""
+        partition = self._partitions.get(key, _NOBODY)
+        led = max((most for (_, epoch), most in partition.watermarks.items() if epoch <= leader_epoch), default=0)
+        self._findings.check(
+            high_watermark <= led,
+            lambda: (
+                f"{key}: follower {node_id} in epoch {leader_epoch} has the high watermark {high_watermark}, "
+                f"its leaders have come to {led}"
+            ),
+        )
+
     def metadata_changed(self, delta: MetadataDelta) -> None:
         """The committed metadata changed."""
         for broker_id, broker in delta.changed_brokers.items():
@@ -223,6 +216,7 @@ class PartitionPromises:
             self._deleted.add(deleted.name)
             for key in [key for key in self._partitions if key.topic == deleted.name]:
                 del self._partitions[key]
+                self._membership.deleted(key)
         for topic in delta.changed_topics.values():
             if topic.name in self._deleted:
                 continue
@@ -300,6 +294,8 @@ class PartitionPromises:
             replica.reader.forget_if_rolled()
         for batch in replica.reader.batches(end, up_to):
             wrong = partition.ghost.take(batch, is_rest if compacted else None)
+            if wrong is None and batch.base_offset > end and not compacted:
+                wrong = f"goes on with {batch} where {end} is next"
             if wrong is not None:
                 self._findings.report(f"{key}: replica {node_id} {wrong}")
                 return
@@ -360,31 +356,7 @@ class PartitionPromises:
                 partition.returned[broker_id] = of_topic.partition_epoch
 
     def _partition_changed(self, key: PartitionKey, before: PartitionImage | None, image: PartitionImage) -> None:
-        findings = self._findings
-        findings.check(
-            set(image.isr) <= set(image.replicas), lambda: f"{key}: not all of the ISR are replicas: {image}"
-        )
-        findings.check(
-            set(image.elr) <= set(image.replicas) - set(image.isr), lambda: f"{key}: ISR and ELR overlap: {image}"
-        )
-        findings.check(
-            image.leader == NO_LEADER or image.leader in image.isr,
-            lambda: f"{key}: the leader is not in the ISR: {image}",
-        )
+        self._membership.changed(key, before, image)
         if before is None:
             return
-        findings.check(
-            image.leader_epoch >= before.leader_epoch and image.partition_epoch > before.partition_epoch,
-            lambda: f"{key}: epochs went back: {before}, then {image}",
-        )
-        findings.check(
-            image.leader == before.leader or image.leader_epoch > before.leader_epoch,
-            lambda: f"{key}: another leader in the same epoch: {before}, then {image}",
-        )
-        if image.leader_epoch != before.leader_epoch and image.leader != NO_LEADER:
-            findings.count("partition elections")
-        if set(image.isr) - set(before.isr):
-            findings.count("isr expansions")
-        if set(before.isr) - set(image.isr):
-            findings.count("isr shrinks")
         self._check_members(key, self._of(key), (*image.isr, *image.elr), "when the metadata changed")

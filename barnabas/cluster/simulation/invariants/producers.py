@@ -3,6 +3,7 @@
 - The sequences of a producer, in one of its epochs, begin at 0 and have neither gap nor repetition (KIP-98).
 - Epochs only grow, those of markers, too: where each transaction has an epoch of its own (KIP-890), nothing of it comes
   after its end.
+- A producer has one transaction open at most: in a newer epoch it writes only once that of the older one has ended.
 - The markers of a producer come from coordinators whose epoch only grows.
 - Every transaction has ended, once all is quiet.
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.ghosts import Batch
-from barnabas.cluster.simulation.invariants.partitions import PartitionKey
+from barnabas.cluster.simulation.invariants.places import PartitionKey
 from protocol.records.batch import BatchHeader, add_to_sequence, read_header
 from protocol.records.control import EndTxn, read_end_txn
 
@@ -36,6 +37,8 @@ class _Producer:
             return f"it was at epoch {before}"
         if header.is_control:
             return None if marker is None else self._end(marker)
+        if self.epoch > before and self.open_from >= 0:
+            return f"it writes in another epoch, and what it began at {self.open_from} has not ended"
         if header.is_transactional and self.open_from < 0:
             self.open_from = header.base_offset
         if header.base_sequence < 0:

@@ -1,9 +1,12 @@
 """The promises of the metadata quorum (Raft), checked after every step of every replica.
 
 Election safety: one leader in an epoch. Durability: no node's epoch falls and no vote changes, whatever
-crashed. Log matching: an offset written in an epoch is the same record everywhere. Leader completeness: a
-leader holds all that was committed. State machine safety: what is committed, and the image it adds up to,
-are the same on all nodes. A majority has on disk what is committed, and high watermarks never fall.
+crashed, and no voter comes back without what it had synced and was committed. Log matching: an offset written in an
+epoch is the same record everywhere, behind the same records. Leader completeness: a leader holds all that was
+committed, cuts nothing of its log, and loads no snapshot. State machine safety: what is committed, and the image it
+adds up to, are the same on all nodes, and so are snapshots, byte for byte; a log that does not begin at 0 begins
+where a snapshot ends. Only a leader commits, and nothing before a record of its own epoch. A majority has on disk what
+is committed, and high watermarks never fall.
 
 Keeps the ghost of the metadata log and the image that it adds up to, which is the newest truth about
 partitions that there is.
@@ -12,7 +15,7 @@ partitions that there is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.ghosts import Batch, GhostLog, LogLike, LogReader
@@ -37,6 +40,12 @@ class ReplicaView:
     high_watermark: int
     synced_end_offset: int
     log: LogLike
+    loads_snapshot: bool = False
+    """In this step."""
+
+
+Entry = tuple[int, int]
+"""(epoch, offset): what names a record in all logs."""
 
 
 @dataclass(slots=True)
@@ -48,6 +57,10 @@ class _Known:
     committed_reader: LogReader
     seen_end: int = 0
     """The log below was compared with what others wrote."""
+    chain: list[Entry] = field(default_factory=list)
+    """What it was compared by, in the log's order."""
+    log_end: int = 0
+    log_start: int = 0
     committed: int = 0
     """Its high watermark in this life; below it was compared with the ghost."""
 
@@ -70,7 +83,11 @@ class QuorumPromises:
         self._leaders: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
         self._votes: dict[tuple[int, int], int] = {}
-        self._written: dict[tuple[int, int], Batch] = {}
+        self._written: dict[Entry, Batch] = {}
+        self._before: dict[Entry, Entry] = {}
+        """What lies before each record, wherever it is. By induction all is the same that does."""
+        self._snapshots: dict[str, bytes] = {}
+        """By file name."""
         self._nodes: dict[int, _Known] = {}
         self.ghost = GhostLog()
         self.loader = MetadataLoader()
@@ -97,12 +114,17 @@ class QuorumPromises:
         node_id = view.node_id
         known = self._nodes.get(node_id)
         if known is None or known.view.log is not view.log:
+            if known is not None:
+                self._check_came_back(known.view, view)
             known = self._nodes[node_id] = _Known(view, self._reader(view), self._reader(view))
         before, known.view = known.view, view
         self._check_election(view)
+        self._check_leads_on(known, before)
         if cut_to is not None:
             self._findings.count("raft truncations")
             known.seen_end = min(known.seen_end, cut_to)
+            while known.chain and known.chain[-1][1] >= cut_to:
+                known.chain.pop()
             known.reader.forget()
             known.committed_reader.forget()
             self._findings.check(
@@ -112,6 +134,16 @@ class QuorumPromises:
         if view.is_leader and (not before.is_leader or before is view or before.epoch != view.epoch):
             self._check_leader(known)
         self._check_commit(known)
+
+    def snapshot_published(self, node_id: int, path: str) -> None:
+        """A node has a snapshot now: it made it, or downloaded it."""
+        content = self._content(node_id, path)
+        if content is None:
+            return
+        name = path.rpartition("/")[2]
+        known = self._snapshots.setdefault(name, bytes(content))
+        self._findings.check(known == content, lambda: f"node {node_id} has a snapshot {name} that is unlike others'")
+        self._findings.count("snapshots compared")
 
     def applied(self, node: str, image: MetadataImage) -> None:
         """A node's image moved on."""
@@ -142,17 +174,68 @@ class QuorumPromises:
                 lambda: f"epoch {epoch} has two leaders: {leader}, and {view.leader_id} by node {node_id}",
             )
 
+    def _check_came_back(self, before: ReplicaView, view: ReplicaView) -> None:
+        """A voter was restarted: others count on what it had synced."""
+        kept = min(before.synced_end_offset, self.ghost.end_offset)
+        end = view.log.log_end_offset
+        self._findings.check(
+            end >= kept or not view.is_voter,
+            lambda: f"node {view.node_id} had synced what was committed up to {kept}, and comes back with {end}",
+        )
+
+    def _check_leads_on(self, known: _Known, before: ReplicaView) -> None:
+        """Leader append-only."""
+        view = known.view
+        end, known.log_end = known.log_end, view.log.log_end_offset
+        if not view.is_leader:
+            return
+        findings = self._findings
+        findings.check(not view.loads_snapshot, lambda: f"leader {view.node_id} loads a snapshot")
+        findings.check(
+            view.log.log_end_offset >= end or not before.is_leader or before.epoch != view.epoch,
+            lambda: f"leader {view.node_id} of epoch {view.epoch} has cut its log from {end} to {known.log_end}",
+        )
+
     def _check_written(self, known: _Known) -> None:
         """Log matching."""
         log = known.view.log
+        if log.log_start_offset > known.log_start:
+            known.log_start = log.log_start_offset
+            self._check_start(known)
         known.seen_end = max(known.seen_end, log.log_start_offset)
         if log.log_end_offset <= known.seen_end:
             return
         for batch in known.reader.batches(known.seen_end, log.log_end_offset):
-            written = self._written.setdefault((batch.leader_epoch, batch.base_offset), batch)
+            entry = (batch.leader_epoch, batch.base_offset)
+            written = self._written.setdefault(entry, batch)
             if written != batch:
                 self._findings.report(f"node {known.view.node_id} has {batch} where another has {written}")
+            if known.chain:
+                previous = known.chain[-1]
+                before = self._before.setdefault(entry, previous)
+                if before != previous:
+                    self._findings.report(
+                        f"node {known.view.node_id}: before (epoch, offset) {entry} is {previous}, elsewhere {before}"
+                    )
+            known.chain.append(entry)
         known.seen_end = log.log_end_offset
+
+    def _check_start(self, known: _Known) -> None:
+        """A log that begins late begins where a snapshot of committed records ends."""
+        node_id, log = known.view.node_id, known.view.log
+        start = log.log_start_offset
+        last = self.ghost.at(start - 1)
+        if last is None:
+            self._findings.report(f"the log of node {node_id} begins at {start}, committed is {self.ghost.end_offset}")
+            return
+        if not known.chain or known.chain[-1][1] < last.base_offset:
+            known.chain = [(last.leader_epoch, last.base_offset)] if last.next_offset == start else []
+        folder = next(iter(log.segments)).log_path.rpartition("/")[0]
+        path = f"{folder}/{start:020d}-{last.leader_epoch:010d}.checkpoint"
+        self._findings.check(
+            self._content(node_id, path) is not None,
+            lambda: f"the log of node {node_id} begins at {start}, and {path} is not there",
+        )
 
     def _check_leader(self, known: _Known) -> None:
         view, ghost = known.view, self.ghost
@@ -177,16 +260,25 @@ class QuorumPromises:
         start = max(committed, view.log.log_start_offset)
         end = start
         grew = high_watermark > self.ghost.end_offset
+        last_epoch = -1
         for batch in known.committed_reader.batches(start, high_watermark):
             self._compare(view.node_id, batch)
-            end = batch.next_offset
+            end, last_epoch = batch.next_offset, batch.leader_epoch
         known.committed = high_watermark
         self._findings.check(
             end >= high_watermark,
             lambda: f"node {view.node_id} has a high watermark of {high_watermark}, but records up to {end} only",
         )
         if grew:
+            self._check_committer(view, last_epoch)
             self._check_majority(high_watermark)
+
+    def _check_committer(self, view: ReplicaView, last_epoch: int) -> None:
+        what = f"node {view.node_id} in epoch {view.epoch} commits up to {view.high_watermark}"
+        self._findings.check(view.is_leader, lambda: f"{what}, and does not lead")
+        self._findings.check(
+            last_epoch == view.epoch, lambda: f"{what}, which is not of its epoch but of {last_epoch} (Raft, 5.4.2)"
+        )
 
     def _compare(self, node_id: int, batch: Batch) -> None:
         grew = batch.base_offset >= self.ghost.end_offset

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.partitions import PartitionKey
+from barnabas.cluster.simulation.invariants.places import PartitionKey
 
 
 class Fate(Enum):

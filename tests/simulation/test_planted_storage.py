@@ -1,0 +1,97 @@
+"""Mistakes of storage and of the controller, planted into running nodes: the promises must find each soon.
+
+Of these no client need ever see anything: a replica that forgets what it had flushed is out of the ISR by then, and an
+index that is wrong is asked only when somebody seeks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from barnabas.cluster.simulation.seed import SeedReport, run_seed
+from barnabas.cluster.simulation.swarm import TopicPlan
+from kraft.controller import partition_change
+from runtime.world import Disk
+from storage import flushing
+from storage.indexes import OffsetIndex
+from storage.segment import Folder
+
+pytestmark = pytest.mark.feature("FI-11")
+
+SEEDS = 8
+ALWAYS_FLUSHED = TopicPlan("topic-0", 2, 3, {"min.insync.replicas": "2", "flush.messages": "1"})
+
+
+def found(promise: str, **changes: object) -> bool:
+    """Within so many seeds of nothing but records."""
+    plan: dict[str, object] = {"groups": (), "transactions": None, "brokers": 3, "topics": (ALWAYS_FLUSHED,), **changes}
+    return any(any(promise in broken for broken in report_of(seed, plan).broken) for seed in range(1, 1 + SEEDS))
+
+
+def report_of(seed: int, plan: dict[str, object]) -> SeedReport:
+    return run_seed(seed, changes=plan)
+
+
+POWER_CUTS = {"fault_weights": {"power cut": 1.0}, "fault_pause_seconds": 0.7}
+
+
+@pytest.mark.feature("ST-04", "ST-10")
+def test_a_flush_that_syncs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flushing, "_sync", lambda file: None)
+    assert found("had flushed", **POWER_CUTS)
+
+
+@pytest.mark.feature("ST-04", "ST-10")
+def test_a_flush_that_syncs_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New segments are synced, and the directory that names them is not."""
+
+    class NoNames:
+        def __init__(self, disk: Disk) -> None:
+            self._disk = disk
+
+        def __getattr__(self, name: str) -> Any:
+            return (lambda path: None) if name == "sync_directory" else getattr(self._disk, name)
+
+    original: Callable[..., None] = flushing.FlushWork.__call__
+
+    def flush(self: flushing.FlushWork) -> None:
+        folder = self._folder
+        self._folder = Folder(NoNames(folder.disk), folder.path)
+        try:
+            original(self)
+        finally:
+            self._folder = folder
+
+    monkeypatch.setattr(flushing.FlushWork, "__call__", flush)
+    tiny = replace(ALWAYS_FLUSHED, configs={**ALWAYS_FLUSHED.configs, "internal.segment.bytes": "2500"})
+    assert found("had flushed", topics=(tiny,), **POWER_CUTS)
+
+
+@pytest.mark.feature("ST-06")
+def test_an_index_that_is_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    original: Callable[..., None] = OffsetIndex.append
+
+    def append(self: OffsetIndex, offset: int, position: int) -> None:
+        original(self, offset + 1 if self.entries == 1 else offset, position)
+
+    monkeypatch.setattr(OffsetIndex, "append", append)
+    assert found("offset index says", fault_weights={"kill": 1.0})
+
+
+@pytest.mark.feature("RE-08")
+def test_eligible_replicas_that_are_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of eligible replicas is not cleared when the ISR is large enough again."""
+    change = partition_change.PartitionChange
+    original: Callable[..., None] = change._gather_elr
+
+    def gather(self: Any) -> None:
+        original(self)
+        if len(self.isr) == self.rules.min_insync_replicas:
+            self._elr = tuple(it for it in self.replicas if it not in self.isr)
+
+    monkeypatch.setattr(change, "_gather_elr", gather)
+    assert found("eligible beside an ISR of min.insync.replicas", fault_weights={"kill": 1.0})
