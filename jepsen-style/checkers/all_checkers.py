@@ -2,31 +2,71 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from checkers.availability import Availability
+from checkers.bank_transfers import BankChecker
 from checkers.commits import Commits
 from checkers.convergence import Convergence
 from checkers.cycles import Cycles
+from checkers.eos_once import OnceChecker
 from checkers.epochs import StaleEpochs
+from checkers.fences_zombies import FencesChecker
+from checkers.group_owners import GroupChecker
 from checkers.lag import Lag
 from checkers.loss import Loss
+from checkers.metadata_topics import MetadataChecker
 from checkers.offsets import Offsets
+from checkers.offsets_registers import RegistersChecker
 from checkers.order import PollOrder, SendOrder
 from checkers.reads import Reads
 from checkers.replicas import Replicas
+from checkers.set_elements import ElementsChecker
 from checkers.stats import Stats
 from checkers.verdict import Checker, Verdict, merge
+from histories.recorder import HistoryError
 
 RECREATES_TOPICS = ("metadata",)
 """Workloads that delete topics and make others of the same name."""
 
 
-def standard(workload: str, options: object = None) -> Sequence[Checker]:
+def of_workload(run: Mapping[str, Any]) -> Sequence[Checker]:
+    """Those that judge what clients did and saw; `run` is what `run.json` says. ValueError if it names no workload."""
+    options = run.get("options") or {}
+    if not isinstance(options, Mapping):
+        raise ValueError("its options are no object")
+
+    def told(*names: str) -> dict[str, Any]:
+        return {name: options[name] for name in names if name in options}
+
+    match run.get("workload"):
+        case "queue" | "list-append" as workload:
+            return standard(workload)
+        case "txn-eos":
+            return (OnceChecker(idempotence=True),)
+        case "bank":
+            return (BankChecker(**told("isolation")),)
+        case "set":
+            return (ElementsChecker(**told("idempotence")),)
+        case "group":
+            protocol = {"protocol": options["group_protocol"]} if "group_protocol" in options else {}
+            return (GroupChecker(**told("idempotence"), **protocol), Commits())
+        case "offsets":
+            return (RegistersChecker(), Commits())
+        case "metadata":
+            return (MetadataChecker(),)
+        case "fences":
+            return (FencesChecker(),)
+        case other:
+            raise ValueError(f"there is no workload {other}")
+
+
+def standard(workload: str) -> Sequence[Checker]:
     """Of workloads whose operations are sends and polls of keys: `queue` and `list-append`. What is legal under the
     run's options the checkers read from the history's `run.json`."""
-    del options
     return (
         Offsets(),
         Loss(),
@@ -53,5 +93,17 @@ def of_every_run(run: Mapping[str, Any]) -> Sequence[Checker]:
 
 
 def check_all(history: Any, checkers: Sequence[Checker]) -> Verdict:
-    """Everything that was found, by everyone."""
-    return merge({checker.name: checker.check(history) for checker in checkers})
+    """Everything that was found, by everyone. Raises HistoryError as `check_one` does."""
+    return merge({checker.name: check_one(checker, history) for checker in checkers})
+
+
+def check_one(checker: Checker, history: Any) -> Verdict:
+    """Raises HistoryError, one line, if a history holds what its workload never records: every line of it is an
+    operation, but what it did is not what the checker reads."""
+    try:
+        return checker.check(history)
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(at.filename).name}:{at.lineno}"
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise HistoryError(f"the checker of {checker.name} cannot read this history: {told} ({where})") from error

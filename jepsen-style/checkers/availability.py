@@ -2,6 +2,7 @@
 back after it; and whether that is within the run's budgets.
 
 A fault's time goes from its beginning to the beginning of the next one, or to the end of what was asked of the cluster.
+Whoever asked in vain to the end waited until then: a cluster that never took a write again is no one that had no gap.
 """
 
 from __future__ import annotations
@@ -34,16 +35,17 @@ class Availability:
 
     def check(self, history: History) -> Verdict:
         gathered = Gathered()
-        acked_ns = _acknowledged_ns(history)
+        acked_ns, asked_ns = _writes_ns(history)
         faults = [fault for fault in history.faults if fault.number != EVERYTHING]
-        if not len(acked_ns):
+        if not len(asked_ns):
             return gathered.verdict({"longest gap": None})
+        waits_ns = _waits_ns(acked_ns, asked_ns)
         gaps: dict[str, list[float]] = {}
         recoveries: dict[str, list[float]] = {}
         told: list[dict[str, Any]] = []
         for index, fault in enumerate(faults):
-            gap = self._gap(fault, faults[index + 1 :], acked_ns)
-            recovery = _recovery(fault, acked_ns)
+            gap = self._gap(fault, faults[index + 1 :], waits_ns)
+            recovery = _recovery(fault, waits_ns)
             gaps.setdefault(fault.kind, []).append(gap)
             if recovery is not None:
                 recoveries.setdefault(fault.kind, []).append(recovery)
@@ -62,7 +64,7 @@ class Availability:
                             f"{sentence} {seconds:.1f} s; at most {limit:g} s are allowed.",
                         )
                     )
-        whole = np.diff(acked_ns) / 1e9
+        whole = np.diff(waits_ns) / 1e9
         return gathered.verdict(
             {
                 "longest gap": round(float(whole.max()), 3) if len(whole) else None,
@@ -72,26 +74,37 @@ class Availability:
             }
         )
 
-    def _gap(self, fault: Fault, later: Sequence[Fault], acked_ns: Ints) -> float:
-        """The longest time between two acknowledged writes that touches the fault's; up to the last one of all, since
-        after it nobody may have asked for another."""
+    def _gap(self, fault: Fault, later: Sequence[Fault], waits_ns: Ints) -> float:
+        """The longest time between two acknowledged writes that touches the fault's; up to the last one of all, or to
+        the last that was asked for in vain."""
         until = later[0].began_ns if later else (fault.ended_ns or fault.began_ns) + AFTERMATH_NS
-        low = max(0, int(np.searchsorted(acked_ns, fault.began_ns)) - 1)
-        high = int(np.searchsorted(acked_ns, until)) + 1
-        gaps = np.diff(acked_ns[low:high])
+        low = max(0, int(np.searchsorted(waits_ns, fault.began_ns)) - 1)
+        high = int(np.searchsorted(waits_ns, until)) + 1
+        gaps = np.diff(waits_ns[low:high])
         return round(float(gaps.max()) / 1e9, 3) if len(gaps) else 0.0
 
 
-def _recovery(fault: Fault, acked_ns: Ints) -> float | None:
-    """From its end on; None if it has no end, or nothing was written after it."""
+def _recovery(fault: Fault, waits_ns: Ints) -> float | None:
+    """From its end on, at least; None if it has no end, or no write was asked for after it."""
     if fault.ended_ns is None:
         return None
-    place = int(np.searchsorted(acked_ns, fault.ended_ns))
-    return round((int(acked_ns[place]) - fault.ended_ns) / 1e9, 3) if place < len(acked_ns) else None
+    place = int(np.searchsorted(waits_ns, fault.ended_ns))
+    return round((int(waits_ns[place]) - fault.ended_ns) / 1e9, 3) if place < len(waits_ns) else None
 
 
-def _acknowledged_ns(history: History) -> Ints:
-    """When writes were acknowledged, in their order. Of workloads without micro-operations, when operations were."""
+def _waits_ns(acked_ns: Ints, asked_ns: Ints) -> Ints:
+    """Between which clients waited: from the first write that was asked for, over all that were acknowledged, to the
+    last one that was asked for in vain. (How long that one waited says nothing: nobody may have asked after it.)"""
+    first, last = asked_ns[:1], asked_ns[-1:]
+    if not len(acked_ns):
+        return np.concatenate((first, last))
+    waits: Ints = np.concatenate((first, acked_ns, last[last > acked_ns[-1]]))
+    return waits
+
+
+def _writes_ns(history: History) -> tuple[Ints, Ints]:
+    """When writes were acknowledged, and when they were asked for, each in their order. Of workloads without
+    micro-operations: operations."""
     operations, micro = history.operations, history.micro
     wrote = np.zeros(len(operations), dtype=np.bool_)
     sent = micro.operation[micro.kind == SEND]
@@ -99,9 +112,8 @@ def _acknowledged_ns(history: History) -> Ints:
         wrote[sent] = True
     else:
         wrote[:] = ~history.called("crash", "debug", "assign", "subscribe", "poll", "read")
-    wrote &= operations.outcome == OK
-    times: Ints = np.sort(history.lines.t_ns[operations.completed[wrote]])
-    return times
+    t_ns, acked = history.lines.t_ns, wrote & (operations.outcome == OK)
+    return np.sort(t_ns[operations.completed[acked]]), np.sort(t_ns[operations.invoked[wrote]])
 
 
 def _quantiles(seconds: Sequence[float]) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """Committed offsets that went back.
 
 A consumer may commit what is lower than before, after a rebalance gave it back what another had not committed. So two
-things are looked for: an acknowledged commit below an earlier one of the same consumer in the same generation (in which
-nobody else has the partition), and an offset that the coordinator told and that is below one whose commit was
+things are looked for: an acknowledged commit below an earlier one of the same generation (in which one member has the
+partition, and nobody else), and an offset that the coordinator told and that is below one whose commit was
 acknowledged before it was asked, with nobody who may have committed a lower one since.
 
 The second is legal while faults go on: a coordinator that is cut off from the others goes on answering whom it reaches,
@@ -34,7 +34,6 @@ class Commit(NamedTuple):
     ended: int
     """NEVER where nobody knows whether and when it took place."""
     offset: int
-    process: int
     generation: int
     """-1 where nobody told."""
 
@@ -58,15 +57,19 @@ class Committed:
     sights: list[Sight] = field(default_factory=list)
 
     def steps_back(self) -> Iterable[tuple[Commit, Commit]]:
-        """Acknowledged commits of one consumer in one generation, the later one lower."""
-        last: dict[tuple[int, int], Commit] = {}
+        """Acknowledged commits of one generation, in which the partition has one owner, be it in two lives: the later
+        one, sent after the other was acknowledged, is lower."""
+        generations: dict[int, list[Commit]] = {}
         for commit in self.commits:
-            if commit.ended == NEVER or commit.generation < 0:
-                continue
-            before = last.get((commit.process, commit.generation))
-            if before is not None and commit.offset < before.offset:
-                yield before, commit
-            last[commit.process, commit.generation] = commit
+            if commit.ended < NEVER and commit.generation >= 0:
+                generations.setdefault(commit.generation, []).append(commit)
+        for commits in generations.values():
+            # They stand in the order of their acknowledgements.
+            ended = [commit.ended for commit in commits]
+            for commit in commits:
+                place = bisect_left(ended, commit.began)
+                if place and commit.offset < commits[place - 1].offset:
+                    yield commits[place - 1], commit
 
     def regressions(self) -> Iterable[tuple[Commit, Sight]]:
         """Each sight of what is too low, with an acknowledged commit that shows it."""
@@ -102,11 +105,11 @@ class Commits:
             note, began = completion.note, int(history.invocations[i])
             group = str(note.get("group", ""))
             generation = note.get("generation")
-            member = (int(completion.process), -1 if generation is None else int(generation))
+            generation = -1 if generation is None else int(generation)
             ended = i if completion.type == "ok" else NEVER
             for name, offset in _offsets(note, "committed"):
                 committed = known.setdefault((group, name), Committed())
-                committed.commits.append(Commit(i, began, ended, offset, *member))
+                committed.commits.append(Commit(i, began, ended, offset, generation))
             for name, offset in _offsets(note, "committed_seen"):
                 sight = Sight(i, began, i, offset, bool(note.get("settled")))
                 known.setdefault((group, name), Committed()).sights.append(sight)
@@ -114,7 +117,7 @@ class Commits:
             where = f"{group} {name}".strip()
             for commit, later in committed.steps_back():
                 told = f"in generation {commit.generation} operation {commit.i} committed {commit.offset} of {where}"
-                told += f", and operation {later.i} of the same consumer {later.offset}"
+                told += f", and operation {later.i} committed {later.offset} after it"
                 found.append(_finding(where, (commit.i, later.i), told))
             for commit, sight in committed.regressions():
                 told = f"operation {commit.i} committed {commit.offset} of {where}, and operation {sight.i} was told"

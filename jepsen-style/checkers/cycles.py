@@ -1,9 +1,13 @@
-"""Cycles between operations: who wrote before whom (ww), who read whom (wr), and where told who came before whom.
+"""Cycles between operations: who wrote before whom (ww), who read whom (wr), who had not come to whom yet (rw), and
+where told who came before whom.
 
 In Kafka open transactions interleave, so that cycles with ww edges are legal; a cycle of wr edges alone is a bug under
-read_committed, because a reader's own commit comes after what it read was committed. So it is searched both ways. The
-order of a process and of time may be added to either. The order of time goes over a frontier: one node for each
-completion, in their order, instead of an edge for each pair of operations.
+read_committed, because a reader's own commit comes after what it read was committed. So it is searched both ways. An rw
+edge leads from who polled a key up to some value to the writer of the next one, of consumers by assignment only, whose
+positions nobody moves. Cycles with such edges are told, and legal: a poll may end before the log does, and each
+partition gets a transaction's marker by itself. The order of a process and of time may be added to ww and wr. The order
+of time goes over a frontier: one node for each completion, in their order, instead of an edge for each pair of
+operations.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from checkers.arrays import Ints, pair_codes, starts_of_runs
+from checkers.arrays import Bools, Ints, pair_codes, starts_of_runs
 from checkers.gathering import Gathered, in_order
 from checkers.graph import Edges, Graph, that_may_cycle
 from checkers.legality import Conditions, is_legal
@@ -29,13 +33,13 @@ STEPS = 3_000_000
 COMPONENTS = 40
 """Of which a cycle is shown."""
 
-WW, WR, PROCESS, BEFORE, FRONTIER = range(5)
-_NAMES = {WW: "ww", WR: "wr", PROCESS: "process", BEFORE: "time"}
+WW, WR, RW, PROCESS, BEFORE, FRONTIER = range(6)
+_NAMES = {WW: "ww", WR: "wr", RW: "rw", PROCESS: "process", BEFORE: "time"}
 
 
 @dataclass(frozen=True)
 class Cycles:
-    """Finds G0 and G1c, with `order` added: `G1c-process`, `G1c-realtime`."""
+    """Finds G0, G1c, G-single and G2; with `order` G0 and G1c only, as `G1c-process`, `G1c-realtime`."""
 
     order: Order = ""
     name: str = "cycles"
@@ -63,6 +67,14 @@ class Cycles:
                 if self.order and not kinds_of_it & {PROCESS, BEFORE}:
                     continue
                 gathered.add(parts.tell(anomaly + suffix, cycle, how, legal))
+        if not self.order:
+            found = parts.cycles((WW, WR, RW), self.order)
+            figures["G2 by ww and wr and rw: components"] = found.components
+            for cycle in found.cycles:
+                count = sum(kind == RW for kind, _row in cycle)
+                if count:
+                    anomaly = "G-single" if count == 1 else "G2"
+                    gathered.add(parts.tell(anomaly, cycle, "ww and wr and rw", is_legal(anomaly, conditions)))
         return gathered.verdict(figures)
 
 
@@ -85,9 +97,10 @@ class _Parts:
         self._sources: dict[int, Ints] = {}
         self._targets: dict[int, Ints] = {}
         self._why: dict[int, Ints] = {}
-        """Of ww and wr: the value that is written first."""
+        """Of ww, wr and rw: the value that stands first."""
         self._ww()
         self._wr()
+        self._rw()
         self._process()
 
     def cycles(self, kinds: tuple[int, ...], order: Order) -> _Found:
@@ -128,6 +141,10 @@ class _Parts:
             value = int(self._why[kind][row])
             place = place_of(int(versions.value_key[value]))
             where = where or str(place)
+            if kind == RW:
+                last = int(versions.value[value])
+                told.append(f"{source} polled {place} up to {last}, which was followed by that of")
+                continue
             verb = "was followed in the log by" if kind == WW else "was read by"
             told.append(f"{source} wrote {int(versions.value[value])} to {place}, which {verb}")
         # It may begin in the middle of the frontier; what came first is told first.
@@ -150,6 +167,34 @@ class _Parts:
         reader = versions.read_operation[versions.read_ok]
         # A value is often polled in one operation only once; doubles do no harm.
         self._add(WR, versions.writer[value], reader, value)
+
+    def _rw(self) -> None:
+        versions = self._versions
+        rows = np.flatnonzero(versions.read_ok & self._assigned()[versions.read_operation])
+        key = versions.value_key[versions.read_value[rows]]
+        order = np.lexsort((versions.read_index[rows], key, versions.read_operation[rows]))
+        # The last that an operation was given of a key, and what stands behind it.
+        ends = np.append(starts_of_runs(pair_codes(versions.read_operation[rows], key)[order]), True)[1:]
+        last = rows[order[ends]]
+        next_slot = np.searchsorted(versions.slot_key, versions.value_key[versions.read_value[last]])
+        next_slot += versions.read_index[last] + 1
+        held = np.searchsorted(versions.held_slot, next_slot)
+        there = next_slot < len(versions.slot_key)
+        there[there] = versions.slot_key[next_slot[there]] == versions.value_key[versions.read_value[last[there]]]
+        # Who stands alone there.
+        there[there] = np.searchsorted(versions.held_slot, next_slot[there], "right") == held[there] + 1
+        last, writer = last[there], versions.writer[versions.held_value[held[there]]]
+        self._add(RW, versions.read_operation[last], writer, versions.read_value[last])
+
+    def _assigned(self) -> Bools:
+        """Over operations: their process got its partitions by hand, if it ever asked for any."""
+        operations = self._history.operations
+        order = np.argsort(operations.process, kind="stable")
+        changes = self._history.called("assign", "subscribe")[order] | starts_of_runs(operations.process[order])
+        latest = np.maximum.accumulate(np.where(changes, np.arange(len(order)), 0))
+        found = np.zeros(len(order), dtype=np.bool_)
+        found[order] = ~self._history.called("subscribe")[order][latest]
+        return found
 
     def _process(self) -> None:
         rows = np.flatnonzero(self._history.operations.outcome == OK)

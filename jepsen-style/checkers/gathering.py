@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -57,7 +58,7 @@ class Gathered:
         return Verdict("false" if bad else "true", self.findings, {**self.counts, **(figures or {})})
 
     def _count(self, anomaly: str, legal: bool, count: int) -> None:
-        name = f"{anomaly} (legal)" if legal else anomaly
+        name = _counted_as(anomaly, legal)
         self.counts[name] = self.counts.get(name, 0) + count
 
     def _room(self, anomaly: str, legal: bool) -> int:
@@ -72,3 +73,22 @@ class Gathered:
 def in_order(operations: Iterable[int]) -> list[int]:
     """Each once."""
     return sorted({int(i) for i in operations})
+
+
+def counts_of(kept: Iterable[tuple[str, bool]], figures: Mapping[str, Any]) -> dict[tuple[str, bool], int]:
+    """How often each (anomaly, whether it is legal) was found, those included that were not kept: by a merged verdict's
+    figures, and never less than are there."""
+    return {
+        (anomaly, legal): max(count, _told(figures, _counted_as(anomaly, legal)))
+        for (anomaly, legal), count in Counter(kept).items()
+    }
+
+
+def _told(figures: Mapping[str, Any], name: str) -> int:
+    """By all checkers together."""
+    told = [each.get(name) for each in figures.values() if isinstance(each, Mapping)]
+    return sum(each for each in told if isinstance(each, int))
+
+
+def _counted_as(anomaly: str, legal: bool) -> str:
+    return f"{anomaly} (legal)" if legal else anomaly

@@ -47,6 +47,7 @@ class Rule:
 _ALWAYS: tuple[Mapping[str, Any], ...] = ({},)
 _UNCOMMITTED = {"isolation": "read_uncommitted"}
 _INTERLEAVE = "open transactions interleave: Kafka does not isolate writes"
+_LAGS = "a poll may end before the log does, and each partition gets a transaction's marker by itself"
 _CYCLES = ({"ww": True}, _UNCOMMITTED)
 _WW = f"with ww edges, since {_INTERLEAVE}; under read_uncommitted anyway"
 
@@ -56,7 +57,7 @@ ANOMALIES: Mapping[str, Rule] = {
         "one value stands at two offsets of a partition", ({"idempotence": False},), "at least once is all one asks for"
     ),
     "lost-write": Rule("an acknowledged value was overtaken: later ones were read, and it never was"),
-    "unseen": Rule("an acknowledged value was never polled by anyone, to the end of the final polls"),
+    "unseen": Rule("a value that must be there was never polled by anyone, to the end of the final polls"),
     "G1a": Rule("an aborted read: a value was read whose writer failed", (_UNCOMMITTED,), "readers ask for anything"),
     "precommitted-read": Rule(
         "a transaction polled a value that it was still to commit", (_UNCOMMITTED,), "readers ask for anything"
@@ -80,6 +81,8 @@ ANOMALIES: Mapping[str, Rule] = {
     "G1c": Rule("a cycle of writers and their readers", _CYCLES, _WW),
     "G1c-process": Rule("G1c, with the order inside of processes", _CYCLES, _WW),
     "G1c-realtime": Rule("G1c, with the order of time", _CYCLES, _WW),
+    "G-single": Rule("a cycle with one reader that had not come to its writer yet", _ALWAYS, _LAGS),
+    "G2": Rule("a cycle with several readers that had not come to their writers yet", _ALWAYS, _LAGS),
     "commit-regress": Rule("the committed offset of a group went back, though nobody committed a lower one"),
     "stale-epoch-accept": Rule("a leader took a write after one of a higher epoch had taken one"),
     "two-epochs": Rule("one offset of a partition was read in batches of two leader epochs"),

@@ -31,7 +31,7 @@ class Loss:
         budget = budget_of(history)
         # Without the final reads nobody knows what would have been read.
         complete = history.run.get("final_done") is not False
-        found = (("lost-write", _lost(history, versions)), ("unseen", _unseen(history, versions)))
+        found = (("lost-write", _lost(history, versions)), ("unseen", _unseen(versions)))
         for anomaly, values in found:
             writers = versions.writer[values]
             acked = history.lines.t_ns[history.operations.shown_by[writers]].tolist() if len(values) else []
@@ -75,8 +75,13 @@ def _acknowledged(history: History, versions: Versions) -> np.ndarray[tuple[int]
     return np.asarray(ok, dtype=np.bool_)
 
 
-def _unseen(history: History, versions: Versions) -> Ints:
-    found: Ints = np.flatnonzero(_acknowledged(history, versions) & ~versions.polled)
+def _unseen(versions: Versions) -> Ints:
+    """Acknowledged, or of an operation that must have taken place, since something else of it was read: half of a
+    transaction."""
+    if not len(versions.writer):
+        return np.zeros(0, dtype=np.int64)
+    written = (versions.writer != UNKNOWN) & versions.committed[versions.writer]
+    found: Ints = np.flatnonzero(written & ~versions.polled)
     return found
 
 
@@ -102,14 +107,16 @@ def _tell(history: History, versions: Versions, anomaly: str, value: int, excuse
     shown = history.operations.shown_by
     operations = [int(shown[versions.writer[value]])]
     told = f"Value {int(versions.value[value])} of {place_of(key)}"
+    acked = history.operations.outcome[versions.writer[value]] == OK
+    told += " was acknowledged" if acked else " is of an operation of which something else was read"
     if anomaly == "lost-write":
         behind = (versions.value_key == key) & versions.read & (versions.first >= versions.last[value])
         later = int(np.flatnonzero(behind)[0])
         reads = versions.read_operation[(versions.read_value == later) & versions.read_ok]
         operations.append(int(shown[reads[0]]))
-        told += f" was acknowledged, value {int(versions.value[later])} behind it was read, and it never was."
+        told += f", value {int(versions.value[later])} behind it was read, and it never was."
     else:
-        told += " was acknowledged, and nobody ever polled it."
+        told += ", and nobody ever polled it."
     if excused:
         told += f" {BEYOND}"
     return Finding(anomaly, str(place_of(key)), in_order(operations), told, excused)

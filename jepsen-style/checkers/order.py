@@ -15,7 +15,7 @@ from checkers.gathering import Gathered, in_order
 from checkers.legality import Conditions, Via, is_legal
 from checkers.verdict import Finding, Verdict
 from checkers.versions import Versions, versions_of
-from histories.history import OK, UNKNOWN, History
+from histories.history import FAIL, OK, UNKNOWN, History
 from operations import Place, key_of, place_of
 
 
@@ -218,18 +218,21 @@ class _Consumers:
         self._history = history
         operations = history.operations
         self._changes: dict[int, list[int]] = {}
-        """Process to the rows of its assigns and subscribes."""
-        for row in np.flatnonzero(history.called("assign", "subscribe")).tolist():
+        """Process to the rows of its assigns and subscribes, without those that surely did not happen."""
+        for row in np.flatnonzero(history.called("assign", "subscribe") & (operations.outcome != FAIL)).tolist():
             self._changes.setdefault(int(operations.process[row]), []).append(row)
         self._read: dict[int, tuple[Via, frozenset[int] | None]] = {}
         self._default: Via = "assign"
 
     def via_between(self, process: int, key: int, earlier: int, later: int) -> Via | None:
-        """How the process held the key from one operation to the other; None if its position may have been another in
-        the meantime."""
+        """How the process held the key from one operation to the other; None if nobody knows, or if its position may
+        have been another in the meantime."""
         changes = self._changes.get(process, [])
         low, high = bisect_right(changes, earlier), bisect_left(changes, later)
         via = self._change(changes[low - 1])[0] if low else self._default
+        if low and self._history.operations.outcome[changes[low - 1]] != OK:
+            # Nobody knows whether it had it by that, or by what was before.
+            return None
         for row in changes[low:high]:
             next_via, kept = self._change(row)
             if kept is None or key not in kept or next_via != via:

@@ -4,7 +4,7 @@ A reading's value is `{"parts": [[topic, partition, from, to, [[offset, value], 
 that the reader was given of the offsets `from` up to `to`, `to` left out. A read_committed reader is given nothing that
 is still undecided, so that a record which one reader saw is missing in no other reading that went past it. `end` is
 true where every part went to the end that the broker named, `"quiet"` where the library does not tell that it passed
-the last offsets (a transaction's marker) and nothing came any more.
+the last offsets (a transaction's marker) and nothing came any more. `ends` are those that the broker named.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Logs:
     complete: frozenset[Place] = frozenset()
     """Read from the start to the end when the cluster was healed: what is not there is not in the log."""
     findings: list[Finding] = field(default_factory=list)
-    """`inconsistent-offsets`, `skipped-record`, `lost-write`."""
+    """`inconsistent-offsets`, `skipped-record`, `lost-write`, `unseen`."""
 
     def found(self) -> dict[tuple[Place, Any], list[int]]:
         """The offsets of each value."""
@@ -65,7 +65,7 @@ def gather(readings: Iterable[Attempt]) -> Logs:
     logs = Logs()
     parts: list[tuple[Attempt, Place, int, int, Sequence[Any]]] = []
     covered: dict[tuple[int, Place], int] = {}
-    complete: dict[Place, None] = {}
+    last: list[tuple[Attempt, Place, int]] = []
     as_given: dict[Place, dict[int, Any]] = {}
     for reading in readings:
         final = bool(reading.asked and reading.asked.get("final"))
@@ -76,11 +76,12 @@ def gather(readings: Iterable[Attempt]) -> Logs:
             if start == 0 or covered.get((reading.process, place)) == start:
                 covered[reading.process, place] = end
                 if final and reading.type == "ok" and reading.value.get("end"):
-                    complete[place] = None
+                    last.append((reading, place, end))
     for place in logs.values:
         log = logs.values[place] = dict(sorted(logs.values[place].items()))
         logs.offset_of[place] = {value: offset for offset, value in reversed(log.items())}
-    logs.complete = frozenset(complete)
+    logs.complete = frozenset(place for reading, place, end in last if not _not_given(logs, reading, place, end))
+    _find_unseen(logs, last)
     _find_holes(logs, parts)
     _find_vanished(logs, parts)
     return logs
@@ -137,6 +138,23 @@ def _find_holes(logs: Logs, parts: Sequence[tuple[Attempt, Place, int, int, Sequ
             )
 
 
+def _not_given(logs: Logs, reading: Attempt, place: Place, end: int) -> list[int]:
+    """Offsets of records that somebody was given, and not who came to `end` only, though the broker named a later one
+    as the partition's: he is stuck, and says nothing about the log behind."""
+    if reading.value.get("end") != "quiet":
+        return []
+    named = next((at for topic, index, at in reading.value.get("ends", ()) if Place(topic, index) == place), end)
+    return [offset for offset in logs.values[place] if end <= offset < named]
+
+
+def _find_unseen(logs: Logs, last: Sequence[tuple[Attempt, Place, int]]) -> None:
+    for reading, place, end in last:
+        if missing := _not_given(logs, reading, place, end):
+            told = f"a reader was given nothing from offset {end} of {place} on, and others {len(missing)} records"
+            evidence = sorted({logs.read_by[place][missing[0]], reading.evidence[-1]})
+            logs.findings.append(Finding("unseen", str(place), evidence, told))
+
+
 def _find_vanished(logs: Logs, parts: Sequence[tuple[Attempt, Place, int, int, Sequence[Any]]]) -> None:
     """Read once, and behind the end of a log that was read to its end later."""
     told: set[tuple[Place, int]] = set()
@@ -145,9 +163,12 @@ def _find_vanished(logs: Logs, parts: Sequence[tuple[Attempt, Place, int, int, S
             continue
         if not (reading.asked and reading.asked.get("final")):
             continue
+        stuck = set(_not_given(logs, reading, place, end))
         for offset, value in reversed(logs.values[place].items()):
             if offset < end:
                 break
+            if offset in stuck:
+                continue
             read_by = logs.read_by[place][offset]
             if read_by < reading.began and (place, offset) not in told:
                 told.add((place, offset))

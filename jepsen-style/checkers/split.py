@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from checkers.all_checkers import of_every_run, standard
+from checkers.all_checkers import check_one, of_every_run, of_workload, standard
 from checkers.epochs import StaleEpochs
 from checkers.gathering import KEPT
 from checkers.loss import Loss
@@ -34,6 +34,8 @@ from operations import Place, key_of
 
 BY_KEY = (Offsets, Loss, Reads, PollOrder, SendOrder, StaleEpochs)
 WORKLOADS = ("queue", "list-append")
+"""Whose histories are split. Those of others are small (a run of them has one story for all of its keys), and each is
+checked whole."""
 _RANK = {"true": 0, "unknown": 1, "false": 2}
 _NUMBERED = re.compile(r"(?<=peration )\d+|(?<=after )\d+(?= had been)")
 """Lines that findings name in their sentence."""
@@ -82,6 +84,13 @@ def check_whole(part: Part) -> dict[str, Verdict]:
     return {checker.name: checker.check(part.history) for checker in checkers_of_the_whole(part.history.run)}
 
 
+def check_run(operations: Any, micro: Any, run: Mapping[str, Any], views: Views) -> dict[str, Verdict]:
+    """A whole history from its tables, by every checker of its workload. ValueError if `run` names none,
+    HistoryError as `check_one`."""
+    history = of_tables(slim(operations), micro, run, views).history
+    return {checker.name: check_one(checker, history) for checker in (*of_workload(run), *of_every_run(run))}
+
+
 def _rows(history: History, numbers: Ints, proven: Ints) -> Ints:
     found: Ints = np.flatnonzero(np.isin(numbers[history.operations.shown_by], proven))
     return found
@@ -117,7 +126,7 @@ def together(parts: Sequence[Verdict]) -> Verdict:
 
 def in_usual_order(run: Mapping[str, Any], verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:
     """As one process would give them."""
-    names = [checker.name for checker in (*standard(str(run.get("workload"))), *of_every_run(run))]
+    names = [checker.name for checker in (*of_workload(run), *of_every_run(run))]
     return {name: verdicts[name] for name in names}
 
 

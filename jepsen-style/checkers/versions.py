@@ -2,8 +2,8 @@
 
 Evidence that a value stands at an offset are all polls, whatever became of their operation (a poller must only ever be
 given safe data), and sends of operations that must have committed: those that are ok, and those of which nobody knows
-but of which some value was read by an ok operation. Offsets without a value are normal (control records, aborted
-data): an *index* counts only offsets that hold one.
+but of which some value was read by an ok operation. (To have read what may not be committed proves nothing of the
+rest.) Offsets without a value are normal (control records, aborted data): an *index* counts only offsets that hold one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from checkers.arrays import Bools, Ints, pair_codes, ranks_in_runs, starts_of_runs
-from histories.history import INFO, OK, POLL, SEND, UNKNOWN, History
+from checkers.legality import Conditions
+from histories.history import FAIL, INFO, OK, POLL, SEND, UNKNOWN, History
 
 PROVEN_ELSEWHERE = "proven elsewhere"
 """What `History.once` may know of a part of a history: operations of which other parts show that they took place."""
@@ -26,7 +27,8 @@ class Versions:
     value_key: Ints
     value: Ints
     writer: Ints
-    """Row of the operations that sent it first; UNKNOWN if nobody did."""
+    """Row of the operations that sent it first; of those that surely failed only if there is no other. UNKNOWN if
+    nobody did."""
     first: Ints
     """Lowest index that it has; UNKNOWN if nobody knows its offset."""
     last: Ints
@@ -77,7 +79,9 @@ def _work_out(history: History) -> Versions:
     send_operation, send_value, send_offset = micro.operation[sends], numbers[sends], micro.offset[sends]
     read_operation, read_value, read_offset = micro.operation[reads], numbers[reads], micro.offset[reads]
     writer = np.full(count, UNKNOWN, dtype=np.int64)
-    writer[send_value[::-1]] = send_operation[::-1]
+    failed = outcome[send_operation] == FAIL
+    for chosen in (np.flatnonzero(failed)[::-1], np.flatnonzero(~failed)[::-1]):
+        writer[send_value[chosen]] = send_operation[chosen]
 
     read_ok = outcome[read_operation] == OK
     polled, read = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
@@ -85,9 +89,10 @@ def _work_out(history: History) -> Versions:
     read[read_value[read_ok]] = True
 
     committed = outcome == OK
-    proven = send_operation[read[send_value]]
-    committed[proven[outcome[proven] == INFO]] = True
-    committed[history.once(PROVEN_ELSEWHERE, lambda _: np.empty(0, dtype=np.int64))] = True
+    if Conditions.of_run(history.run).isolation == "read_committed":
+        proven = send_operation[read[send_value]]
+        committed[proven[outcome[proven] == INFO]] = True
+        committed[history.once(PROVEN_ELSEWHERE, lambda _: np.empty(0, dtype=np.int64))] = True
 
     # All evidence, each (slot, value) once.
     told = (send_offset != UNKNOWN) & committed[send_operation]

@@ -67,9 +67,7 @@ class BarnabasLibrary:
 class Parts:
     """What a client lives on."""
 
-    def __init__(
-        self, world: World, network: MortalNetwork, nursery: trio.Nursery, settings: ClientSettings
-    ) -> None:
+    def __init__(self, world: World, network: MortalNetwork, nursery: trio.Nursery, settings: ClientSettings) -> None:
         self.world = world
         self.network = network
         self.nursery = nursery

@@ -1,7 +1,7 @@
 """What a workload asks of a client: one administrator, one producer and one consumer of one process.
 
 Knows no library. Each library has a file that does what is said here: `barnabas_client.py` (on trio, in every world),
-`confluent_client.py` (librdkafka, in threads), `java_client.py`.
+`confluent_client.py` (librdkafka) and `java_client.py`, each client in a process of its own (`program_client.py`).
 """
 
 from __future__ import annotations

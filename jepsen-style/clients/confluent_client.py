@@ -1,4 +1,5 @@
-"""librdkafka, through confluent-kafka: its calls block, so each runs in a thread.
+"""librdkafka, through confluent-kafka: its calls block, so each runs in a thread, in a process of its own
+(`confluent_program`).
 
 What its errors mean is said in `confluent_errors`.
 """
@@ -6,8 +7,8 @@ What its errors mean is said in `confluent_errors`.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -24,12 +25,16 @@ T = TypeVar("T")
 CALL_SECONDS = 30.0
 """Every call is bounded by the library; one that takes longer is given up, together with its client."""
 CLOSE_SECONDS = 10.0
+LEAVE_SECONDS = 10.0
 MARGIN_SECONDS = 2.0
 MOST_RECORDS = 500
 ADMIN_MARGIN = 1.0
 
 END_OF_PARTITION = "_PARTITION_EOF"
 """Told as an error of a poll, and none."""
+
+NOT_FETCHED_YET = "_STATE"
+"""A seek in a partition that was assigned just now."""
 
 
 def check() -> str:
@@ -49,26 +54,6 @@ def _kafka() -> Any:
 
 def _kafka_admin() -> Any:
     return import_module("confluent_kafka.admin")
-
-
-class ConfluentLibrary:
-    """Makes them."""
-
-    name = "confluent"
-
-    def __init__(self, now_ns: Callable[[], int]) -> None:
-        check()
-        self._now_ns = now_ns
-        self._threads = trio.CapacityLimiter(1_000)
-
-    @asynccontextmanager
-    async def open(self, settings: ClientSettings, host: str) -> AsyncIterator[ConfluentClient]:
-        client = ConfluentClient(settings, self._now_ns, self._threads)
-        try:
-            yield client
-        finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS):
-                await client.close()
 
 
 class ConfluentClient:
@@ -215,7 +200,7 @@ class ConfluentClient:
         def assign() -> None:
             consumer = self._consumer_client()
             if self._topics:
-                consumer.unsubscribe()
+                _leave(consumer)
             start = _kafka().OFFSET_STORED if self._settings.group_id is not None else _kafka().OFFSET_BEGINNING
             # Whoever is assigned goes on where he is, as with Kafka's own client.
             known = {} if self._topics else {place: self._next.get(place, start) for place in self._assigned}
@@ -245,11 +230,20 @@ class ConfluentClient:
         self._ends.clear()
 
     async def seek(self, place: Place, offset: int) -> None:
-        await self._call(
-            lambda: self._consumer_client().seek(_kafka().TopicPartition(*place, offset)), definite.OF_CHANGES
-        )
+        await self._call(lambda: self._seek(place, offset), definite.OF_CHANGES)
         self._next[place] = offset
         self._ends.pop(place, None)
+
+    def _seek(self, place: Place, offset: int) -> None:
+        consumer = self._consumer_client()
+        try:
+            consumer.seek(_kafka().TopicPartition(*place, offset))
+        except _kafka().KafkaException as error:
+            if error.args[0].name() != NOT_FETCHED_YET or place not in self._assigned:
+                raise
+            # Kafka's own client takes it at once; this one while it fetches only.
+            self._next[place] = offset
+            consumer.assign([_kafka().TopicPartition(*each, at) for each, at in self._next.items()])
 
     async def poll(self, timeout_ms: int) -> list[Read]:
         if not self._topics and not self._assigned:
@@ -298,7 +292,10 @@ class ConfluentClient:
         def commit() -> dict[Place, int]:
             consumer = self._consumer_client()
             found = consumer.position(consumer.assignment())
-            offsets = {Place(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+            offsets = {Place(each.topic, each.partition): each.offset for each in found}
+            # To this one only what was read makes a position, and where it was sent does not.
+            offsets |= {place: self._next[place] for place in self._assigned}
+            offsets = {place: offset for place, offset in offsets.items() if offset >= 0}
             if offsets:
                 wanted = [_kafka().TopicPartition(*place, offset) for place, offset in offsets.items()]
                 consumer.commit(offsets=wanted, asynchronous=False)
@@ -416,3 +413,15 @@ class ConfluentClient:
                 confluent_settings.common(self._settings) | confluent_settings.consumer(self._settings)
             )
         return self._consumer
+
+
+def _leave(consumer: Any) -> None:
+    """Returns when its group's partitions are taken from it. librdkafka does so at one of the next polls, and with them
+    would go whatever was assigned by hand meanwhile. ClientError if that does not come."""
+    consumer.unsubscribe()
+    deadline = time.monotonic() + LEAVE_SECONDS
+    while time.monotonic() < deadline:
+        if consumer.poll(0.05) is None and not consumer.assignment():
+            return
+    told = f"its group's partitions were not taken from it within {LEAVE_SECONDS:g} s"
+    raise ClientError("TimeoutException", told, definite=True, fatal=True)

@@ -40,9 +40,7 @@ class OneBroker:
                 answer: DescribeConfigsResponse = await self._channels[address].call(
                     DescribeConfigsRequest(
                         resources=[
-                            DescribeConfigsResource(
-                                resource_type=TOPIC, resource_name=topic, configuration_keys=[name]
-                            )
+                            DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=[name])
                         ]
                     ),
                     timeout_ms=timeout_ms,

@@ -65,6 +65,7 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
             metavar="KIND=SECONDS", help="longest wait for an acknowledged write at such a fault; any, recovery"
         ),
     ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="the nodes' data, also if all is well")] = False,
 ) -> None:
     """Works with a cluster, breaks it meanwhile, and checks what its clients saw.
 
@@ -106,6 +107,7 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
             final=final,
             option=tuple(option or ()),
             budget=tuple(budget or ()),
+            keep=keep,
             store=store,
         )
     except WrongPlan as error:

@@ -95,7 +95,7 @@ def _play(number: int, world: str, seed: int, keep: Path | None) -> tuple[int, s
     with tempfile.TemporaryDirectory(prefix="scenario-") as temporary:
         directory = keep or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
-        faults = ("kill", "pause", "partition", "message", "kill-at")
+        faults = ("kill", "pause", "stop", "partition", "message", "kill-at", "power")
         options = WorldOptions(world, seed, directory, settings=SETTINGS, faults=faults)
         code, told = _judged(lambda: run_in(options, STORIES[number]))
     return code, told or "ended well"

@@ -30,7 +30,8 @@ class Names:
     def number(self, name: str | None) -> int:
         found = self._numbers.get(name)
         if found is None:
-            assert name is not None
+            if not isinstance(name, str):
+                raise ValueError(f"{name!r} is no name")
             found = self._numbers[name] = len(self.names)
             self.names.append(name)
         return found
@@ -64,9 +65,13 @@ def parse_lines(raw: bytes | mmap.mmap, name: str) -> Parsed:
     gc.disable()
     try:
         for start, end in _chunks(raw):
-            for line in _parse(raw[start:end], len(parser.parsed.starts), name):
-                parser.take(line)
+            first = len(parser.parsed.starts)
+            lines = _parse(raw[start:end], first, name)
             _add_starts(parser.parsed.starts, raw, start, end)
+            if len(lines) != len(parser.parsed.starts) - first:
+                _tell_which(raw[start:end], first, name)
+            for line in lines:
+                parser.take(line)
     finally:
         if collects:
             gc.enable()
@@ -87,14 +92,19 @@ def _chunks(raw: bytes | mmap.mmap) -> Iterator[tuple[int, int]]:
 def _parse(chunk: bytes, first: int, name: str) -> list[Any]:
     try:
         parsed: list[Any] = json.loads(b"[" + chunk[:-1].replace(b"\n", b",") + b"]")
-    except ValueError:
-        for number, line in enumerate(chunk.splitlines(), first + 1):
-            try:
-                json.loads(line)
-            except ValueError as error:
-                raise HistoryError(f"{name}, line {number} is no JSON: {error}") from error
+    except (ValueError, RecursionError):
+        _tell_which(chunk, first, name)
         raise
     return parsed
+
+
+def _tell_which(chunk: bytes, first: int, name: str) -> None:
+    """Raises HistoryError for the first line that is not one JSON text."""
+    for number, line in enumerate(chunk[:-1].split(b"\n"), first + 1):
+        try:
+            json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise HistoryError(f"{name}, line {number} is no JSON: {error}") from error
 
 
 def _add_starts(starts: array[int], raw: bytes | mmap.mmap, start: int, end: int) -> None:
@@ -109,6 +119,8 @@ class _Parser:
     def __init__(self, name: str) -> None:
         self.parsed = Parsed()
         self._name = name
+        self._now_ns = 0
+        """Of the line before."""
         self._processes: dict[str, int] = {}
         self._open: dict[int, tuple[int, Any]] = {}
         """Process to the row of its open operation and the micro-operations it was to do."""
@@ -118,12 +130,19 @@ class _Parser:
         number = len(parsed.noted)
         try:
             process, kind, f = line["process"], _TYPES[line["type"]], line["f"]
+            if f is None:
+                raise ValueError("f is null")
             if line["i"] != number:
                 raise HistoryError(f"{self._name}, line {number + 1}: i is {line['i']} where {number} should be")
             get = line.get
             fields = (line["t_ns"], line["wall_ms"])
             if type(process) is not int:
                 process = self._name_process(process)
+            elif process < 0:
+                raise ValueError(f"process {process} is below zero")
+            if fields[0] < self._now_ns:
+                raise ValueError(f"t_ns goes back from {self._now_ns} to {fields[0]}")
+            self._now_ns = fields[0]
             error = get("error")
             columns = parsed.columns
             columns[0].append(process)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from histories.whole import write_whole
 from operations import OperationType
 
 if TYPE_CHECKING:
@@ -123,9 +124,7 @@ class Recorder:
 
     def _write_run(self) -> None:
         # Renamed into its place: a full disk must not cost the run.json that was there.
-        written = self.directory / f"{RUN}.new"
         try:
-            written.write_text(json.dumps(self.run, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-            written.replace(self.directory / RUN)
+            write_whole(self.directory / RUN, json.dumps(self.run, indent=2, ensure_ascii=False) + "\n")
         except OSError as error:
             raise HistoryError(f"{self.directory / RUN}: {error.strerror}: the run ends here") from error

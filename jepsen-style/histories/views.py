@@ -73,7 +73,7 @@ class Views:
                 raise HistoryError(f"{path}, line {number} is no JSON: {error}") from error
         try:
             return cls.of(looks)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise HistoryError(f"{path} holds what is no view: {error}") from error
 
     @classmethod

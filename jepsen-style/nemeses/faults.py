@@ -58,7 +58,7 @@ async def stop(fault: Fault) -> None:
     await fault.may_end(names)
     async with fault.told("stop"):
         for name in names:
-            await fault.cluster.stop(name)
+            await _stopped(fault, name)
     await fault.hold()
     await fault.start_again()
 
@@ -229,32 +229,61 @@ async def membership(fault: Fault) -> None:
     [name, *_more] = await fault.choose_nodes(cluster.brokers, single=True)
     await fault.may_end([name])
     async with fault.told("stop"):
-        await cluster.stop(name)
+        await _stopped(fault, name)
     async with fault.told("unregister"):
         await cluster.unregister(name)
     await fault.hold()
     await fault.start_again("register")
 
 
+async def _stopped(fault: Fault, name: str) -> None:
+    """To the end, whoever ends the run meanwhile: a node that is about to stop looks as if it ran, and nobody would
+    start it again."""
+    with trio.CancelScope(shield=True):
+        await fault.cluster.stop(name)
+
+
 async def kill_at(fault: Fault) -> None:
     chance, cluster, nemesis = fault.chance, fault.cluster, fault.nemesis
     [name, *_more] = await fault.choose_nodes(single=True)
-    role = "broker" if name in cluster.brokers else "controller"
-    of_role = [*FAULT_POINTS[role], *getattr(cluster, "more_points", {}).get(role, ())]
-    point = one_of(chance, [each for each in of_role if each in nemesis.options.points] or of_role)
+    point = _some_point(fault, name)
     power_cut = "power" not in cluster.cannot and happens(chance, 0.3)
     await fault.may_end([name], losing=power_cut)
     async with fault.told("kill-at", point=point, power_cut=power_cut):
         await nemesis.kill_at(name, point, power_cut=power_cut)
-    # As many of the deaths as can be found are seen, without waiting longer than the fault lasts.
+    await _wait_for_it(fault, name)
+    await fault.start_again()
+
+
+async def pause_at(fault: Fault) -> None:
+    cluster = fault.cluster
+    [name, *_more] = await fault.choose_nodes(single=True)
+    point = _some_point(fault, name)
+    async with fault.told("pause-at", point=point):
+        await fault.nemesis.pause_at(name, point)
+    await _wait_for_it(fault, name)
+    async with fault.told("resume"):
+        if (await cluster.states())[name] == "paused":
+            await cluster.resume(name)
+
+
+def _some_point(fault: Fault, name: str) -> str:
+    """A fault point that a node of this role comes by."""
+    cluster, wanted = fault.cluster, fault.nemesis.options.points
+    role = "broker" if name in cluster.brokers else "controller"
+    of_role: list[str] = [*FAULT_POINTS[role], *getattr(cluster, "more_points", {}).get(role, ())]
+    return one_of(fault.chance, [each for each in of_role if each in wanted] or of_role)
+
+
+async def _wait_for_it(fault: Fault, name: str) -> None:
+    """Until an armed node has come to its point and the fault has lasted for a while, or no longer than it lasts."""
     with trio.move_on_after(fault.seconds):
-        while (await cluster.states())[name] == "running":
+        while (await fault.cluster.states())[name] == "running":
             await trio.sleep(HOW_OFTEN_LOOKED_SECONDS)
-    struck = await nemesis.disarm(name)
+    struck = await fault.nemesis.disarm(name)
     fault.value["struck"] = struck
     if struck:
-        await trio.sleep(between(chance, 0.0, fault.seconds))
-    await fault.start_again()
+        await trio.sleep(between(fault.chance, 0.0, fault.seconds))
 
 
 STORIES: dict[str, Story] = {
@@ -274,5 +303,6 @@ STORIES: dict[str, Story] = {
     "wipe": wipe,
     "membership": membership,
     "kill-at": kill_at,
+    "pause-at": pause_at,
 }
 """By the words of `worlds.cluster.FAULTS`."""

@@ -57,7 +57,7 @@ class NemesisOptions:
     only: Sequence[int] = ()
     """Numbers of the faults that come about; the others leave their time empty. None: all do."""
     points: Sequence[str] = ()
-    """Fault points for `kill-at`; none: all that there are."""
+    """Fault points for `kill-at` and `pause-at`; none: all that there are."""
 
 
 class GaveUp(Exception):
@@ -369,6 +369,10 @@ class Nemesis:
     async def kill_at(self, name: str, point: str, *, power_cut: bool) -> None:
         self._armed[name] = None
         await self.cluster.kill_at(name, point, power_cut=power_cut)
+
+    async def pause_at(self, name: str, point: str) -> None:
+        self._armed[name] = None
+        await self.cluster.pause_at(name, point)
 
     async def disarm(self, name: str) -> bool:
         self._armed.pop(name, None)

@@ -157,9 +157,9 @@ _ALL = (
         "aborted-offsets-count",
         "offsets of an aborted transaction are committed",
         [Patch(Offsets, "replay_marker", coordinating.commit_what_was_aborted)],
-        ["lost-offsets", "lost-output"],
-        Trial("txn-eos", nemesis=["kill"]),
-        Trial("txn-eos", nemesis=["kill"]),
+        ["aborted-offsets", "lost-offsets", "lost-output"],
+        Trial(story="offsets-of-an-abort", runs=3),
+        Trial(story="offsets-of-an-abort", runs=3),
     ),
     Plant(
         "lost-commit",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from barnabas import Admin, Consumer, NewTopic, Producer
+from barnabas import Admin, Consumer, ConsumerGroupMetadata, NewTopic, OffsetAndMetadata, Producer
 from barnabas.client.cluster import TopicPartition
 from barnabas.cluster.errors import ClusterError
 from checkers.verdict import Finding
@@ -29,7 +29,10 @@ from worlds.opening import WorldOptions, run_in
 
 TOPIC = "story"
 PLACE = Place(TOPIC, 0)
+GROUP = "readers"
 WRITES = 40
+ABORTED = 3
+"""Transactions."""
 PATIENCE_SECONDS = 40.0
 LOOK_SECONDS = 0.1
 TOLD_SECONDS = 3.0
@@ -119,7 +122,37 @@ async def voter_comes_again(cluster: AsksVoters) -> list[Finding]:
     return [Finding("two-leaders", "the quorum", (), told)] if other_epoch == epoch else []
 
 
+async def offsets_of_an_abort(cluster: ClusterUnderTest) -> list[Finding]:
+    """A transaction that is aborted takes a group's offsets with it, and they do not come back with whoever coordinates
+    the group next.
+    """
+    await _create_topic(cluster)
+    offsets = {TopicPartition(*PLACE): OffsetAndMetadata(ABORTED)}
+    async with Producer(
+        bootstrap_servers=cluster.bootstrap_servers, world=cluster.world("transformer"), transactional_id="transformer"
+    ) as producer:
+        for number in range(ABORTED):
+            producer.begin_transaction()
+            await producer.send(TOPIC, value=b"%d" % number, partition=0)
+            await producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(GROUP))
+            await producer.abort_transaction()
+    seen = {"while its coordinator lives": await _committed(cluster)}
+    coordinator = await cluster.coordinator_of("group", GROUP)
+    assert coordinator is not None
+    await cluster.kill(coordinator)
+    await cluster.start(coordinator)
+    await cluster.wait_ready()
+    seen["after its coordinator died"] = await _committed(cluster)
+    told = "All transactions with offsets of the group were aborted, and it stands at {} {}."
+    return [
+        Finding("aborted-offsets", f"{GROUP} {PLACE}", (), told.format(offset, when))
+        for when, offset in seen.items()
+        if offset is not None
+    ]
+
+
 STORIES: Mapping[str, Story] = {
+    "offsets-of-an-abort": offsets_of_an_abort,
     "leaders-die-in-turn": leaders_die_in_turn,
     "voter-comes-again": voter_comes_again,
 }
@@ -230,6 +263,16 @@ async def _write(cluster: ClusterUnderTest, acknowledged: list[int]) -> None:
             else:
                 acknowledged.append(number)
             number += 1
+
+
+async def _committed(cluster: ClusterUnderTest) -> int | None:
+    """Where the group stands."""
+    partition = TopicPartition(*PLACE)
+    async with Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, world=cluster.world("member"), group_id=GROUP
+    ) as consumer:
+        told = (await consumer.committed([partition]))[partition]
+    return None if told is None else told.offset
 
 
 async def _read(cluster: ClusterUnderTest) -> set[int]:

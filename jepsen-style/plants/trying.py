@@ -16,6 +16,7 @@ from typing import Any
 
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from plants.plant import Plant, Trial
+from running.judging import VERDICT
 
 HOME = Path(__file__).resolve().parent.parent
 VALID, ANOMALY, COULD_NOT_RUN = 0, 1, 2
@@ -87,12 +88,16 @@ def run_once(trial: Trial, world: str, seed: int, plant: Plant | None, store: Pa
         raise ClusterError(f"{' '.join(command)} could not run: {said[-1]}")
     made = sorted(set(store.iterdir()) - before)
     directory = made[-1] if made else store
+    if not (directory / VERDICT).exists():
+        # Python ends with 1, too, where it is the suite that has a mistake.
+        said = done.stderr.splitlines() or ["nothing"]
+        raise ClusterError(f"{' '.join(command)} ended without a verdict: {said[-1]}")
     return Outcome(seed, done.returncode == VALID, _anomalies(directory), seconds, directory)
 
 
 def _anomalies(directory: Path) -> tuple[str, ...]:
     try:
-        verdict: dict[str, Any] = json.loads((directory / "verdict.json").read_text())
+        verdict: dict[str, Any] = json.loads((directory / VERDICT).read_text())
     except (OSError, ValueError):
         return ()
     found = [each["anomaly"] for each in verdict.get("findings", ()) if not each.get("legal")]

@@ -16,6 +16,7 @@ HUES = {
     "kill-at": 338,
     "stop": 18,
     "pause": 36,
+    "pause-at": 44,
     "membership": 52,
     "partition": 262,
     "half-open": 286,

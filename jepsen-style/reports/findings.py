@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from checkers.gathering import counts_of
 from operations import Operation
 from reports import node_logs, order
 from reports.bands import Band, hue
 from reports.facts import OUTCOMES, Facts
 from reports.markup import Markup, element, shorten
 from reports.plots import span
-from reports.scales import duration
+from reports.scales import duration, number
 
 MOST_OF_A_KIND = 5
 """Findings of one anomaly that get a section; the others are in a list."""
@@ -84,7 +85,7 @@ def section(facts: Facts, findings: Sequence[Found], faults: Sequence[Band]) -> 
         return None
     shown, others = chosen(wrong, MOST_OF_A_KIND)
     articles = _articles(facts, shown, faults, unfolded=shown[0])
-    return element("section", element("h2", "Findings"), _summary(wrong), articles, _list(others), id="findings")
+    return element("section", element("h2", "Findings"), _summary(facts, wrong), articles, _list(others), id="findings")
 
 
 def legal_section(facts: Facts, findings: Sequence[Found], faults: Sequence[Band]) -> Markup | None:
@@ -97,7 +98,7 @@ def legal_section(facts: Facts, findings: Sequence[Found], faults: Sequence[Band
     return element(
         "section",
         element("h2", "Found, and legal here"),
-        _summary(legal),
+        _summary(facts, legal),
         element("details", element("summary", "Show them"), articles, _list(others), class_="legal-ones"),
         id="legal",
     )
@@ -147,12 +148,18 @@ def windows(spans: Sequence[tuple[float, float]], end_s: float) -> list[Window]:
     return merged
 
 
-def _summary(findings: Sequence[Found]) -> Markup:
-    counts = Counter((each.anomaly, each.legal) for each in findings)
+def counted(verdict: Mapping[str, Any] | None, findings: Sequence[Found]) -> Mapping[tuple[str, bool], int]:
+    """By (anomaly, whether it is legal), with those of which only the number was kept."""
+    figures = (verdict or {}).get("figures")
+    return counts_of(((each.anomaly, each.legal) for each in findings), figures if isinstance(figures, Mapping) else {})
+
+
+def _summary(facts: Facts, findings: Sequence[Found]) -> Markup:
+    counts = counted(facts.verdict, findings)
     return element(
         "ul",
         (
-            element("li", element("b", count), f" {anomaly}", class_=_severity(legal))
+            element("li", element("b", number(count)), f" {anomaly}", class_=_severity(legal))
             for (anomaly, legal), count in counts.items()
         ),
         class_="chips",
@@ -196,23 +203,27 @@ def _article(facts: Facts, finding: Found, faults: Sequence[Band], has_room: boo
             element("code", finding.where) if finding.where else None,
         ),
         element("p", shorten(finding.told, 1_200), class_="told"),
-        _operations(facts, listed, rows),
-        element("p", f"{left_out} more operations show it.", class_="note") if left_out > 0 else None,
-        order.view(facts, finding.where, rows),
         element(
             "details",
-            element("summary", "Processes and nodes' logs around it"),
-            (_window(facts, window, rows, faults) for window in around[:MOST_WINDOWS]),
-            element("p", f"{len(around) - MOST_WINDOWS} more moments are left out.", class_="note")
-            if len(around) > MOST_WINDOWS
-            else None,
+            element("summary", "Operations, order" + (", processes and nodes' logs" if around and has_room else "")),
+            _operations(facts, listed, rows),
+            element("p", f"{left_out} more operations show it.", class_="note") if left_out > 0 else None,
+            order.view(facts, finding.where, rows),
+            _around(facts, around, rows, faults) if has_room else None,
             open=unfolded,
-        )
-        if around and has_room
-        else None,
+        ),
         id=f"finding-{finding.number}",
         class_=f"finding {_severity(finding.legal)}",
     )
+
+
+def _around(facts: Facts, around: Sequence[Window], rows: Sequence[int], faults: Sequence[Band]) -> list[Markup | None]:
+    """What every process did then, and what the nodes said."""
+    beyond = len(around) - MOST_WINDOWS
+    return [
+        *(each for window in around[:MOST_WINDOWS] for each in _window(facts, window, rows, faults)),
+        element("p", f"{beyond} more moments are left out.", class_="note") if beyond > 0 else None,
+    ]
 
 
 def _operations(facts: Facts, listed: Sequence[Operation], rows: Sequence[int]) -> Markup | None:

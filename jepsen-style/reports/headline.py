@@ -12,7 +12,7 @@ from checkers.availability import Availability
 from reports.bands import Band
 from reports.curves import lag, unseen
 from reports.facts import OUTCOMES, Facts
-from reports.findings import Found
+from reports.findings import Found, counted
 from reports.markup import Child, Markup, element, plural, shorten
 from reports.plots import percent
 from reports.scales import duration, number
@@ -50,8 +50,10 @@ def title(verdict: Mapping[str, Any] | None, findings: Sequence[Found]) -> str:
     if valid == "true":
         return "Valid"
     if valid == "false":
-        counts = Counter(each.anomaly for each in findings if not each.legal)
-        kinds = ", ".join(f"{anomaly} ×{count}" if count > 1 else anomaly for anomaly, count in counts.most_common(3))
+        wrong = counted(verdict, [each for each in findings if not each.legal])
+        counts = {anomaly: count for (anomaly, _), count in wrong.items()}
+        first = list(counts.items())[:3]
+        kinds = ", ".join(f"{anomaly} ×{number(count)}" if count > 1 else anomaly for anomaly, count in first)
         more = f" and {len(counts) - 3} more" if len(counts) > 3 else ""
         return f"Invalid: {kinds}{more}" if kinds else "Invalid"
     return "Unknown" if valid == "unknown" else "Not checked"

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from histories.history import History
+from histories.whole import write_whole
 from reports import bands, facts, findings, headline, partitions, tables, timeline
 from reports.markup import Markup, element, shorten
 
@@ -37,10 +38,8 @@ def write(directory: Path, history: History | None = None) -> Path:
     time it takes: whoever has loaded it passes it."""
     page = render(facts.read(directory, history))
     path = directory / NAME
-    written = directory / f"{NAME}.new"
     try:
-        written.write_text(page, encoding="utf-8")
-        written.replace(path)
+        write_whole(path, page)
     except OSError as error:
         raise facts.ReportError(f"{path} cannot be written: {error.strerror}") from error
     return path

@@ -5,6 +5,7 @@ Whatever goes wrong on the way, what was recorded until then is kept and judged.
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 import signal
@@ -31,6 +32,7 @@ from running.libraries import check_libraries, open_libraries
 from running.plan import Plan, ranges_of
 from running.runner import Ended, Run, RunOptions
 from runtime.world import Chance
+from settings.errors import SettingsError
 from workloads.catalogue import make_workload
 from worlds.cluster import ClusterUnderTest
 from worlds.opening import WorldOptions, run_in
@@ -46,6 +48,7 @@ NODE_SETTINGS = {
 }
 """Nodes that notice soon what happened to them: with Kafka's own numbers a run would mostly wait."""
 VALID, ANOMALY, COULD_NOT_RUN = 0, 1, 2
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 FAILURE = "failure.txt"
 """What a run left behind that ended by a mistake of the suite."""
 
@@ -73,12 +76,12 @@ def carry_out(plan: Plan, say: Say, *, directory: Path | None = None) -> Outcome
             failure = _record(plan, recorder, say)
     except (HistoryError, LibraryMissing, ClusterError) as error:
         return Outcome(directory, None, COULD_NOT_RUN, str(error))
-    if failure is not None:
-        say(f"the run ended early: {failure}")
     if not recorder.operations:
         return Outcome(directory, None, COULD_NOT_RUN, failure or "nothing was recorded")
+    if failure is not None:
+        say(f"the run ended early: {failure}")
     outcome = judged(directory, failure, say)
-    if outcome.exit_code == VALID:
+    if outcome.exit_code == VALID and not plan.keep:
         # What the nodes said is in logs; their data are worth something only where something is wrong.
         shutil.rmtree(directory / "nodes", ignore_errors=True)
     return outcome
@@ -94,10 +97,7 @@ def _record(plan: Plan, recorder: Recorder, say: Say) -> str | None:
     except ClusterError as error:
         failure = str(error)
     except Exception as error:
-        # A mistake of the suite, or of a client: it is told in full, and what was recorded is judged all the same.
-        failure = f"{_innermost(error)!r}; more in {recorder.directory / FAILURE}"
-        with suppress(OSError):
-            (recorder.directory / FAILURE).write_text(traceback.format_exc(), encoding="utf-8")
+        failure = _told_of(error, recorder.directory / FAILURE)
     except BaseException as error:
         if not isinstance(_innermost(error), KeyboardInterrupt):
             raise
@@ -107,6 +107,19 @@ def _record(plan: Plan, recorder: Recorder, say: Say) -> str | None:
         told = failure or ("interrupted" if stopped else "in good order")
         recorder.amend(final_done=final_done, ended=told, thought_of=thought_of)
     return failure
+
+
+def _told_of(error: Exception, path: Path) -> str:
+    """Settings that do not fit together, or a disk that takes nothing more; or a mistake of the suite, or of a client:
+    that is told in full, and what was recorded is judged all the same."""
+    innermost = _innermost(error)
+    if isinstance(innermost, SettingsError):
+        return str(innermost)
+    if isinstance(innermost, OSError) and innermost.errno in NO_ROOM:
+        return f"{path.parent}: {innermost.strerror}: name another directory with --store"
+    with suppress(OSError):
+        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    return f"{innermost!r}; more in {path}"
 
 
 async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: Say) -> Ended:
@@ -237,6 +250,8 @@ def _described(plan: Plan, directory: Path, versions: Mapping[str, str]) -> dict
         "versions": dict(versions),
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
         "cannot": {},
+        # Until it is: a run that is killed, or whose disk is full, cannot say so any more.
+        "final_done": False,
         "budgets": plan.budgets(),
         "replay": plan.replay(),
     }

@@ -23,13 +23,13 @@ def open_libraries(names: Sequence[str], cluster: ClusterUnderTest) -> list[Clie
 
 def _library(name: str, cluster: ClusterUnderTest) -> ClientLibrary:
     if name == "confluent":
-        from clients.confluent_client import ConfluentLibrary
+        from clients import confluent_library
 
-        return ConfluentLibrary(cluster.now_ns)
+        return confluent_library.library(cluster.now_ns)
     if name == "java":
-        from clients.java_client import JavaLibrary
+        from clients import java_client
 
-        return JavaLibrary(cluster.now_ns)
+        return java_client.library(cluster.now_ns)
     return BarnabasLibrary(cluster.world, cluster.now_ns)
 
 

@@ -5,12 +5,15 @@ Checked once, here: whatever is wrong is one line that says how to mend it.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from settings.definitions import closest_key, find_broker_key, is_plugin_key
+from settings.errors import SettingsError
 from workloads.catalogue import make_workload
 from workloads.workload import WorkloadOptions
 from worlds.cluster import FAULTS
@@ -82,6 +85,8 @@ class Plan:
     """`key=value`, of the workload."""
     budget: tuple[str, ...] = _option("--budget", ())
     """`kind=seconds`: how long clients may wait for the next acknowledged write at a fault of that kind."""
+    keep: bool = _option("--keep", False)
+    """The nodes' data stay where they are, also if all is well."""
     store: Path = field(default=STORE, metadata={"option": "--store"})
 
     def __post_init__(self) -> None:
@@ -99,7 +104,7 @@ class Plan:
         _one_of("--isolation", self.isolation, ("read_committed", "read_uncommitted"))
         _one_of("--group-protocol", self.group_protocol, ("classic", "consumer"))
         for name, value in (("--time", self.time), ("--rate", self.rate), ("--interval", self.interval)):
-            if value <= 0:
+            if not 0 < value < math.inf:
                 raise WrongPlan(f"{name} {value:g}: it must be more than 0")
         for name, count in (
             ("--concurrency", self.concurrency),
@@ -110,9 +115,9 @@ class Plan:
                 raise WrongPlan(f"{name} {count}: it must be at least 1")
         if not 0.0 <= self.abort_probability <= 1.0:
             raise WrongPlan(f"--abort-probability {self.abort_probability:g}: it must be from 0 to 1")
-        if self.crash_every <= 0:
+        if not 0 < self.crash_every < math.inf:
             raise WrongPlan(f"--crash-every {self.crash_every:g}: seconds, more than 0")
-        if self.quiet < 0 or self.final < 0:
+        if not (0 <= self.quiet < math.inf and 0 <= self.final < math.inf):
             raise WrongPlan("--quiet and --final are seconds, not below 0")
         if not self.clients:
             raise WrongPlan(f"--client: there is none; there are {', '.join(CLIENTS)}")
@@ -122,7 +127,8 @@ class Plan:
             raise WrongPlan("--no-idempotence: transactions need it, say --no-transactions as well")
         self._check_bootstrap()
         self._check_plant()
-        _pairs("--settings", self.settings)
+        for key, text in _pairs("--settings", self.settings).items():
+            _check_setting(key, text)
         for kind in self.budgets():
             _one_of("--budget", kind, ("any", "recovery", *FAULTS))
         try:
@@ -261,6 +267,21 @@ def _pairs(name: str, texts: Sequence[str]) -> dict[str, str]:
             raise WrongPlan(f"{name} {text}: it is KEY=VALUE")
         pairs[key.strip()] = value.strip()
     return pairs
+
+
+def _check_setting(key: str, value: str) -> None:
+    """Of a node, as the node will read it; rules between settings it knows itself."""
+    definition = find_broker_key(key)
+    if definition is None:
+        if not is_plugin_key(key):
+            near = closest_key(key)
+            raise WrongPlan(f"--settings {key}: nodes have no such setting" + (f"; {near}?" if near else ""))
+        return
+    try:
+        definition.parse(value)
+    except SettingsError as error:
+        error.key = key
+        raise WrongPlan(f"--settings {error}") from error
 
 
 def _parsed(name: str, text: str, default: Any) -> Any:

@@ -36,6 +36,8 @@ HUNG_SECONDS = 120.0
 RETRY_SECONDS = 0.5
 SET_UP_SECONDS = 60.0
 READY_SECONDS = 120.0
+COMING_SECONDS = 60.0
+"""So long is waited for clients before the work begins."""
 
 Tell = Callable[[OperationType, str, Any], int]
 """Writes an operation of the nemesis into the history: its type, `f` and value; gives its `i`."""
@@ -124,6 +126,9 @@ class Run:
         """Of processes that wait for their moment."""
         self._busy = 0
         """Operations under way."""
+        self._coming = dict.fromkeys(range(options.concurrency))
+        """Threads whose first client is not there yet."""
+        self._all_came = trio.Event()
 
     def stop(self) -> None:
         """End the main phase now, mend, and read everything; called again: end at once."""
@@ -177,13 +182,17 @@ class Run:
         return False
 
     async def _lead(self) -> None:
-        """Through all phases."""
+        """Through all phases. The first begins when everybody is there: a JVM takes its time to come up."""
         async with trio.open_nursery() as nursery:
-            if self._nemesis is not None:
-                nursery.start_soon(self._nemesis.run, self._tell)
             with self._pausing:
+                with trio.move_on_after(COMING_SECONDS):
+                    await self._all_came.wait()
+                self._all_came.set()
+                if self._nemesis is not None:
+                    nursery.start_soon(self._nemesis.run, self._tell)
                 await trio.sleep(self.options.time_seconds)
             nursery.cancel_scope.cancel()
+        self._all_came.set()
         self._begin(Phase.REST)
         try:
             if self._nemesis is not None:
@@ -219,6 +228,7 @@ class Run:
             settings = self._workload.client_settings(self._base_settings(host), process)
             try:
                 async with library.open(settings, host) as client:
+                    await self._came(thread)
                     while not self._is_over():
                         if not await self._turn(thread, pace):
                             continue
@@ -226,8 +236,16 @@ class Run:
                             break
             except ClientError:
                 # It could not even be made; nothing was done by it.
+                await self._came(thread)
                 await trio.sleep(RETRY_SECONDS)
             process += self.options.concurrency
+
+    async def _came(self, thread: int) -> None:
+        """Its first client is there, or cannot be. Returns when there is work."""
+        self._coming.pop(thread, None)
+        if not self._coming:
+            self._all_came.set()
+        await self._all_came.wait()
 
     async def _turn(self, thread: int, pace: Pace) -> bool:
         """Waits until something is to be done; False if the phase changed meanwhile."""

@@ -23,7 +23,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.end_txn import EndTxnRequest
 from runtime.channel import ChannelError
 from runtime.world import ConnectionLost
-from scenarios.stage import batch_of, came_about, holds, produce_request
+from scenarios.stage import NotBroughtAbout, batch_of, came_about, holds, produce_request
 from worlds.cluster import ClusterUnderTest, MessageRule
 
 TOPIC = "t"
@@ -104,6 +104,11 @@ class Field:
         """Whether all replicas end there."""
         ends = [view.log_end_offset for view in await self.cluster.views() if view.place == PLACE]
         return len(ends) == 3 and set(ends) == {end_offset}
+
+    async def in_sync(self, *names: str) -> bool:
+        """Whether these are the ISR, and nobody else."""
+        wanted = {int(name.rpartition("-")[2]) for name in names}
+        return any(set(view.isr) == wanted for view in await self.cluster.views() if view.place == PLACE)
 
     async def read(self, *, partition: int = 0, committed: bool = True) -> list[bytes]:
         """Everything, as a new consumer sees it."""
@@ -211,6 +216,82 @@ async def stuck_reader(cluster: ClusterUnderTest) -> None:
     holds(read == [b"%d" % number for number in range(6)], f"a reader stands still at {len(read)} of 6 records")
     await cluster.heal()
     await field.until(lambda: field.have(6), "all are whole again")
+
+
+async def stuck_producer(cluster: ClusterUnderTest) -> None:
+    """8: the coordinator is frozen, shorter and longer than its session, when a producer asks for its id."""
+    field = Field(cluster)
+    await field.create()
+    written = [b"first"]
+    async with field.producer(transactional_id="tx") as producer, producer.transaction():
+        await producer.send(TOPIC, b"first")
+    for pause_seconds in (1.0, 8.0):
+        coordinator = await field.until(lambda: cluster.coordinator_of("transaction", "tx"), "somebody coordinates")
+        value = b"after %.0f" % pause_seconds
+        rule = await cluster.add_rule(MessageRule(ApiKey.INIT_PRODUCER_ID, "response", "drop", target=coordinator))
+        await cluster.pause(coordinator)
+        opened = trio.Event()
+
+        async def write(value: bytes = value, opened: trio.Event = opened) -> None:
+            successor = field.producer(host="successor", transactional_id="tx", max_block_ms=200_000)
+            async with successor, successor.transaction():
+                opened.set()
+                await successor.send(TOPIC, value)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            await trio.sleep(pause_seconds)
+            await cluster.clear_rule(rule)
+            await cluster.resume(coordinator)
+            with trio.move_on_after(PATIENCE_SECONDS) as scope:
+                await opened.wait()
+            holds(not scope.cancelled_caught, f"no producer id {PATIENCE_SECONDS:.0f} s after the pause")
+        written.append(value)
+        await cluster.wait_ready()
+    found = await field.read()
+    holds(found == written, f"committed are {found}")
+
+
+async def last_replica_standing(cluster: ClusterUnderTest) -> None:
+    """17: the last member of the ISR loses its power, and another has everything that was acknowledged."""
+    if "power" in cluster.cannot:
+        raise NotBroughtAbout(cluster.cannot["power"])
+    field = Field(cluster)
+    await field.create()
+    last = await field.must_lead()
+    gone, eligible = (name for name in cluster.brokers if name != last)
+    acked = [b"%d" % number for number in range(8)]
+    async with field.producer() as producer:
+        for value in acked[:5]:
+            await producer.send(TOPIC, value)
+        await cluster.kill(gone)
+        await field.until(lambda: field.in_sync(last, eligible), f"{gone} is out of the ISR")
+        for value in acked[5:]:
+            await producer.send(TOPIC, value)
+    await cluster.stop(eligible)
+    await field.until(lambda: field.in_sync(last), "one is left")
+    await cluster.power_cut(last)
+
+    async def nobody_leads() -> bool:
+        return await field.leader() is None
+
+    await field.until(nobody_leads, "somebody noticed")
+    await cluster.start(gone)
+    await cluster.start(last)
+    # Whether it has lost something or not: it may have, and nobody would know.
+    for _ in range(40):
+        await trio.sleep(LOOK_SECONDS)
+        leader = await field.leader()
+        holds(leader is None, f"{leader} leads, and may lack what was acknowledged")
+    await cluster.start(eligible)
+
+    async def leads() -> bool:
+        return await field.leader() == eligible
+
+    await field.until(leads, f"{eligible} has everything, and leads")
+    await cluster.wait_ready()
+    found = await field.read()
+    holds(found == acked, f"acknowledged were {acked}, there are {found}")
 
 
 async def late_end_of_a_transaction(cluster: ClusterUnderTest) -> None:
@@ -356,8 +437,10 @@ STORIES: Mapping[int, Callable[[ClusterUnderTest], Awaitable[None]]] = {
     1: duplicate,
     5: mistakes_are_contained,
     7: stuck_reader,
+    8: stuck_producer,
     12: late_end_of_a_transaction,
     13: hanging_transaction,
+    17: last_replica_standing,
     19: zombies,
     22: coordinator_moves,
 }

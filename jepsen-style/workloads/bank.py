@@ -9,12 +9,9 @@ and its legs are one transaction. Some are aborted on purpose.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from checkers.bank_transfers import BankChecker
-from checkers.verdict import Checker
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from runtime.world import Chance
@@ -105,6 +102,3 @@ class Bank:
 
     def final_is_done(self) -> bool:
         return self._finale.over
-
-    def checkers(self) -> Sequence[Checker]:
-        return [BankChecker(self._options.isolation)]

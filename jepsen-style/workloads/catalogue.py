@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from importlib import import_module
 
 from workloads.workload import Workload, WorkloadOptions
@@ -21,6 +22,14 @@ WORKLOADS = {
 """Where the class of each is; it is made with WorkloadOptions."""
 
 
+OPTIONS = {"replicas": "of each topic; -1: as many as the brokers think right", "prefix": "of all names"}
+"""Of every workload: what `--option` sets."""
+MORE_OPTIONS = {"offsets": {"registers": "of each group"}}
+"""By workload: what it alone knows."""
+_TEXTS = ("prefix",)
+_AS_BROKERS_LIKE = "-1"
+
+
 class UnknownWorkload(ValueError):
     """There is none of that name; one line."""
 
@@ -32,6 +41,20 @@ def make_workload(name: str, options: WorkloadOptions) -> Workload:
         near = difflib.get_close_matches(name, WORKLOADS, n=1)
         hint = f"; {near[0]}?" if near else ""
         raise UnknownWorkload(f"there is no workload {name}{hint} There are: {', '.join(WORKLOADS)}")
+    _check(name, options.more)
     module, _, class_name = found.partition(":")
     workload: Workload = getattr(import_module(module), class_name)(options)
     return workload
+
+
+def _check(workload: str, more: Mapping[str, str]) -> None:
+    """ValueError, one line."""
+    known = OPTIONS | MORE_OPTIONS.get(workload, {})
+    for name, text in more.items():
+        if name not in known:
+            told = ", ".join(f"{each} ({what})" for each, what in known.items())
+            raise ValueError(f"--option {name}: {workload} has no such option; it has {told}")
+        if name in _TEXTS or (name == "replicas" and text == _AS_BROKERS_LIKE):
+            continue
+        if not text.isdecimal() or not int(text):
+            raise ValueError(f"--option {name}={text}: a whole number, 1 or more")

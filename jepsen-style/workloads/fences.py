@@ -14,12 +14,9 @@ sends; where that fails the transaction is aborted.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from checkers.fences_zombies import FencesChecker
-from checkers.verdict import Checker
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from runtime.world import Chance
@@ -162,6 +159,3 @@ class Fences:
 
     def final_is_done(self) -> bool:
         return self._finale.over
-
-    def checkers(self) -> Sequence[Checker]:
-        return [FencesChecker()]

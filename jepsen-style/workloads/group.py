@@ -15,13 +15,9 @@ tells the rebalances that happened meanwhile. `info`: the commit was asked for, 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from checkers.commits import Commits
-from checkers.group_owners import GroupChecker
-from checkers.verdict import Checker
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from runtime.world import Chance
@@ -175,10 +171,6 @@ class Group:
 
     def final_is_done(self) -> bool:
         return self._finale.over
-
-    def checkers(self) -> Sequence[Checker]:
-        idempotence, protocol = self._options.idempotence, self._options.group_protocol
-        return [GroupChecker(idempotence=idempotence, protocol=protocol), Commits()]
 
 
 async def _feed(client: WorkClient, value: Any) -> Completion:

@@ -13,13 +13,11 @@ other, whoever reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import trio
 
-from checkers.verdict import Checker
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation
 from runtime.world import Chance
@@ -197,11 +195,6 @@ class ListAppend:
 
     def final_is_done(self) -> bool:
         return self._to_read is not None and not self._to_read
-
-    def checkers(self) -> Sequence[Checker]:
-        from checkers.all_checkers import standard
-
-        return standard(self.name, self._options)
 
 
 async def _could_abort(client: WorkClient) -> bool:

@@ -13,12 +13,9 @@ cluster said of the topic (it exists, nobody knows it, it has that many already)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from checkers.metadata_topics import MetadataChecker
-from checkers.verdict import Checker
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation
 from runtime.world import Chance
@@ -174,6 +171,3 @@ class Metadata:
 
     def final_is_done(self) -> bool:
         return self._finale.over
-
-    def checkers(self) -> Sequence[Checker]:
-        return [MetadataChecker()]

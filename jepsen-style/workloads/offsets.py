@@ -10,13 +10,9 @@ then for others: what a coordinator forgot is not written over at once. The part
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from checkers.commits import Commits
-from checkers.offsets_registers import RegistersChecker
-from checkers.verdict import Checker
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from runtime.world import Chance
@@ -102,9 +98,6 @@ class Offsets:
 
     def final_is_done(self) -> bool:
         return self._finale.over
-
-    def checkers(self) -> Sequence[Checker]:
-        return [RegistersChecker(), Commits()]
 
 
 async def _commit(client: WorkClient, value: Any) -> Completion:

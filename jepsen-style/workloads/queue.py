@@ -26,7 +26,6 @@ from typing import Any, Literal
 
 import trio
 
-from checkers.verdict import Checker
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place, place_of
 from runtime.world import Chance
@@ -371,11 +370,6 @@ class Queue:
 
     def final_is_done(self) -> bool:
         return self._final is not None and self._final.is_done
-
-    def checkers(self) -> Sequence[Checker]:
-        from checkers.all_checkers import standard
-
-        return standard(self.name, self._options)
 
 
 def _unacknowledged(value: list[Any]) -> list[Any]:

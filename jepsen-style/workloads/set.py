@@ -8,11 +8,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 
-from checkers.set_elements import ElementsChecker
-from checkers.verdict import Checker
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from runtime.world import Chance
@@ -81,6 +78,3 @@ class Set:
 
     def final_is_done(self) -> bool:
         return self._finale.over
-
-    def checkers(self) -> Sequence[Checker]:
-        return [ElementsChecker(idempotence=self._options.idempotence)]

@@ -19,8 +19,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from checkers.eos_once import OnceChecker
-from checkers.verdict import Checker
 from clients.client import ClientError, ClientSettings, Read, WorkClient
 from operations import Completion, Invocation, Place
 from runtime.world import Chance
@@ -202,9 +200,6 @@ class TxnEos:
 
     def final_is_done(self) -> bool:
         return self._finale.over
-
-    def checkers(self) -> Sequence[Checker]:
-        return [OnceChecker(idempotence=True)]
 
 
 async def _first_of(client: WorkClient, polled: Sequence[Read]) -> dict[Place, list[Read]]:

@@ -1,4 +1,4 @@
-"""What a workload is: what it makes the clients do, and which checkers judge what came of it.
+"""What a workload is: what it makes the clients do. Which checkers judge what came of it says `checkers.all_checkers`.
 
 Knows no cluster and no library: the runner gives it clients. The same class runs in every world, so it takes chance and
 time from its caller and imports no random, time or os.
@@ -6,11 +6,10 @@ time from its caller and imports no random, time or os.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from checkers.verdict import Checker
 from clients.client import ClientSettings, WorkClient
 from operations import Completion, Invocation
 from runtime.world import Chance
@@ -67,5 +66,3 @@ class Workload(Protocol):
 
     def final_is_done(self) -> bool:
         """Everything was read that can be, or it makes no sense to go on."""
-
-    def checkers(self) -> Sequence[Checker]: ...

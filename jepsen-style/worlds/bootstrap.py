@@ -99,6 +99,9 @@ class BootstrapCluster:
     async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
         raise ClusterError(_NOT_OURS)
 
+    async def pause_at(self, name: str, point: str) -> None:
+        raise ClusterError(_NOT_OURS)
+
     async def disarm(self, name: str) -> bool:
         raise ClusterError(_NOT_OURS)
 

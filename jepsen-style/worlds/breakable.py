@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.fault_page import DISK_FULL, DISK_WELL, FaultPage
+from barnabas.cluster.fault_page import DEATH, DISK_FULL, DISK_WELL, FREEZE, POWER_CUT, FaultPage
+from barnabas.cluster.fault_points import DISK_POINTS
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.plan import MODULES, Programs
@@ -109,6 +110,9 @@ class Disks:
 class BreakableCluster(ProcessCluster):
     """Nodes and their insides."""
 
+    more_points = DISK_POINTS
+    """Fault points of the disks, for `kill-at` and `pause-at`; by role."""
+
     def __init__(self, cluster: LocalCluster, looker: Onlooker, disks: Disks, seed: int) -> None:
         super().__init__(cluster, looker)
         self._disks = disks
@@ -137,6 +141,7 @@ class BreakableCluster(ProcessCluster):
 
         def cut() -> None:
             cut_power(str(self._cluster.layout.log_directory(node).parent))
+            self._page(name).power_is_cut()
             self._cluster.kill(name)
 
         try:
@@ -158,7 +163,10 @@ class BreakableCluster(ProcessCluster):
     async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
         if power_cut and name not in self._disks.volumes:
             raise ClusterError(f"the power of {name} cannot be cut: {self._disks.why_no_power}")
-        self._page(name).arm(point, power_cut=power_cut)
+        self._page(name).arm(point, POWER_CUT if power_cut else DEATH)
+
+    async def pause_at(self, name: str, point: str) -> None:
+        self._page(name).arm(point, FREEZE)
 
     async def disarm(self, name: str) -> bool:
         return self._page(name).disarm()

@@ -30,9 +30,10 @@ FAULTS = (
     "wipe",
     "membership",
     "kill-at",
+    "pause-at",
 )
-"""Every kind; `--nemesis` takes these words. `partition`: one, halves, one-way, bridge, ring. `kill-at`: at a named
-fault point."""
+"""Every kind; `--nemesis` takes these words. `partition`: one, halves, one-way, bridge, ring. `kill-at` and `pause-at`:
+at a named fault point."""
 
 NodeState = Literal["running", "paused", "dead"]
 
@@ -176,8 +177,11 @@ class ClusterUnderTest(Protocol):
     async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
         """The node ends when it next comes to that fault point; returns at once."""
 
+    async def pause_at(self, name: str, point: str) -> None:
+        """The node freezes when it next comes to that fault point; returns at once."""
+
     async def disarm(self, name: str) -> bool:
-        """Takes `kill_at` back; True if it had struck."""
+        """Takes `kill_at` and `pause_at` back; True if it had struck."""
 
     # ---- looking
     async def leader_of(self, place: Place) -> str | None: ...

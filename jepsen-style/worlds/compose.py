@@ -41,6 +41,8 @@ BROKER_PORT, CONTROLLER_PORT = 9092, 9093
 BUILD_SECONDS = 900.0
 COMPOSE_SECONDS = 120.0
 STOP_SECONDS = 40
+KILLED = "137"
+"""What docker gives as the end of a process that took SIGKILL."""
 _NO_ROOT = "packets of containers are dropped by root only"
 
 
@@ -115,6 +117,11 @@ class Project:
                 raise ClusterError(f"there is no node {name}; there are {', '.join(self.containers)}")
         return run("docker", *words, *(self.containers[name] for name in of), timeout_seconds=timeout_seconds)
 
+    def stop(self, name: str) -> None:
+        self.docker("stop", "--time", str(STOP_SECONDS), of=[name])
+        if self.inspect("{{.State.ExitCode}}", [name])[name] == KILLED:
+            raise ClusterError(f"{name} did not stop within {STOP_SECONDS} s and was killed")
+
     def inspect(self, form: str, of: Sequence[str]) -> dict[str, str]:
         return dict(zip(of, self.docker("inspect", "--format", form, of=of).splitlines(), strict=True))
 
@@ -130,9 +137,10 @@ class Project:
         [found] = self.inspect("{{range .NetworkSettings.Networks}}{{.Gateway}}{{end}}", [BROKERS[0]]).values()
         return found
 
-    def enter(self, name: str) -> list[str]:
+    def enter(self, name: str) -> list[str] | None:
+        """None: it does not run, and its namespace went with it."""
         [pid] = self.inspect("{{.State.Pid}}", [name]).values()
-        return ["nsenter", "--target", pid, "--net"]
+        return None if pid == NO_PROCESS else ["nsenter", "--target", pid, "--net"]
 
     def last_words(self, name: str) -> str:
         done = subprocess.run(
@@ -157,6 +165,8 @@ class Project:
                 )
 
 
+NO_PROCESS = "0"
+"""What docker says of a container that does not run."""
 _STATES: dict[str, NodeState] = {"running": "running", "paused": "paused"}
 
 
@@ -170,8 +180,8 @@ class ComposeWorld:
         self._looker = looker
         self._logs = logs
         self._clocks = RunClocks()
-        addresses = project.addresses() | {CLIENT: project.gateway()}
-        self._packets = Packets(project.enter, addresses.__getitem__)
+        self._addresses = project.addresses() | {CLIENT: project.gateway()}
+        self._packets = Packets(project.enter, self._addresses.__getitem__)
 
     @property
     def cannot(self) -> Mapping[str, str]:
@@ -209,13 +219,16 @@ class ComposeWorld:
     async def start(self, *names: str) -> None:
         def begin() -> None:
             self._project.docker("start", of=names)
+            # Docker promises nobody the address that he had.
+            self._addresses.update((name, at) for name, at in self._project.addresses().items() if at)
             for name in names:
                 self._packets.renew(name)
 
         await in_thread(begin)
 
     async def stop(self, name: str) -> None:
-        await in_thread(lambda: self._project.docker("stop", "--time", str(STOP_SECONDS), of=[name]))
+        """In good order; a node that does not leave in time is killed, and that is an error."""
+        await in_thread(lambda: self._project.stop(name))
 
     async def pause(self, name: str) -> None:
         await in_thread(lambda: self._project.docker("pause", of=[name]))
@@ -267,6 +280,9 @@ class ComposeWorld:
         raise ClusterError(NO_INSIDE)
 
     async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
+        raise ClusterError(NO_INSIDE)
+
+    async def pause_at(self, name: str, point: str) -> None:
         raise ClusterError(NO_INSIDE)
 
     async def disarm(self, name: str) -> bool:

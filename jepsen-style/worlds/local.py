@@ -25,7 +25,7 @@ from worlds.cluster import LinkFault, MessageRule
 from worlds.guardian import Guardian
 from worlds.looking import Onlooker, onlooker
 from worlds.opening import WorldOptions
-from worlds.processes import in_thread, run_alone
+from worlds.processes import in_thread, on_free_ports
 
 T = TypeVar("T")
 
@@ -86,11 +86,12 @@ class LocalWorld(BreakableCluster):
 def run_in(options: WorldOptions, main: Callable[[LocalWorld], Awaitable[T]]) -> T:
     """See `worlds.opening.run_in`."""
 
-    async def run() -> T:
+    async def run(have_ports: Callable[[], None]) -> T:
         async with local_world(options) as cluster:
+            have_ports()
             return await main(cluster)
 
-    return run_alone(run)
+    return on_free_ports(run)
 
 
 @asynccontextmanager

@@ -34,7 +34,7 @@ from worlds.guardian import Guardian
 from worlds.looking import Onlooker, onlooker
 from worlds.opening import NEVER, NO_MESSAGES, WorldOptions
 from worlds.packets import CLIENT, Packets, run
-from worlds.processes import in_thread, run_alone
+from worlds.processes import in_thread, on_free_ports
 
 T = TypeVar("T")
 
@@ -195,11 +195,12 @@ def run_in(options: WorldOptions, main: Callable[[NetnsWorld], Awaitable[T]]) ->
     if reason is not None:
         raise ClusterError(reason)
 
-    async def alone() -> T:
+    async def alone(have_ports: Callable[[], None]) -> T:
         async with netns_world(options) as cluster:
+            have_ports()
             return await main(cluster)
 
-    return run_alone(alone)
+    return on_free_ports(alone)
 
 
 @asynccontextmanager

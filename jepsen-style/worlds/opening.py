@@ -23,7 +23,7 @@ NEVER: Mapping[str, Mapping[str, str]] = {
     "compose": {
         "slow": NO_DELAY,
         "message": NO_MESSAGES,
-        **dict.fromkeys(("clock", "power", "disk-full", "flip", "truncate", "wipe", "kill-at"), NO_INSIDE),
+        **dict.fromkeys(("clock", "power", "disk-full", "flip", "truncate", "wipe", "kill-at", "pause-at"), NO_INSIDE),
     },
 }
 """By world: kinds of faults that it has on no machine, and why. What only this machine lacks, root say, the cluster

@@ -14,9 +14,8 @@ from worlds.cluster import LinkFault
 CLIENT = "client"
 _STEP_SECONDS = 20.0
 
-Enter = Callable[[str], list[str]]
-"""The beginning of a command that runs in a node's namespace."""
-
+Enter = Callable[[str], list[str] | None]
+"""The beginning of a command that runs in a node's namespace; None: it has none now, nor rules in it."""
 
 
 class Packets:
@@ -64,7 +63,15 @@ class Packets:
             self._rules[source, target, kind] = rule
 
     def _tell(self, node: str, action: str, rule: Sequence[str]) -> None:
-        run(*self._enter(node), "iptables", "-w", action, *rule)
+        inside = self._enter(node)
+        if inside is None:
+            return
+        try:
+            run(*inside, "iptables", "-w", action, *rule)
+        except ClusterError:
+            # Its namespace may have gone meanwhile.
+            if self._enter(node) is not None:
+                raise
 
 
 def _holder(source: str, target: str) -> str:

@@ -27,6 +27,7 @@ from worlds.looking import Onlooker
 T = TypeVar("T")
 
 STOP_SECONDS = 30.0
+PORT_TRIES = 3
 _STATES: dict[str, NodeState] = {State.RUNNING.value: "running", State.PAUSED.value: "paused"}
 
 
@@ -44,6 +45,24 @@ def run_alone(main: Callable[[], Awaitable[T]]) -> T:
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
         raise error from None
+
+
+def on_free_ports(main: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
+    """`run_alone` with what `main` calls when its nodes have their ports. A port that was free may be taken before the
+    nodes are started: then again, on others."""
+    for attempt in range(1, PORT_TRIES + 1):
+        have_ports = False
+
+        def note() -> None:
+            nonlocal have_ports
+            have_ports = True
+
+        try:
+            return run_alone(lambda: main(note))
+        except ClusterError as error:
+            if have_ports or attempt == PORT_TRIES or " is taken by " not in str(error):
+                raise
+    raise AssertionError("the last attempt ends")
 
 
 async def unregister(looker: Onlooker, name: str, broker_id: int) -> None:

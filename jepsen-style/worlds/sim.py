@@ -33,8 +33,7 @@ from barnabas.testing.cluster import QUICK_GROUPS
 from broker.coordinator.coordinator import partition_for
 from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from broker.replication.replica import Leading
-from kraft.metadata_replica import MetadataReplica
-from kraft.raft.ready import Ready
+from histories.whole import write_whole
 from operations import Place
 from plants.catalogue import find
 from plants.plant import planted
@@ -69,18 +68,6 @@ CALL_MS = 5_000
 VOTERS = "controller.quorum.voters="
 
 
-class _Watch(Watch):
-    """Also remembers the metadata replicas, for the coverage."""
-
-    def __init__(self, universe: Universe, findings: Findings, cluster: SimulatedCluster, coverage: Coverage) -> None:
-        super().__init__(universe, findings, cluster)
-        self._coverage = coverage
-
-    def replica_stepped(self, replica: MetadataReplica, ready: Ready) -> None:
-        self._coverage.replicas[replica.core.local_id] = replica
-        super().replica_stepped(replica, ready)
-
-
 class _NodeLog(NodeLog):
     """Also keeps what each node says, in the form of a real node's log."""
 
@@ -100,7 +87,7 @@ class SimCluster:
 
     name = "sim"
     more_points = DISK_POINTS
-    """Fault points of the disks, for `kill-at`; by role."""
+    """Fault points of the disks, for `kill-at` and `pause-at`; by role."""
 
     def __init__(self, universe: Universe, nursery: trio.Nursery, options: WorldOptions) -> None:
         self.universe = universe
@@ -108,7 +95,7 @@ class SimCluster:
         self.coverage = Coverage(universe, tuple(kind for kind in FAULTS if kind not in self.cannot))
         settings = {**QUICK_GROUPS, **options.settings}
         self.cluster = SimulatedCluster(universe, nursery, settings, _shape(options))
-        self.watch = _Watch(universe, self.findings, self.cluster, self.coverage)
+        self.watch = Watch(universe, self.findings, self.cluster, self.coverage)
         self.links = SimLinks(universe, list(self.cluster.nodes))
         self.messages = MessageFaults(universe, self.links.name_of)
         self.began = 0.0
@@ -120,6 +107,8 @@ class SimCluster:
         self._offsets_ms: dict[str, int] = {}
         self._touched_disks: dict[str, None] = {}
         self._points: dict[str, str] = {}
+        self._freezes: dict[str, bool] = {}
+        """By node: whether it freezes where it is armed, and does not end."""
         self._struck: dict[str, bool] = {}
         chance = universe.stream("world")
         universe.wires.latency_ms = chance.choice(LATENCIES_MS)
@@ -264,8 +253,8 @@ class SimCluster:
     async def power_cut(self, name: str) -> None:
         [node] = self._known(name)
         self.coverage.strike("power", node)
-        self.cluster.power_cut(name)
         self._lost_something(node)
+        self.cluster.power_cut(name)
         await self._ended(name)
 
     async def fill_disk(self, name: str, *, full: bool) -> None:
@@ -286,7 +275,8 @@ class SimCluster:
             self._touched_disks[name] = None
             self.coverage.strike(damage.kind, node)
             # A broker's copy of the metadata has no vote, and is fetched again from wherever it ends.
-            self._lost_something(node, whole_disk=any(METADATA_TOPIC in line for line in told))
+            whole_disk = any(METADATA_TOPIC in line for line in told)
+            self._lost_something(node, whole_disk=whole_disk, flushed_too=True)
         return told
 
     async def wipe(self, name: str) -> None:
@@ -296,8 +286,15 @@ class SimCluster:
         self._lost_something(node, whole_disk=True)
 
     async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
+        self._arm(name, point, freezes=False, power_cut=power_cut)
+
+    async def pause_at(self, name: str, point: str) -> None:
+        self._arm(name, point, freezes=True)
+
+    def _arm(self, name: str, point: str, *, freezes: bool, power_cut: bool = False) -> None:
         self._known(name)
         self._points[name] = point
+        self._freezes[name] = freezes
         self._struck[name] = False
         self.universe.kill_at(name, point, power_cut=power_cut)
 
@@ -396,17 +393,21 @@ class SimCluster:
             if end in self.cluster.nodes:
                 self.coverage.strike(fault, self.cluster.nodes[end])
 
-    def _strike(self, name: str, power_cut: bool) -> bool:
+    def _strike(self, name: str, power_cut: bool) -> bool | None:
         node = self.cluster.nodes[name]
         self._struck[name] = True
-        self.coverage.strike("kill-at", node, self._points.get(name))
+        if self._freezes[name]:
+            self.coverage.strike("pause-at", node, self._points[name])
+            self.links.pause(name)
+            return None
+        self.coverage.strike("kill-at", node, self._points[name])
         if power_cut:
             self._lost_something(node)
         return power_cut
 
-    def _lost_something(self, node: SimulatedNode, *, whole_disk: bool = False) -> None:
+    def _lost_something(self, node: SimulatedNode, *, whole_disk: bool = False, flushed_too: bool = False) -> None:
         if node.node.is_broker:
-            self.watch.broker_lost_something(node.node.id, whole_disk=whole_disk)
+            self.watch.broker_lost_something(node.node.id, whole_disk=whole_disk, flushed_too=flushed_too)
 
     def _node_failed(self, name: str, error: BaseException) -> None:
         if name in self._touched_disks and is_of_disk(error):
@@ -502,13 +503,15 @@ def _write_down(directory: Path, cluster: SimCluster, node_log: _NodeLog, cpu_se
         "simulated_seconds_per_cpu_second": round(universe.time.now / max(cpu_seconds, 1e-9), 1),
         "faults_per_cpu_second": round(faults / max(cpu_seconds, 1e-9), 2),
     }
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "promises.json").write_text(json.dumps(promises, indent=2) + "\n")
-    (directory / "coverage.json").write_text(json.dumps(cluster.coverage.table()) + "\n")
-    logs = directory / "logs"
-    logs.mkdir(exist_ok=True)
-    for name in cluster.cluster.nodes:
-        (logs / f"{name}.log").write_text("".join(f"{line}\n" for line in node_log.said.get(name, ())))
+    logs = {name: "".join(f"{line}\n" for line in node_log.said.get(name, ())) for name in cluster.cluster.nodes}
+    try:
+        (directory / "logs").mkdir(parents=True, exist_ok=True)
+        write_whole(directory / "promises.json", json.dumps(promises, indent=2) + "\n")
+        write_whole(directory / "coverage.json", json.dumps(cluster.coverage.table()) + "\n")
+        for name, said in logs.items():
+            write_whole(directory / "logs" / f"{name}.log", said)
+    except OSError as error:
+        raise ClusterError(f"{directory}: {error.strerror}: not everything that nodes said is kept") from error
 
 
 def _wall_ms(universe: Universe) -> int:

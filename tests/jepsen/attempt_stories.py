@@ -38,10 +38,11 @@ class Story:
     def read(
         self, parts: Mapping[tuple[str, int], Sequence[tuple[int, Any]]], *, process: int = 90, **more: Any
     ) -> None:
-        """From the start; `more`: final, isolation, `ends` by partition, `end`."""
+        """From the start; `more`: final, isolation, `ends` by partition, and `named` ones where the reader came no
+        further than to what was given."""
         self.read_from(dict.fromkeys(parts, 0), parts, process=process, **more)
 
-    def read_from(
+    def read_from(  # noqa: PLR0913 - a reading as it is
         self,
         starts: Mapping[tuple[str, int], int],
         parts: Mapping[tuple[str, int], Sequence[tuple[int, Any]]],
@@ -50,6 +51,7 @@ class Story:
         final: bool = False,
         isolation: str = "read_committed",
         ends: Mapping[tuple[str, int], int] | None = None,
+        named: Mapping[tuple[str, int], int] | None = None,
     ) -> None:
         given = {place: max([starts[place], *(offset + 1 for offset, _ in found)]) for place, found in parts.items()}
         reached = {place: (ends or {}).get(place, given[place]) for place in parts}
@@ -58,8 +60,8 @@ class Story:
                 [*place, starts[place], reached[place], [list(record) for record in found]]
                 for place, found in parts.items()
             ],
-            "ends": [[*place, end] for place, end in reached.items()],
-            "end": True,
+            "ends": [[*place, end] for place, end in (reached | dict(named or {})).items()],
+            "end": "quiet" if named else True,
         }
         self.did(process, "read", {"final": final, "isolation": isolation}, "ok", value)
 

@@ -39,6 +39,7 @@ class FakeCluster:
         self.clocks: dict[str, int] = {}
         self.full: dict[str, None] = {}
         self.armed: dict[str, tuple[str, bool]] = {}
+        self.freezes: dict[str, str] = {}
         self.calls: list[str] = []
 
     async def _call(self, name: str) -> None:
@@ -153,8 +154,15 @@ class FakeCluster:
         await self._call("kill_at")
         self.armed[name] = (point, power_cut)
 
+    async def pause_at(self, name: str, point: str) -> None:
+        await self._call("pause_at")
+        self.freezes[name] = point
+
     async def disarm(self, name: str) -> bool:
         await self._call("disarm")
+        if self.freezes.pop(name, None) is not None and self.state[name] == "running":
+            self.state[name] = "paused"
+            return True
         armed = self.armed.pop(name, None)
         if armed is None or self.state[name] == "dead":
             return False

@@ -10,6 +10,7 @@ from checkers.all_checkers import check_all, of_every_run, standard
 from checkers.legality import ANOMALIES, Conditions, is_legal, legal, printed, table
 from checkers.verdict import Finding, Verdict
 from histories.synthetic import Story, polled, sent
+from operations import OperationType
 
 pytestmark = pytest.mark.feature("FI-02", "FI-11")
 
@@ -103,7 +104,58 @@ def test_one_write_of_a_transaction_that_was_read_proves_the_others() -> None:
     story.txn(1, [sent(0, 2, 1), sent(2, 5, 0)], "info")
     story.send(0, 0, 3, 2)
     reads_all(story, {0: [(2, 3)], 2: [(0, 5)]})
-    assert bugs(story) == {"lost-write"}
+    assert bugs(story) == {"lost-write", "unseen"}
+
+
+def test_half_of_a_transaction_of_which_nobody_knows_is_unseen() -> None:
+    story = Story()
+    story.txn(1, [sent(0, 2, None), sent(2, 5, None)], "info")
+    reads_all(story, {2: [(0, 5)]})
+    story.send(0, 4, 1, 0)
+    story.poll(99, {4: [(0, 1)]})
+    assert bugs(story) == {"unseen"}
+    assert "something else was read" in told(story, "unseen").told
+
+
+def test_a_whole_transaction_of_which_nobody_knows_may_be_gone() -> None:
+    story = Story()
+    story.txn(1, [sent(0, 2, None), sent(2, 5, None)], "info")
+    story.send(0, 4, 1, 0)
+    reads_all(story, {4: [(0, 1)]})
+    assert bugs(story) == set()
+
+
+def test_who_reads_anything_does_not_prove_the_rest_of_a_transaction() -> None:
+    story = Story(**UNCOMMITTED)
+    story.txn(1, [sent(0, 2, None), sent(2, 5, None)], "info")
+    reads_all(story, {2: [(0, 5)]})
+    story.send(0, 4, 1, 0)
+    story.poll(99, {4: [(0, 1)]})
+    assert bugs(story) == set()
+
+
+def test_what_was_never_completed_and_read_in_part_must_be_there_as_a_whole() -> None:
+    story = Story()
+    story.invoke(1, "txn", [["send", 0, 2], ["send", 2, 5]])
+    story.send(0, 4, 1, 0)
+    reads_all(story, {2: [(0, 5)], 4: [(0, 1)]})
+    assert bugs(story) == {"unseen"}
+
+
+def test_what_failed_once_and_was_sent_again_is_no_aborted_read() -> None:
+    story = Story()
+    story.send(0, 0, 1, None, "fail")
+    story.send(0, 0, 1, 0)
+    reads_all(story, {0: [(0, 1)]})
+    assert bugs(story) == set()
+
+
+def test_what_was_acknowledged_when_it_was_sent_again_is_lost_all_the_same() -> None:
+    story = Story()
+    story.send(0, 0, 1, None, "fail")
+    story.send(0, 0, 1, 0)
+    story.poll(1, {})
+    assert bugs(story) == {"unseen"}
 
 
 def test_what_was_acknowledged_at_the_end_and_never_polled_is_unseen() -> None:
@@ -281,6 +333,20 @@ def test_who_subscribes_may_be_moved() -> None:
     assert bugs(story) == set() and {"poll-skip", "nonmonotonic-poll"} <= allowed(story)
 
 
+def test_an_assignment_that_surely_failed_leaves_a_subscription_as_it_was() -> None:
+    def story_of(outcome: str) -> Story:
+        story = three(Story())
+        story.assign(1, [0], "subscribe")
+        story.done(1, "assign", [0], outcome)
+        story.poll(1, {0: [(0, 1)]})
+        story.poll(1, {0: [(2, 3)]})
+        return story
+
+    assert bugs(story_of("fail")) == set() and "poll-skip" in allowed(story_of("fail"))
+    assert bugs(story_of("ok")) == {"poll-skip"}
+    assert bugs(story_of("info")) == set(), "nobody knows which of the two it was"
+
+
 def again(change: Callable[[Story], object]) -> set[str]:
     """A process reads, something happens, and it reads from the beginning again."""
     story = three(Story())
@@ -392,6 +458,38 @@ def test_a_cycle_of_reading_and_of_standing_before_is_legal() -> None:
     story.line(0, "ok", "txn", [sent(0, 1, 0), polled({2: [(0, 1)]})])
     reads_all(story, {0: [(0, 1), (1, 2)], 2: [(0, 1)]})
     assert bugs(story) == set() and "G1c" in allowed(story)
+
+
+def sees_half(f: str, *, all_of_it: bool = False) -> Story:
+    """A reader is given a transaction's value of one key, and another key only as far as before it."""
+    story = Story()
+    story.send(0, 0, 1, 0)
+    story.assign(1, [0, 2], f)
+    story.txn(0, [sent(0, 2, 1), sent(2, 1, 0)])
+    story.poll(1, {0: [(0, 1), (1, 2)] if all_of_it else [(0, 1)], 2: [(0, 1)]})
+    reads_all(story, {0: [(0, 1), (1, 2)], 2: [(0, 1)]})
+    return story
+
+
+def test_reading_one_half_of_a_transaction_before_the_other_is_legal() -> None:
+    story = sees_half("assign")
+    assert bugs(story) == set() and "G-single" in allowed(story)
+    assert told(story, "G-single").operations == [5, 7]
+    assert "polled t0-0 up to 1, which was followed by that of operation 5" in told(story, "G-single").told
+    assert "G-single" not in allowed(sees_half("assign", all_of_it=True))
+    assert "G-single" not in allowed(sees_half("subscribe")), "its position may have been moved"
+
+
+def test_two_readers_that_each_see_one_of_two_writes() -> None:
+    story = Story()
+    story.txn(0, [sent(0, 1, 0), sent(2, 1, 0)])
+    story.invoke(3, "send", [["send", 0, 2]])
+    story.invoke(4, "send", [["send", 2, 2]])
+    story.poll(1, {0: [(0, 1), (1, 2)], 2: [(0, 1)]})
+    story.poll(2, {0: [(0, 1)], 2: [(0, 1), (1, 2)]})
+    story.line(3, "ok", "send", [sent(0, 2, 1)])
+    story.line(4, "ok", "send", [sent(2, 2, 1)])
+    assert bugs(story) == set() and "G2" in allowed(story)
 
 
 def test_reading_each_other_is_legal_for_who_reads_anything() -> None:
@@ -626,8 +724,17 @@ def test_committed_offsets_that_go_back_in_one_generation() -> None:
         return bugs(story)
 
     assert commits(4) == {"commit-regress"}
+    assert commits(4, 1) == {"commit-regress"}, "one generation has one owner, in whatever life"
     assert commits(5) == set()
     assert commits(5, 1) == set()
+
+
+def test_commits_of_one_generation_that_were_under_way_together() -> None:
+    story = works(Story())
+    story.invoke(0, "poll", [["poll"]])
+    story.poll(1, {}, committed={"0": 9}, group="g", generation=4)
+    story.line(0, "ok", "poll", [polled({})], {"committed": {"0": 7}, "group": "g", "generation": 4})
+    assert bugs(story) == set()
 
 
 def test_a_coordinator_that_forgot_a_commit() -> None:
@@ -685,6 +792,32 @@ def test_a_wait_that_is_longer_than_the_run_allows() -> None:
     assert figures["recovery by kind"]["kill"]["1"] < 0.1
 
 
+def ends_in(outcome: OperationType, seconds: float, **run: object) -> Story:
+    """After a fault writes end so, and time goes by."""
+    story = Story(**run)
+    story.send(0, 0, 1, 0)
+    story.fault("kill", 1, "broker-1", kind="kill")
+    story.fault("start", 1, "broker-1", kind="kill")
+    story.wait(seconds)
+    story.send(0, 0, 2, 1 if outcome == "ok" else None, outcome)
+    reads_all(story, {0: [(0, 1), *([(1, 2)] if outcome == "ok" else [])]})
+    return story
+
+
+@pytest.mark.parametrize("outcome", ["fail", "info"])
+def test_a_cluster_that_never_took_a_write_again_kept_its_clients_waiting(outcome: OperationType) -> None:
+    assert bugs(ends_in(outcome, 7.0, budgets={"kill": 5})) == {"budget"}
+    assert bugs(ends_in(outcome, 7.0, budgets={"recovery": 5})) == {"budget"}
+    assert bugs(ends_in(outcome, 4.0, budgets={"any": 5})) == set()
+
+
+def test_whoever_asks_for_nothing_any_more_does_not_wait() -> None:
+    story = waits(0.1, budgets={"any": 5})
+    story.wait(60.0)
+    story.poll(1, {})
+    assert bugs(story) == set()
+
+
 def test_a_run_in_which_nothing_succeeded_proves_nothing() -> None:
     story = Story()
     story.send(0, 0, 1, None, "info")
@@ -717,7 +850,7 @@ def test_lag_is_the_age_of_what_a_reader_had_not_seen() -> None:
 
 def test_what_is_legal_stands_in_one_table() -> None:
     safe = Conditions()
-    assert legal(safe) == {"int-send-skip", "G0", "G0-process", "G0-realtime"}
+    assert legal(safe) == {"int-send-skip", "G0", "G0-process", "G0-realtime", "G-single", "G2"}
     assert legal(safe._replace(via="subscribe")) - legal(safe) == {"poll-skip", "nonmonotonic-poll"}
     assert legal(safe._replace(idempotence=False)) - legal(safe) == {"duplicate"}
     assert legal(safe._replace(ww=True)) - legal(safe) == {"G1c", "G1c-process", "G1c-realtime"}

@@ -132,8 +132,13 @@ def test_what_is_known_late_is_amended(tmp_path: Path) -> None:
         (b"[]\n", "line 12 is no operation"),
         (b'{"i":11}\n', "line 12 is no operation: KeyError: 'process'"),
         (b'{"i":12,"process":0,"type":"ok","f":"x","t_ns":1,"wall_ms":1}\n', "i is 12 where 11 should be"),
-        (b'{"i":11,"process":0,"type":"ok","f":"x","t_ns":1,"wall_ms":1}\n', "completes what it did not invoke"),
-        (b'{"i":11,"process":4,"type":"invoke","f":"x","t_ns":1,"wall_ms":1}\n', "while an operation of it is under"),
+        (b'{"i":11,"process":0,"type":"ok","f":"x","t_ns":99000000,"wall_ms":1}\n', "completes what it did not invoke"),
+        (b'{"i":11,"process":4,"type":"invoke","f":"x","t_ns":99000000,"wall_ms":1}\n', "while an operation of it is"),
+        (b'{"i":11,"process":9,"type":"invoke","f":"x","t_ns":1,"wall_ms":1}\n', "t_ns goes back from 11000000 to 1"),
+        (b'{"i":11,"process":-9,"type":"invoke","f":"x","t_ns":99000000,"wall_ms":1}\n', "process -9 is below zero"),
+        (b'{"i":11,"process":9,\n"type":"invoke","f":"x","t_ns":1,"wall_ms":1}\n', "line 12 is no JSON"),
+        (b'{"i":11,"value":[1\n2],"process":9,"type":"invoke","f":"x","t_ns":1,"wall_ms":1}\n', "line 12 is no JSON"),
+        (b'{"i":11,"process":9},{"i":12,"process":9}\n', "line 12 is no JSON"),
     ],
 )
 def test_a_bad_line_is_told_by_its_number(tmp_path: Path, line: bytes, told: str) -> None:
@@ -233,3 +238,19 @@ def test_check_of_what_is_no_run_is_one_line(tmp_path: Path) -> None:
     assert code == 2 and len(lines) == 1 and "is no run: it has no run.json" in lines[0]
     code, lines = checked(record(tmp_path / "run", a_story(), workload="knitting"))
     assert code == 2 and len(lines) == 1 and "does not say which workload ran" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("workload", "f", "value"),
+    [
+        ("txn-eos", "transform", {"parts": [[]], "end": True}),
+        ("group", "consume", {"parts": [["t", 0, 0, 1, [[0]]]]}),
+        ("set", "read", {"parts": [["t", 0, 0, 1, [[0, 1], None]]]}),
+    ],
+)
+def test_what_no_workload_records_is_one_line(tmp_path: Path, workload: str, f: str, value: object) -> None:
+    story = Story(workload=workload)
+    story.invoke(0, f, {"isolation": "read_committed", "final": True})
+    story.line(0, "ok", f, value)
+    code, lines = checked(record(tmp_path / "run", story, workload=workload))
+    assert code == 2 and len(lines) == 1 and "cannot read this history: " in lines[0]

@@ -24,6 +24,7 @@ from worlds.cluster import Damage, LinkFault, MessageRule
 from worlds.guardian import Guardian
 from worlds.local import LocalWorld, run_in
 from worlds.opening import WorldOptions
+from worlds.processes import PORT_TRIES, on_free_ports
 
 PLACE = Place("t", 0)
 Tale = Callable[[LocalWorld, Producer], Awaitable[None]]
@@ -139,6 +140,10 @@ async def is_dead(cluster: LocalWorld, name: str) -> bool:
     return (await cluster.states())[name] == "dead"
 
 
+async def is_paused(cluster: LocalWorld, name: str) -> bool:
+    return (await cluster.states())[name] == "paused"
+
+
 @pytest.mark.slow
 @pytest.mark.feature("FI-03", "FI-04")
 def test_insides_of_real_nodes(tmp_path: Path) -> None:
@@ -176,6 +181,13 @@ def test_insides_of_real_nodes(tmp_path: Path) -> None:
         assert await cluster.disarm(follower) and not await cluster.disarm(follower)
         await back(follower)
 
+        await cluster.pause_at(follower, "replica.fetched.written")
+        sent = await send(producer)
+        await until(lambda: is_paused(cluster, follower))
+        assert await cluster.disarm(follower)
+        await cluster.resume(follower)
+        await until(lambda: all_have(cluster, sent + 1))
+
         await cluster.fill_disk(follower, full=True)
         await send(producer)
         await until(lambda: said(cluster, follower, "No space left"))
@@ -186,7 +198,7 @@ def test_insides_of_real_nodes(tmp_path: Path) -> None:
 
         await cluster.set_clock(led_by, 3_600_000)
         sent = await producer.send(PLACE.topic, b"value", partition=0, timestamp_ms=cluster.wall_ms() + 3_500_000)
-        assert sent.offset == 3
+        assert sent.offset == 4
         await cluster.set_clock(led_by, 0)
         await cluster.stop(follower)
         await cluster.unregister(follower)
@@ -273,3 +285,37 @@ def test_a_guardian_undoes_the_last_first_also_when_something_fails(tmp_path: Pa
     guardian.close()
     assert note.read_text() == "second first "
     assert sleeper.wait() == -9
+
+
+@pytest.mark.feature("FI-04")
+def test_a_port_that_was_taken_meanwhile_is_another_one_next_time() -> None:
+    taken = ClusterError("port 20000, which broker-1 needs, is taken by another process; --base-port makes another")
+    attempts: list[int] = []
+
+    async def second_time(have_ports: Callable[[], None]) -> str:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise taken
+        have_ports()
+        return "ready"
+
+    assert on_free_ports(second_time) == "ready" and len(attempts) == 2
+
+    async def never(_have_ports: Callable[[], None]) -> None:
+        attempts.append(1)
+        raise taken
+
+    attempts.clear()
+    with pytest.raises(ClusterError, match="port 20000"):
+        on_free_ports(never)
+    assert len(attempts) == PORT_TRIES
+
+    async def in_the_middle(have_ports: Callable[[], None]) -> None:
+        attempts.append(1)
+        have_ports()
+        raise taken
+
+    attempts.clear()
+    with pytest.raises(ClusterError, match="port 20000"):
+        on_free_ports(in_the_middle)
+    assert len(attempts) == 1, "what was recorded already must not begin again"

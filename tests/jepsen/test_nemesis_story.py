@@ -60,7 +60,7 @@ async def test_every_kind_comes_and_the_cluster_is_whole_at_the_end(autojump_clo
     assert set(FAULTS) <= set(begun)
     cluster = story.cluster
     assert set(cluster.state.values()) == {"running"}
-    assert not (cluster.cuts or cluster.links or cluster.rules or cluster.full or cluster.armed)
+    assert not (cluster.cuts or cluster.links or cluster.rules or cluster.full or cluster.armed or cluster.freezes)
     assert not any(cluster.clocks.values())
     # Whatever began to act has acted, in the same number.
     for type_ in ("invoke", "info"):

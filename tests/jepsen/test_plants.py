@@ -11,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.plan import MODULES, Programs
 from broker.replication.replica import Replica
@@ -120,6 +121,20 @@ def test_a_plant_is_found_by_what_should_find_it_and_not_by_something_else(
     later = try_plant(PLANT, "sim", tmp_path, first_seed=3)
     assert not later.found
     assert [outcome.seed for outcome in later.outcomes] == [3, 4, 5]
+
+
+@pytest.mark.feature("FI-11")
+def test_a_run_that_breaks_off_has_found_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python ends with 1 where the suite itself is at fault, and so does a run that found something."""
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "queue-sim-1").mkdir()
+        return subprocess.CompletedProcess(command, 1, "", "Traceback ...\nImportError: no module named checkers\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(ClusterError, match="without a verdict: ImportError: no module") as error:
+        trying.run_once(Trial(), "sim", 1, PLANT, tmp_path)
+    assert "\n" not in str(error.value)
 
 
 def test_the_command_lists_plants_and_refuses_what_it_does_not_know() -> None:

@@ -75,6 +75,42 @@ def test_what_iptables_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.feature("FI-03", "FI-04")
+def test_who_does_not_run_has_no_rules_until_he_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    alive = {"a": True, "b": True}
+
+    monkeypatch.setattr("worlds.packets.run", lambda *words: told.append(" ".join(words)))
+    packets = Packets(
+        lambda name: ["in", name] if alive[name] else None, {"a": "10.0.0.1", "b": "10.0.0.2"}.__getitem__
+    )
+    packets.cut("a", "b", is_cut=True)
+    alive["b"] = False
+    told.clear()
+    packets.cut("a", "b", is_cut=False)
+    packets.cut("a", "b", is_cut=True)
+    assert not told, "its namespace went with it"
+    alive["b"] = True
+    packets.renew("b")
+    assert told == ["in b iptables -w -A INPUT -s 10.0.0.1 -p tcp -j DROP"]
+
+    def dies(*_words: str) -> None:
+        alive["b"] = False
+        raise ClusterError("nsenter: cannot open /proc/17/ns/net")
+
+    monkeypatch.setattr("worlds.packets.run", dies)
+    packets.heal()
+    assert not alive["b"]
+
+    def refuses(*_words: str) -> None:
+        raise ClusterError("iptables: refused")
+
+    alive["b"] = True
+    monkeypatch.setattr("worlds.packets.run", refuses)
+    with pytest.raises(ClusterError, match="refused"):
+        packets.cut("a", "b", is_cut=True)
+
+
 PLACE = Place("t", 0)
 
 

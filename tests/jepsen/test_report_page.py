@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from checkers.legality import ANOMALIES
 from commands.report import command
-from reports import page
+from reports import headline, page
 from reports.facts import ReportError
+from reports.findings import Found, counted
 from tests.jepsen.report_samples import SHOWN, Sample
 
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=//evil.example/x onerror=alert(2)>\u202e\x00\ud800]]>{{7*7}}"
@@ -88,6 +89,24 @@ def test_a_legal_run_shows_its_verdict_its_replay_and_all_curves(legal: Path) ->
     ):
         assert title in report.text, title
     assert "findings" not in report.ids()
+
+
+def test_the_title_counts_what_was_found_and_not_what_was_kept() -> None:
+    verdict = {"valid": "false", "figures": {"loss": {"lost-write": 1_234, "unseen (legal)": 9}, "odd": None}}
+    kept = [Found(1, "unseen", "t0-0", (), "", False), Found(2, "lost-write", "t0-0", (), "", False)]
+    assert headline.title(verdict, kept) == "Invalid: unseen, lost-write ×1\u202f234"
+    assert counted(verdict, [Found(1, "unseen", "t0-0", (), "", True)]) == {("unseen", True): 9}
+    assert headline.title({"valid": "false"}, kept) == "Invalid: unseen, lost-write"
+
+
+@pytest.mark.feature("FI-02")
+def test_what_shows_the_first_finding_is_open_and_the_others_take_a_line(broken: Reader) -> None:
+    evidence = [
+        "open" in broken.tags[place - 1][1]
+        for place, (tag, _) in enumerate(broken.tags)
+        if tag == "summary" and broken.tags[place - 2][1].get("class") == "told"
+    ]
+    assert evidence[0] and len(evidence) > 5 and not any(evidence[1:])
 
 
 @pytest.mark.feature("FI-02")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,8 @@ from typer.testing import CliRunner
 from clients import java_program
 from clients.missing import LibraryMissing
 from commands.run import command
+from histories.recorder import HistoryError
+from histories.whole import write_whole
 from running.experiment import COULD_NOT_RUN, VALID, carry_out
 from running.plan import Plan, WrongPlan
 from worlds.opening import NEVER
@@ -29,11 +35,11 @@ def ask(*words: str) -> Any:
 def test_the_command_that_replays_says_all_that_is_not_as_usual() -> None:
     plan = Plan(
         "queue", seed=7, cluster="sim", nemesis=("kill", "pause"), time=120.0, rate=200.0, assign_only=True,
-        settings=("min.insync.replicas=1", "log.segment.bytes=4096"), budget=("kill=5",),
+        settings=("min.insync.replicas=1", "log.segment.bytes=2000000"), budget=("kill=5",),
     )  # fmt: skip
     assert plan.replay() == (
         "python jepsen-style run queue --seed 7 --cluster sim --nemesis kill,pause --time 120 --rate 200 "
-        "--settings min.insync.replicas=1 --settings log.segment.bytes=4096 --assign-only --budget kill=5"
+        "--settings min.insync.replicas=1 --settings log.segment.bytes=2000000 --assign-only --budget kill=5"
     )
     assert plan.budgets() == {"kill": 5.0}
 
@@ -84,9 +90,18 @@ def test_options_by_name_are_those_of_the_command_line() -> None:
         (["queue", "--client", "telnet"], "--client telnet: there is only barnabas, confluent, java"),
         (["queue", "--cluster", "sim", "--client", "java"], "only our own client lives in a simulation"),
         (["queue", "--time", "0"], "--time 0: it must be more than 0"),
+        (["queue", "--time", "nan"], "--time nan: it must be more than 0"),
+        (["queue", "--rate", "inf"], "--rate inf: it must be more than 0"),
+        (["queue", "--quiet", "nan"], "are seconds, not below 0"),
+        (["queue", "--option", "colour=red"], "--option colour: queue has no such option; it has replicas"),
+        (["queue", "--option", "registers=3"], "--option registers: queue has no such option"),
+        (["offsets", "--option", "registers=0"], "--option registers=0: a whole number, 1 or more"),
+        (["queue", "--option", "replicas=many"], "--option replicas=many: a whole number, 1 or more"),
         (["queue", "--concurrency", "0"], "--concurrency 0: it must be at least 1"),
         (["queue", "--abort-probability", "2"], "it must be from 0 to 1"),
         (["queue", "--settings", "min.insync.replicas"], "it is KEY=VALUE"),
+        (["queue", "--settings", "min.insync.replica=2"], "nodes have no such setting; min.insync.replicas?"),
+        (["queue", "--settings", "min.insync.replicas=two"], "min.insync.replicas=two: not a whole number; allowed: 1"),
         (["queue", "--budget", "kill=soon"], "it is KIND=SECONDS"),
         (["queue", "--plant", "roses"], "there is no plant roses"),
         (["queue", "--no-idempotence"], "transactions need it"),
@@ -109,6 +124,16 @@ def test_a_cluster_that_nobody_runs_is_told_in_one_line(tmp_path: Path) -> None:
     assert "again: python jepsen-style run queue" in result.output.strip().splitlines()[-1]
 
 
+def test_settings_that_do_not_fit_together_are_told_in_one_line(tmp_path: Path) -> None:
+    """Each by itself is one that a node may have."""
+    for world in ("sim", "local"):
+        result = ask("queue", "--cluster", world, "--settings", "broker.id=7", "--store", str(tmp_path))
+        assert result.exit_code == COULD_NOT_RUN
+        [seed, line] = result.output.strip().splitlines()
+        assert seed.startswith("seed ")
+        assert "broker.id=7: differs from node.id; allowed: 1 | " in line
+
+
 def test_without_java_or_its_jars_a_run_of_them_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_LIBS", str(tmp_path))
     monkeypatch.setattr("shutil.which", lambda tool: f"/usr/bin/{tool}")
@@ -119,6 +144,41 @@ def test_without_java_or_its_jars_a_run_of_them_does_not_begin(tmp_path: Path, m
     outcome = carry_out(Plan("queue", clients=("java",), store=tmp_path), print)
     assert outcome.exit_code == COULD_NOT_RUN
     assert outcome.told == "--client java: there is no java (apt install default-jdk-headless)"
+
+
+def test_what_a_full_disk_had_room_for_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is full when the simulation writes down what its nodes said."""
+
+    def full(path: Path, text: str, encoding: str = "utf-8") -> None:
+        path.write_bytes(text[:10].encode(encoding))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def refuse(_recorder: object, **more: object) -> None:
+        if "final_done" in more:
+            raise HistoryError("run.json: No space left on device: the run ends here")
+
+    plan = Plan("set", cluster="sim", time=3.0, rate=20.0, concurrency=2, quiet=1.0, store=tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("worlds.sim.write_whole", lambda path, text: full(path.with_name(f"{path.name}.new"), text))
+        outcome = carry_out(plan, print)
+    assert outcome.exit_code == COULD_NOT_RUN and outcome.verdict is not None
+    assert outcome.told.startswith("COULD NOT RUN: ") and "No space left on device" in outcome.told
+    assert outcome.verdict.figures, "what clients saw was checked"
+
+    # The end was not read, and run.json cannot say so any more: nothing is called unseen.
+    plan = replace(plan, workload="queue", final=0.0, quiet=0.0, store=tmp_path / "queue")
+    with monkeypatch.context() as patched:
+        patched.setattr("histories.recorder.Recorder.amend", refuse)
+        outcome = carry_out(plan, print)
+    assert json.loads((outcome.directory / "run.json").read_text())["final_done"] is False
+    assert outcome.verdict is not None and outcome.verdict.valid == "unknown"
+
+    path = tmp_path / "whole"
+    write_whole(path, "before")
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(path, "after")
+    assert path.read_text() == "before" and not path.with_name("whole.new").exists()
 
 
 def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:

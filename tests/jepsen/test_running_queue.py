@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checkers.all_checkers import check_all
+from checkers.all_checkers import check_all, of_workload
 from checkers.verdict import Verdict
 from histories.history import History
 from tests.jepsen.fake_client import run_over
@@ -23,7 +23,7 @@ OPTIONS = WorkloadOptions(processes=PROCESSES, keys=3, max_writes_per_key=40, cr
 def play(workload: str, kafka: FakeKafka, directory: Path, seed: int = 1) -> tuple[History, Verdict]:
     made = make_workload(workload, OPTIONS)
     history = run_over(kafka, made, directory, processes=PROCESSES, seconds=4.0, seed=seed)
-    return history, check_all(history, made.checkers())
+    return history, check_all(history, of_workload(history.run))
 
 
 def illegal(verdict: Verdict) -> set[str]:

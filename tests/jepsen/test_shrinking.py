@@ -16,7 +16,10 @@ from running.processes import ANOMALY, COULD_NOT_RUN, VALID, Done, story_of
 from running.shrinking import NO_CRASHES_SECONDS, Enough, Trial, plan_of, shrink, told_ranges
 from workloads.catalogue import WORKLOADS
 
-PLAN = Plan("queue", seed=7, cluster="sim", nemesis=("kill", "pause"), time=60.0, settings=("a=b",), option=("x=1",))
+PLAN = Plan(
+    "queue", seed=7, cluster="sim", nemesis=("kill", "pause"), time=60.0, settings=("num.partitions=2",),
+    option=("prefix=x",),
+)  # fmt: skip
 
 
 def never_mind(_: str) -> None:
@@ -100,8 +103,8 @@ def test_numbers_are_told_as_ranges() -> None:
 
 @pytest.mark.feature("FI-12")
 def test_a_plan_with_fewer_nodes_asks_for_fewer_replicas() -> None:
-    plan = Plan("queue", cluster="sim", without_nodes=("broker-3", "controller-103"), option=("x=1",))
-    assert plan.workload_options().more == {"x": "1", "replicas": "2"}
+    plan = Plan("queue", cluster="sim", without_nodes=("broker-3", "controller-103"), option=("prefix=x",))
+    assert plan.workload_options().more == {"prefix": "x", "replicas": "2"}
     assert plan.node_settings()["offsets.topic.replication.factor"] == "2"
     assert Plan("queue", cluster="sim").node_settings() == {}
     assert "replicas" not in Plan("queue", cluster="sim", without_nodes=("controller-103",)).workload_options().more

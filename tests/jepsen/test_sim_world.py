@@ -126,6 +126,36 @@ def test_nodes_die_lose_their_power_and_their_disks(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "promises.json").read_text())["kept"]
 
 
+@pytest.mark.feature("FI-03", "FI-05")
+def test_a_coordinator_is_frozen_between_its_decision_and_the_markers(tmp_path: Path) -> None:
+    async def story(cluster: SimCluster) -> None:
+        await make_topic(cluster)
+        world = cluster.world("client-0")
+        producer = Producer(bootstrap_servers=cluster.bootstrap_servers, world=world, transactional_id="pays")
+        async with producer:
+            async with producer.transaction():
+                await producer.send(PLACE.topic, value=b"x", partition=PLACE.partition)
+            coordinator = await cluster.coordinator_of("transaction", "pays")
+            assert coordinator is not None
+            await cluster.pause_at(coordinator, "transactions.prepared")
+            assert (await cluster.states())[coordinator] == "running"
+            with trio.move_on_after(2):
+                async with producer.transaction():
+                    await producer.send(PLACE.topic, value=b"x", partition=PLACE.partition)
+                while (await cluster.states())[coordinator] == "running":
+                    await trio.sleep(0.1)
+            assert (await cluster.states())[coordinator] == "paused"
+            assert await cluster.disarm(coordinator) and not await cluster.disarm(coordinator)
+            await cluster.resume(coordinator)
+        await cluster.wait_ready()
+
+    in_sim(tmp_path, story)
+    cells = json.loads((tmp_path / "coverage.json").read_text())["cells"]
+    assert cells["coordinates a transaction in PREPARE_COMMIT"]["pause-at"] == 1
+    assert cells["after transactions.prepared"]["pause-at"] == 1
+    assert json.loads((tmp_path / "promises.json").read_text())["kept"]
+
+
 @pytest.mark.feature("FI-05")
 def test_a_promise_that_a_node_breaks_is_told_at_once_and_written_down(tmp_path: Path) -> None:
     told: list[str] = []

@@ -142,7 +142,7 @@ def test_who_was_proven_by_one_key_is_proven_for_the_others(tmp_path: Path) -> N
     story.poll(2, {0: [(0, 5)]})
     story.poll(2, {1: [(1, 7)]})
     verdict = assert_equal(story.history(), tmp_path)["loss"]
-    assert [finding.anomaly for finding in verdict.findings if not finding.legal] == ["lost-write"]
+    assert [finding.anomaly for finding in verdict.findings if not finding.legal] == ["lost-write", "unseen"]
 
 
 def test_notes_views_and_faults_come_along(tmp_path: Path) -> None:

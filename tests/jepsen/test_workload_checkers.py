@@ -166,6 +166,30 @@ def test_an_element_that_was_read_and_is_gone(story: Story) -> None:
     assert bugs(story.judged_by(ElementsChecker())) == {"lost-write"}
 
 
+def test_a_reader_who_is_stuck_says_nothing_about_what_is_behind(story: Story) -> None:
+    adds(story, 1, 0)
+    adds(story, 2, 1)
+    story.read({("set", 0): [(0, 1), (1, 2)]}, final=True)
+    story.read({("set", 0): []}, process=91, named={("set", 0): 2}, final=True)
+    verdict = story.judged_by(ElementsChecker())
+    assert bugs(verdict) == {"unseen"}
+    assert "given nothing from offset 0 of set-0 on, and others 2 records" in verdict.findings[0].told
+
+
+def test_who_did_not_pass_the_last_marker_has_read_everything(story: Story) -> None:
+    adds(story, 1, 0)
+    story.read({("set", 0): [(0, 1)]}, named={("set", 0): 2}, final=True)
+    assert story.judged_by(ElementsChecker()).valid == "true"
+
+
+def test_who_came_to_the_end_of_a_log_that_was_longer_before_shows_it(story: Story) -> None:
+    adds(story, 1, 0)
+    adds(story, 2, 1, "info")
+    story.read({("set", 0): [(0, 1), (1, 2)]})
+    story.read({("set", 0): [(0, 1)]}, process=91, named={("set", 0): 1}, final=True)
+    assert bugs(story.judged_by(ElementsChecker())) == {"lost-write"}
+
+
 def test_duplicates_are_legal_without_idempotence(story: Story) -> None:
     adds(story, 1, 1)
     story.read({("set", 0): [(0, 1), (1, 1)]}, final=True)
