@@ -1,11 +1,16 @@
 """Records between topics and Spark: our source, Spark's own connector on the JVM, and segments read from their files;
 our sink beside the connector's.
 
-All in one Spark session, whose start is told apart; each measurement once before it counts, since JVMs become fast by
-use. CPU is of everything that Spark is (driver, JVM, Python workers, also those that have ended), and apart from it of
-the servers, where `--pids` tells them.
+All in one Spark session, whose start is told apart. JVMs become fast by use, and go on to do so for minutes: each kind
+of job is done once before any counts, and those that are compared take turns, each time in the other order. CPU is of
+everything that Spark is (driver, JVM, Python workers, also those that have ended), and apart from it of the servers,
+where `--pids` tells them.
 
-Usage: pipeline.py --bootstrap H:P,… [--data DIR] [--jars DIR] [--records N] [--pids CMD] [--out F] [--only REGEX] …
+The disk holds one topic and one copy of it as Parquet at a time: 10 million records of 1 KB take 40 GB with three
+replicas, 20 with `--replicas 1`, which then stands in the names. Where there is no room, that is what the table says.
+
+Usage: pipeline.py --bootstrap H:P,… [--data DIR] [--jars DIR] [--records N …] [--sizes REGEX] [--replicas N]
+                   [--pids CMD] [--out F] [--only REGEX] …
        pipeline.py --table FILE…   makes the Markdown table of what such runs wrote
 """
 
@@ -20,16 +25,16 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import trio
-from measuring import Meter, Results, read_pids, stat_of, with_descendants
+from measuring import Results, read_pids
+from spark_meter import SparkMeter
 
 from barnabas import NewTopic, Producer, sync
 from barnabas.pipeline.segments import NAME as SEGMENTS
@@ -41,51 +46,31 @@ SIZES = {"100B": 100, "1KB": 1000}
 READERS = ("source", "connector", "segments")
 TARGETS = ("sum", "parquet")
 WRITERS = ("sink", "connector")
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-class SparkMeter(Meter):
-    """Counts the workers that Spark ended, too. Their CPU stands with the process that waited for them; with nobody, if
-    that was ended with them: then what they had when they were last seen.
-    """
-
-    def __init__(self, pids: Iterable[int]) -> None:
-        super().__init__(pids)
-        self._seen: dict[int, tuple[float, float]] = {}
-        self._unclaimed_s = 0.0
-
-    def _readings(self) -> tuple[float, ...]:
-        wall, server, client, *rest = super()._readings()
-        seen = {pid: _cpu_and_ended_s(pid) for pid in with_descendants([os.getpid()])}
-        gone = sum(sum(times) for pid, times in self._seen.items() if pid not in seen)
-        claimed = sum(ended - self._seen[pid][1] for pid, (_, ended) in seen.items() if pid in self._seen)
-        self._unclaimed_s += max(0.0, gone - claimed)
-        self._seen = seen
-        ended = sum(times[1] for pid, times in seen.items() if pid != os.getpid())
-        return wall, server, client + ended + self._unclaimed_s, *rest
-
-
-def _cpu_and_ended_s(pid: int) -> tuple[float, float]:
-    """Of a process itself, and of its children that it has waited for."""
-    fields = [int(word) for word in stat_of(pid)[11:15]]
-    return sum(fields[:2]) / _TICKS_PER_S, sum(fields[2:]) / _TICKS_PER_S
+REPLICAS = 3
+BESIDE_VALUES = 16
+"""Bytes that a record has in a log besides its value, and a little more."""
+ROOM_SECONDS = 90
+"""So long may the files of deleted topics need to go."""
+Jobs = Mapping[str, Callable[[str], object]]
+"""By name; each is told the topic."""
 
 
 # What is there to be read
 
 
 class Topics:
-    """Of one cluster."""
+    """Of one cluster. What is deleted gives its disk back at once."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, replicas: int) -> None:
         self.bootstrap = bootstrap
+        with sync.Admin(bootstrap_servers=bootstrap) as admin:
+            self.replicas = min(replicas, len(admin.describe_cluster().nodes))
 
     @contextmanager
     def topic(self) -> Iterator[str]:
         name = f"bench-pipeline-{uuid.uuid4().hex[:8]}"
         with sync.Admin(bootstrap_servers=self.bootstrap) as admin:
-            brokers = len(admin.describe_cluster().nodes)
-            admin.create_topics([NewTopic(name, num_partitions=PARTITIONS, replication_factor=min(3, brokers))])
+            admin.create_topics([NewTopic(name, PARTITIONS, self.replicas, configs={"file.delete.delay.ms": "0"})])
             try:
                 yield name
             finally:
@@ -116,6 +101,8 @@ class Bench:
         self.options = options
         self.results = results
         self.pids = read_pids(options.pids) if options.pids else []
+        self.topics = Topics(options.bootstrap, options.replicas)
+        self._warm: set[str] = set()
 
     def frame(self, reader: str, topic: str) -> Any:
         servers = {"kafka.bootstrap.servers": self.options.bootstrap, "subscribe": topic}
@@ -123,18 +110,17 @@ class Bench:
         read = self.session.read.format(name).options(**servers)
         return read.load(self.options.data) if reader == "segments" else read.load()
 
-    def read(self, reader: str, target: str, topic: str, scratch: Path) -> int:
+    def read(self, reader: str, target: str, topic: str, rows: Path) -> int:
         """Gives how many records it read."""
         frame = self.frame(reader, topic)
         if target == "sum":
             [row] = frame.selectExpr("count(*) AS records", "sum(length(value)) AS size").collect()
             return int(row.records)
-        path = str(scratch / reader)
-        frame.write.mode("overwrite").parquet(path)
-        return int(self.session.read.parquet(path).count())
+        frame.write.mode("overwrite").parquet(str(rows))
+        return int(self.session.read.parquet(str(rows)).count())
 
-    def write(self, writer: str, source: Path, topic: str) -> None:
-        frame = self.session.read.parquet(str(source)).select("value", "partition")
+    def write(self, writer: str, rows: Path, topic: str) -> None:
+        frame = self.session.read.parquet(str(rows)).select("value", "partition")
         servers = {"kafka.bootstrap.servers": self.options.bootstrap, "topic": topic}
         if writer == "sink":
             from barnabas.pipeline.sink import exactly_once_sink
@@ -143,49 +129,98 @@ class Bench:
         else:
             frame.write.format("kafka").options(**servers).save()
 
-    def measure(self, name: str, records: int, job: Callable[[], object]) -> None:
-        """Once for nothing, then as often as it is wanted."""
-        if not re.search(self.options.only, name):
-            return
-        try:
+    def measure(self, jobs: Jobs, records: int, topic: Callable[[], AbstractContextManager[str]]) -> None:
+        """Jobs that are compared: once for nothing unless their kinds were done before, then in turn, as often as it is
+        wanted. One that fails is told, and not done again."""
+        left = {name: job for name, job in jobs.items() if re.search(self.options.only, name)}
+        is_warm = all(kind_of(name) in self._warm for name in left)
+        for run in range(1 if is_warm else 0, self.options.repeat + 1):
+            for name in list(left)[:: 1 if run % 2 else -1]:
+                try:
+                    with topic() as name_of_topic:
+                        self._run(name, partial(left[name], name_of_topic), records, run)
+                except Exception as error:
+                    self._tell_failed(name, error)
+                    del left[name]
+
+    def _run(self, name: str, job: Callable[[], object], records: int, run: int) -> None:
+        with SparkMeter(self.pids) as meter:
             job()
-            for run in range(1, self.options.repeat + 1):
-                with SparkMeter(self.pids) as meter:
-                    job()
-                seconds = meter.fields["wall_s"] or 0.01
-                per_record = meter.fields["client_cpu_s"] / records * 1e6
-                more = {**meter.fields, "records": records, "cpu_us_per_record": round(per_record, 3)}
-                self.results.add(name, "records/s", run, records / seconds, **more)
-        except Exception as error:
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            self.results.add(name, "records/s", 1, None, error=line[:300])
+        self._warm.add(kind_of(name))
+        if run:
+            per_record = meter.fields["client_cpu_s"] / records * 1e6
+            more = {**meter.fields, "records": records, "cpu_us_per_record": round(per_record, 3)}
+            self.results.add(name, "records/s", run, records / (meter.fields["wall_s"] or 0.01), **more)
+
+    def _tell_failed(self, name: str, error: Exception) -> None:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        self.results.add(name, "records/s", 1, None, error=line[:300])
 
     def all(self, count: int) -> None:
-        topics = Topics(self.options.bootstrap)
-        readers = [reader for reader in READERS if reader != "segments" or self.options.data]
         for label, size in SIZES.items():
             if not re.search(self.options.sizes, label):
                 continue
-            with topics.topic() as topic, tempfile.TemporaryDirectory(dir=self.options.scratch) as directory:
-                scratch = Path(directory)
-                topics.fill(topic, size, count)
-                for target, reader in product(TARGETS, readers):
-                    name = f"pipeline.read.{reader}.{label}.{told(count)}.{target}"
-                    self.measure(name, count, partial(self._read_all, reader, target, topic, scratch, count))
-                self._write_all(topics, label, count, scratch)
+            what = f"{label}.{told(count)}"
+            if self.topics.replicas != REPLICAS:
+                what += f".{self.topics.replicas}-replica"
+            with tempfile.TemporaryDirectory(dir=self.options.scratch) as directory:
+                rows = Path(directory) / "rows"
+                try:
+                    self._read_all(what, size, count, rows)
+                    if rows.exists():
+                        self._write_all(what, size, count, rows)
+                except NoRoom as error:
+                    self._tell_failed(f"pipeline.{what}", error)
 
-    def _read_all(self, reader: str, target: str, topic: str, scratch: Path, count: int) -> None:
-        found = self.read(reader, target, topic, scratch)
+    def _read_all(self, what: str, size: int, count: int, rows: Path) -> None:
+        """Leaves the records as Parquet, if Parquet was wanted."""
+        readers = [reader for reader in READERS if reader != "segments" or self.options.data]
+        self._require_room(size, count, self.topics.replicas + 1)
+        with self.topics.topic() as topic:
+            self.topics.fill(topic, size, count)
+            for target in TARGETS:
+                jobs = {
+                    f"pipeline.read.{reader}.{what}.{target}": partial(self._read_whole, reader, target, rows, count)
+                    for reader in readers
+                }
+                self.measure(jobs, count, lambda: nullcontext(topic))
+
+    def _read_whole(self, reader: str, target: str, rows: Path, count: int, topic: str) -> None:
+        found = self.read(reader, target, topic, rows)
         if found != count:
             raise RuntimeError(f"{found} records of {count} were read")
 
-    def _write_all(self, topics: Topics, label: str, count: int, scratch: Path) -> None:
-        source = next((path for path in (scratch / "source", scratch / "connector") if path.exists()), None)
-        for writer in WRITERS if source is not None else ():
-            name = f"pipeline.write.{writer}.{label}.{told(count)}"
-            if source is not None and re.search(self.options.only, name):
-                with topics.topic() as target:
-                    self.measure(name, count, partial(self.write, writer, source, target))
+    def _write_all(self, what: str, size: int, count: int, rows: Path) -> None:
+        """Each run into a topic of its own, which goes before the next one comes."""
+
+        @contextmanager
+        def fresh() -> Iterator[str]:
+            self._require_room(size, count, self.topics.replicas)
+            with self.topics.topic() as topic:
+                yield topic
+
+        jobs = {f"pipeline.write.{writer}.{what}": partial(self.write, writer, rows) for writer in WRITERS}
+        self.measure(jobs, count, fresh)
+
+    def _require_room(self, size: int, count: int, copies: int) -> None:
+        """NoRoom if so many copies have none, also when what was deleted is gone."""
+        folders = [each for each in (self.options.data, self.options.scratch or tempfile.gettempdir()) if each]
+        needed = copies * count * (size + BESIDE_VALUES)
+        until = time.monotonic() + ROOM_SECONDS
+        while (free := min(shutil.disk_usage(folder).free for folder in folders)) < needed:
+            if time.monotonic() > until:
+                hint = "; --replicas 1 needs less" if self.topics.replicas > 1 else ""
+                raise NoRoom(f"needs {needed / 1e9:.0f} GB of disk, and {free / 1e9:.0f} are free{hint}")
+            time.sleep(1)
+
+
+class NoRoom(Exception):
+    """On the disk."""
+
+
+def kind_of(name: str) -> str:
+    """The name of a measurement without how large and how many its records are."""
+    return ".".join(part for part in name.split(".") if part not in SIZES and not part[0].isdigit())
 
 
 def told(count: int) -> str:
@@ -242,6 +277,7 @@ def main() -> None:
     parser.add_argument("--jars", default=str(ROOT / ".cache" / "spark-connector"))
     parser.add_argument("--records", type=int, nargs="*", default=[1_000_000])
     parser.add_argument("--ten", action="store_true", help="10 million records as well")
+    parser.add_argument("--replicas", type=int, default=REPLICAS)
     parser.add_argument("--master", default="local[*]")
     parser.add_argument("--scratch", default=None, help="where Parquet is written")
     parser.add_argument("--pids", default="", help="prints lines of `role pid`")
@@ -263,8 +299,9 @@ def main() -> None:
     began = time.monotonic()
     session = started(options, results)
     try:
+        bench = Bench(session, options, results)
         for count in [*options.records, *([10_000_000] if options.ten else [])]:
-            Bench(session, options, results).all(count)
+            bench.all(count)
     finally:
         session.stop()
     print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)

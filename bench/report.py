@@ -14,6 +14,8 @@ import tempfile
 from datetime import date
 from pathlib import Path
 
+import faults
+
 import clients
 from protocol.records.record import COMPILED
 
@@ -52,10 +54,21 @@ aiokafka has its record codec in C, confluent-kafka is librdkafka. {compiled} Mi
 PIPELINE = """
 ## Records to Spark and back
 
-Four partitions with three replicas, uncompressed; one Spark session on all cores, which it shares with the servers.
+Four partitions with three replicas (or what the row says), uncompressed; one Spark session on all cores, which it
+shares with the servers, and in which jobs that are compared take turns, for the JVM becomes faster all the time.
 `source` is `format("barnabas")`, `segments` reads the brokers' files, `connector` is spark-sql-kafka-0-10 4.2.0 on the
 JVM; `sum` adds up the lengths of values, `parquet` writes all columns. `sink` is one transaction, exactly once; the
 connector's is at least once. CPU of Spark is of the driver, the JVM and the Python workers.
+
+{table}
+"""
+
+FAULTS = """
+## Fault injection
+
+A seed is a whole cluster with its clients under faults, all in one thread; faults are those that the nemesis caused. A
+history has half of its operations send and the other half poll; all checkers go through it, and find the ten lies that
+were planted. Time and memory over Spark are of all its processes, with its start.
 
 {table}
 """
@@ -81,6 +94,8 @@ def main() -> None:
         import pipeline
 
         sys.stdout.write(PIPELINE.format(table="\n".join(pipeline.table(files))))
+    if any('"name": "faults.' in Path(file).read_text() for file in files):
+        sys.stdout.write(FAULTS.format(table="\n".join(faults.table(files))))
     sys.stdout.write((Path(__file__).parent / "behind.md").read_text())
 
 
@@ -93,7 +108,7 @@ def only_general(file: Path, directory: Path) -> str:
 
 
 def is_apart(line: str) -> bool:
-    return json.loads(line)["name"].startswith(("client.", "pipeline."))
+    return json.loads(line)["name"].startswith(("client.", "pipeline.", "faults."))
 
 
 if __name__ == "__main__":

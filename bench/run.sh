@@ -3,17 +3,20 @@
 # writes docs/benchmarks.md. Most loads are in the folder PEER (by default ../shared/peer beside the checkout), which
 # needs a JDK 17 and Maven; those on group coordinators are in bench/coordinators.py, and what records cost the clients
 # of Python programs, ours among them, is measured by bench/clients.py. Where Spark is installed (make spark-test does
-# it), bench/pipeline.py moves records between it and our cluster; bench/trace.py tells what the decision trace costs.
+# it), bench/pipeline.py moves records between it and our cluster; bench/trace.py tells what the decision trace costs,
+# bench/faults.py what simulations and the checks of histories cost.
 # About an hour; less with
-#   STEPS (ready idle bench failover clients coordinators trace pipeline)
-#   ONLY, CLIENTS_ONLY, COORDINATORS_ONLY, PIPELINE_ONLY (regular expressions)   PIPELINE_ARGS (--ten: 10 M records, too)
+#   STEPS (ready idle bench failover clients coordinators trace pipeline faults)
+#   ONLY, CLIENTS_ONLY, COORDINATORS_ONLY, PIPELINE_ONLY (regular expressions)
+#   PIPELINE_ARGS (--ten: 10 M records, too; those of 1 KB take 40 GB of disk, and 20 with --replicas 1)
+#   FAULTS_ARGS (--seeds 1-40 --operations 1000000 --spark-operations 10000000)
 #   REPEAT, DURATION, WARMUP (seconds)                       GROUPS_HELD, PRODUCER_IDS (how many, for their memory)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PEER=$(cd "${PEER:-../shared/peer}" 2>/dev/null && pwd) || { echo "bench: no load generators; set PEER to their folder" >&2; exit 2; }
 OUT=$(pwd)/.cache/bench DATA=$(pwd)/.cache/bench/data PORT=${BASE_PORT:-30092}
 .venv/bin/python -c 'import pyspark' 2> /dev/null && SPARK=pipeline || SPARK=
-STEPS=${STEPS:-ready idle bench failover clients coordinators trace $SPARK}
+STEPS=${STEPS:-ready idle bench failover clients coordinators trace $SPARK faults}
 REPEAT=${REPEAT:-2} DURATION=${DURATION:-6} WARMUP=${WARMUP:-60}
 # Everything but a few kinds of produce that tell nothing the others do not.
 ONLY=${ONLY:-'^(?!produce.*(p1\.1.*lz4|p12\.100B|noidem))'}
@@ -32,7 +35,7 @@ SET="--set group.initial.rebalance.delay.ms=0"; for pair in $SETTINGS; do SET+="
 UP="$CLUSTER up --data $DATA --base-port $PORT $SET" DOWN="$CLUSTER down --data $DATA"
 KAFKA_PEER_BROKER_EXTRA=$(printf '%s\\n' $SETTINGS)
 export REPEAT DURATION WARMUP QUIET_WAIT=${QUIET_WAIT:-5} KAFKA_PEER_BROKER_EXTRA
-GENERAL=${STEPS//coordinators/} GENERAL=${GENERAL//clients/} GENERAL=${GENERAL//pipeline/} GENERAL=${GENERAL//trace/}
+GENERAL=${STEPS//coordinators/} GENERAL=${GENERAL//clients/} GENERAL=${GENERAL//pipeline/} GENERAL=${GENERAL//trace/} GENERAL=${GENERAL//faults/}
 
 wanted() { [[ " $STEPS " == *" $1 "* ]]; }
 # LABEL BOOTSTRAP FILE WARMUP PIDS KILL RESTART: what is measured by programs beside this one
@@ -80,6 +83,10 @@ if wanted clients || wanted coordinators || wanted trace || wanted pipeline; the
       --out "$OUT/barnabas.jsonl" --only "${PIPELINE_ONLY:-.}" --repeat "$REPEAT" --scratch "$OUT/parquet" ${PIPELINE_ARGS:-}
   fi
   $DOWN
+fi
+if wanted faults; then
+  # shellcheck disable=SC2086
+  .venv/bin/python bench/faults.py --out "$OUT/barnabas.jsonl" ${FAULTS_ARGS:-}
 fi
 .venv/bin/python bench/report.py "$PEER/report.py" "$OUT/kafka.jsonl" "$OUT/barnabas.jsonl" > docs/benchmarks.md
 echo "docs/benchmarks.md"

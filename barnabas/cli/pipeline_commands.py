@@ -120,6 +120,8 @@ def export(  # noqa: PLR0913, PLR0917 - options of a command
         )
     ):
         raise WrongArgument(f"{given} is for --follow")
+    if available_now and trigger is not None:
+        raise WrongArgument("--trigger says how often, and --available-now ends by itself: leave out one of them")
     if follow and (given := _given({"--since": since, "--until": until})):
         raise WrongArgument(f"{given} is for batches, without --follow")
     with spark_session(spark, "export") as session:
@@ -257,6 +259,9 @@ def lag(
         return
     titles = ("reader", "topic", "partition", "position", "start", "end", "lag")
     show_table(titles, [tuple(each.to_json().values()) for each in found])
+    for name in group or []:
+        if not any(each.reader == jobs.reader_of_group(name) for each in found):
+            typer.echo(f"group {name} has committed nothing, or there is no such group")
 
 
 @app.command("generate")

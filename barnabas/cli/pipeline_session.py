@@ -57,15 +57,16 @@ def told() -> Iterator[None]:
 def spark_session(options: SparkOptions, name: str) -> Iterator[Any]:
     """A session for a command; one that was there before stays open. Refusals are `told`."""
     settings = {PATIENCE: "120s", **options.settings}
-    for logger in ("py4j", "barnabas"):
-        # A failure is told once, by us; whoever wants to hear more gives logging a handler.
+    for logger in (None, "py4j", "barnabas"):
+        # A failure is told once, by us; whoever wants to hear more gives logging a handler. Of an interrupt within a
+        # call to Spark its library tells pages, by the root logger.
         logging.getLogger(logger).addHandler(logging.NullHandler())
     with told():
         from barnabas.pipeline.session import active_session, open_session
 
         present = active_session()
         if present is None:
-            with _hushed():
+            with hushed():
                 session = open_session(options.master or "local[*]", f"barnabas {name}", settings)
         else:
             session = present
@@ -110,7 +111,7 @@ def _close(session: Any, present: Any | None) -> None:
 
 
 @contextmanager
-def _hushed() -> Iterator[None]:
+def hushed() -> Iterator[None]:
     """A JVM that starts within the block says nothing on our standard error: not how it logs, and no page of a trace.
     What goes wrong we are told as an exception.
     """

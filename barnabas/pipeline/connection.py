@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from barnabas.pipeline.addresses import Address
 from barnabas.pipeline.errors import ConnectionFailed, NotSent, TimedOut, UnsupportedVersion
 from protocol.api_keys import API_SPECS, ApiKey, ApiSpec
@@ -29,8 +31,6 @@ MAX_ANSWER_BYTES = 512 * 1024 * 1024
 """Far beyond what is asked for: a broker gives one whole batch even when that is larger than the fetch's limit."""
 
 CONNECT_TIMEOUT_MS = 10_000
-_TAKEN_AT_ONCE_BYTES = 4 * 1024 * 1024
-"""So much memory a size alone is believed for."""
 
 
 class Posted:
@@ -186,18 +186,16 @@ class BlockingConnection:
         return frame
 
     def _receive(self, posted: Posted, size: int) -> memoryview:
-        buffer = bytearray(min(size, _TAKEN_AT_ONCE_BYTES))
+        # Not zeroed: pages are taken when the first byte comes into them, and each byte is written once.
+        buffer = np.empty(size, dtype=np.uint8).data
         filled = 0
         while filled < size:
-            if filled == len(buffer):
-                buffer += bytes(min(size - filled, filled))
             self._allow(posted)
-            with memoryview(buffer) as view:
-                count = self._socket.recv_into(view[filled:])
+            count = self._socket.recv_into(buffer[filled:])
             if not count:
                 raise ConnectionResetError("the broker closed it")
             filled += count
-        return memoryview(buffer)
+        return buffer
 
     def _timed_out(self, posted: Posted) -> TimedOut:
         # Answers keep their order, so after this one no other can be told apart.

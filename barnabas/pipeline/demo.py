@@ -302,7 +302,7 @@ def _leader(cluster: LocalCluster, topic: str) -> str:
 
 def _lake(folder: Path, options: argparse.Namespace) -> pa.Table:
     """What readers of the lake see: all columns of the flights."""
-    from barnabas.cli.pipeline_session import PATIENCE
+    from barnabas.cli.pipeline_session import PATIENCE, hushed
     from barnabas.pipeline.refusals import in_one_line
     from barnabas.pipeline.session import open_session
 
@@ -312,7 +312,8 @@ def _lake(folder: Path, options: argparse.Namespace) -> pa.Table:
         "spark.driver.extraJavaOptions": JVM,
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     }
-    session = open_session("local[2]", "barnabas pipeline demo", settings)
+    with hushed():
+        session = open_session("local[2]", "barnabas pipeline demo", settings)
     try:
         with in_one_line():
             rows = session.read.parquet(str(folder))

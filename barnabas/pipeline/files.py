@@ -123,7 +123,7 @@ class SessionFiles:
         self._settings = session._jsc.hadoopConfiguration()
 
     def read(self, path: str) -> str | None:
-        with self._refusals(path):
+        with _refused(path):
             system, place = self._at(path)
             if not system.exists(place):
                 return None
@@ -134,7 +134,7 @@ class SessionFiles:
                 stream.close()
 
     def write(self, path: str, text: str) -> None:
-        with self._refusals(path):
+        with _refused(path):
             system, place = self._at(path)
             aside = self._jvm.org.apache.hadoop.fs.Path(f"{path}.new")
             system.mkdirs(place.getParent())
@@ -150,17 +150,17 @@ class SessionFiles:
             context.rename(system.makeQualified(aside), system.makeQualified(place), over)
 
     def exists(self, path: str) -> bool:
-        with self._refusals(path):
+        with _refused(path):
             system, place = self._at(path)
             return bool(system.exists(place))
 
     def is_file(self, path: str) -> bool:
-        with self._refusals(path):
+        with _refused(path):
             system, place = self._at(path)
             return bool(system.exists(place)) and bool(system.getFileStatus(place).isFile())
 
     def below(self, path: str) -> list[str]:
-        with self._refusals(path):
+        with _refused(path):
             system, place = self._at(path)
             if not system.exists(place):
                 return []
@@ -171,21 +171,21 @@ class SessionFiles:
             return sorted(names)
 
     def names(self, path: str) -> list[str]:
-        with self._refusals(path):
+        with _refused(path):
             system, place = self._at(path)
             if not system.exists(place):
                 return []
             return sorted(each.getPath().getName() for each in system.listStatus(place))
 
     def move(self, source: str, target: str) -> None:
-        with self._refusals(target):
+        with _refused(target):
             system, place = self._at(target)
             system.mkdirs(place.getParent())
             if not system.rename(self._at(source)[1], place):
                 raise PipelineError(f"{source} could not be renamed to {target}: is it there already?")
 
     def remove(self, path: str) -> None:
-        with self._refusals(path):
+        with _refused(path):
             system, place = self._at(path)
             system.delete(place, True)
 
@@ -198,23 +198,14 @@ class SessionFiles:
         place = self._jvm.org.apache.hadoop.fs.Path(path)
         return place.getFileSystem(self._settings), place
 
-    @contextlib.contextmanager
-    def _refusals(self, path: str) -> Iterator[None]:
-        from py4j.protocol import Py4JJavaError
-
-        try:
-            yield
-        except Py4JJavaError as error:
-            told = " ".join(str(error.java_exception.getMessage()).split())
-            raise PipelineError(f"{path}: {told}") from None
-
 
 def files_for(session: Any, path: str) -> tuple[Files, str]:
     """The files around `path`, and its full name there: a plain path is where the session looks for plain paths."""
     if session is None:
         return LocalFiles(), local_path(path)
-    place = session._jvm.org.apache.hadoop.fs.Path(path)
-    system = place.getFileSystem(session._jsc.hadoopConfiguration())
+    with _refused(path):
+        place = session._jvm.org.apache.hadoop.fs.Path(path)
+        system = place.getFileSystem(session._jsc.hadoopConfiguration())
     if system.getUri().getScheme() == "file":
         return LocalFiles(), local_path(path)
     return SessionFiles(session), system.makeQualified(place).toString().rstrip("/")
@@ -241,3 +232,15 @@ def _told(path: str) -> Iterator[None]:
         what = error.strerror or str(error)
         more = "; make room and run the same command again, which goes on" if error.errno == errno.ENOSPC else ""
         raise PipelineError(f"{error.filename or path}: {what}{more}") from None
+
+
+@contextlib.contextmanager
+def _refused(path: str) -> Iterator[None]:
+    """What the file systems of Hadoop refuse."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        told = " ".join(str(error.java_exception.getMessage()).split())
+        raise PipelineError(f"{path}: {told}") from None

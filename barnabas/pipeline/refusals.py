@@ -30,6 +30,7 @@ _KNOWN = (
     ("No space left on device", "the disk is full; make room and run the same command again, which goes on"),
     ("Java heap space", "Spark has too little memory; give more with --conf spark.driver.memory=4g"),
     ("GC overhead limit exceeded", "Spark has too little memory; give more with --conf spark.driver.memory=4g"),
+    ("to interval. Please ensure", "--trigger: not a time, as in '10 seconds' or '1 minute'"),
     ("Could not parse Master URL", "--master: not an address of Spark, as in local[*] or spark://host:7077"),
     ("All masters are unresponsive", "nobody answers at --master; check that the Spark cluster is up"),
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ class SegmentOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SegmentOptions:
         """PipelineError names the option that cannot be."""
+        _refuse_unknown(options)
         path = options.get("path") or ",".join(_paths(options.get("paths", "")))
         if not path:
             raise PipelineError("option path: the directories that have the logs, with commas")
@@ -70,6 +72,22 @@ class SegmentOptions:
             _one_of(options, "failOnDataLoss", "true", "false") == "false",
             _one_of(options, "rows", "records", "batches") == "batches",
         )
+
+
+KNOWN = (
+    *("path", "paths", "subscribe", "subscribePattern", "kafka.bootstrap.servers", "bootstrap"),
+    *("kafka.isolation.level", "includeHeaders", "splitBytes", "onCorrupt", "failOnDataLoss", "rows"),
+)
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in KNOWN}
+    for name in options:
+        if name.lower() not in known:
+            close = get_close_matches(name.lower(), known, 1)
+            raise PipelineError(
+                f"option {name}: logs are read without such an option{f'; {known[close[0]]}?' if close else ''}"
+            )
 
 
 def _paths(listed: str) -> list[str]:
@@ -103,6 +121,9 @@ def plan_of(options: SegmentOptions) -> SegmentPlan:
     replicas = find_replicas(options.directories, topic_choice(options.subscribe, options.pattern))
     if not replicas:
         raise PipelineError(f"no partition that is wanted is in {', '.join(options.directories)}")
+    found = {replica.topic for replica in replicas}
+    if missing := [name for name in map(str.strip, options.subscribe.split(",")) if name and name not in found]:
+        raise PipelineError(f"no partition of {', '.join(missing)} is in {', '.join(options.directories)}")
     keys = dict.fromkeys((replica.topic, replica.partition) for replica in replicas)
     if options.bootstrap:
         # An audit looks at what is undecided, too.

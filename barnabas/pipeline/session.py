@@ -10,7 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ def open_session(
     for key, value in {**DEFAULTS, **(settings or {})}.items():
         builder = builder.config(key, value)
     try:
-        session = builder.getOrCreate()
+        with _no_jvm_left_behind():
+            session = builder.getOrCreate()
     except (PySparkException, RuntimeError, OSError) as error:
         raise PipelineError(f"Spark does not start: {refusal(error).line}") from None
     session.sparkContext.setLogLevel(log_level)
@@ -70,6 +72,35 @@ def open_session(
     for source in (BarnabasDataSource, SegmentDataSource):
         session.dataSource.register(source)
     return session
+
+
+@contextmanager
+def _no_jvm_left_behind() -> Iterator[None]:
+    """Who interrupts a start has no JVM afterwards. PySpark then removes the folder in which its JVM is about to say
+    where it listens; that JVM ends no more, and nobody knows of it.
+    """
+    from pyspark import java_gateway
+
+    started: list[subprocess.Popen[Any]] = []
+
+    class Noted(subprocess.Popen[Any]):
+        def __init__(self, *words: Any, **options: Any) -> None:
+            super().__init__(*words, **options)
+            started.append(self)
+
+    before, java_gateway.Popen = java_gateway.Popen, Noted
+    try:
+        yield
+    except Exception:
+        # It is there for the next session of this process, and ends with it.
+        raise
+    except BaseException:
+        for process in started:
+            process.kill()
+            process.wait()
+        raise
+    finally:
+        java_gateway.Popen = before
 
 
 def active_session() -> Any | None:

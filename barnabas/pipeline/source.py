@@ -7,10 +7,8 @@ here knows an event loop.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +26,8 @@ from barnabas.pipeline.offsets import StreamOffset, Topic
 from barnabas.pipeline.planner import OffsetRange, limited, ranges_between, split
 from barnabas.pipeline.range_reader import Reading, read_range
 from barnabas.pipeline.reading_options import ReadingOptions, includes_headers, read_options
-from protocol.errors import KafkaError
+from barnabas.pipeline.refused_reader import RefusedReader
+from barnabas.pipeline.workers import told_in_one_line
 from protocol.primitives import ZERO_UUID
 
 COLUMNS = {
@@ -59,28 +58,32 @@ class BarnabasDataSource(DataSource):
     def reader(self, schema: Any) -> DataSourceReader:
         """One that takes filters only if that is what Spark asks for: where pushing down is off, as it is by default,
         Spark refuses readers that could."""
-        with _in_one_line():
+        with told_in_one_line():
             self._require_columns(schema)
             options = read_options(self.options, streaming=False)
         is_pushing = sys._getframe(1).f_code.co_filename.endswith(_PUSHING)
         return PushingReader(options) if is_pushing else BatchReader(options)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        with _in_one_line():
+        try:
             self._require_columns(schema)
             return StreamReader(read_options(self.options, streaming=True))
+        except PipelineError as error:
+            return RefusedReader(error)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         """Writes a frame to a topic, in one transaction."""
         from barnabas.pipeline.writer import batch_writer
 
-        return batch_writer(schema, self.options, overwrite)
+        with told_in_one_line():
+            return batch_writer(schema, self.options, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
         """Writes a stream to a topic, each micro-batch in one transaction."""
         from barnabas.pipeline.writer import stream_writer
 
-        return stream_writer(schema, self.options, overwrite)
+        with told_in_one_line():
+            return stream_writer(schema, self.options, overwrite)
 
     def _columns(self) -> dict[str, str]:
         return COLUMNS | HEADERS if includes_headers(self.options) else COLUMNS
@@ -156,7 +159,7 @@ class _Reader:
             options.fail_on_data_loss,
             options.fetch_bytes,
         )
-        with _in_one_line():
+        with told_in_one_line():
             try:
                 for columns in read_range(self.cluster, reading):
                     yield columns.record_batch(partition.topic, partition.partition)
@@ -168,7 +171,7 @@ class BatchReader(_Reader, DataSourceReader):
     """A range of offsets of each partition, decided when the query is planned."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        with _in_one_line():
+        with told_in_one_line():
             try:
                 return self._plan()
             finally:
@@ -225,7 +228,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """What the group has heard."""
 
     def initialOffset(self) -> dict[str, Any]:
-        with _in_one_line():
+        with told_in_one_line():
             topics = offsets.find_topics(self.cluster, self.options.subscription)
             starts = offsets.starting_offsets(self.cluster, self.options, offsets.partitions_of(topics))
             return StreamOffset(starts, _ids(topics)).to_json()
@@ -235,11 +238,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with _in_one_line():
+        with told_in_one_line():
             self._target = self._ends(offsets.find_topics(self.cluster, self.options.subscription, missing_ok=True))
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        with _in_one_line():
+        with told_in_one_line():
             before = StreamOffset.from_json(start)
             self._require_ours(before)
             # Spark asks for the next batch when the one before is done.
@@ -248,12 +251,12 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return start if after is None else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        with _in_one_line():
+        with told_in_one_line():
             topics = offsets.find_topics(self.cluster, self.options.subscription, missing_ok=True)
             return StreamOffset(self._ends(topics), _ids(topics)).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with _in_one_line():
+        with told_in_one_line():
             before, after = StreamOffset.from_json(start), StreamOffset.from_json(end)
             self._require_ours(before)
             ranges = ranges_between({**before.offsets, **after.first}, after.offsets)
@@ -264,7 +267,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return self.tasks(offsets.without_lost(self.cluster, kept, fail, check_ends=False), after.topic_ids)
 
     def commit(self, end: dict[str, Any]) -> None:
-        with _in_one_line():
+        with told_in_one_line():
             self._tell_group(StreamOffset.from_json(end))
 
     def stop(self) -> None:
@@ -340,24 +343,3 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 def _ids(topics: Mapping[str, Topic]) -> dict[str, bytes]:
     return {name: topic.topic_id for name, topic in topics.items() if topic.topic_id != ZERO_UUID}
-
-
-@contextmanager
-def _in_one_line() -> Iterator[None]:
-    """What the cluster refuses is told as one line: in a worker of Spark nothing else is said of it.
-
-    Such a worker ends with its first error, so nobody else's traceback is hidden.
-    """
-    try:
-        yield
-    except (PipelineError, KafkaError) as error:
-        if _in_worker():
-            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
-        if isinstance(error, PipelineError):
-            raise
-        raise PipelineError(f"the cluster says {error}") from None
-
-
-def _in_worker() -> bool:
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return spec is not None and str(spec.name).startswith("pyspark.")

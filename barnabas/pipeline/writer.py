@@ -17,6 +17,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -46,6 +47,7 @@ from barnabas.pipeline.sink import (
     sink_settings,
 )
 from barnabas.pipeline.transaction import ProducerStamp, Transaction
+from barnabas.pipeline.workers import told_in_one_line
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -60,7 +62,11 @@ OPTIONS: Mapping[str, str] = {
     "kafka.delivery.timeout.ms": "retry_timeout_ms",
     "beginLate": "begin_late",
 }
-"""Options of Spark, and what the sink calls them. Besides: kafka.bootstrap.servers or bootstrap, topic, queryId."""
+"""Options of Spark, and what the sink calls them."""
+
+BESIDES = ("kafka.bootstrap.servers", "bootstrap", "topic", "queryId")
+OF_SPARK = ("checkpointLocation", "queryName")
+"""What Spark hands over of a stream, and is none of ours."""
 
 
 @dataclass(slots=True)
@@ -85,7 +91,8 @@ class Writing:
                 self.targets = Targets(partitions_of(cluster, [settings.topic]))
 
     def __getstate__(self) -> dict[str, Any]:
-        self.begin()
+        with told_in_one_line():
+            self.begin()
         return self.__dict__
 
     def begin(self) -> None:
@@ -229,26 +236,32 @@ class BatchWriter(Writing, DataSourceArrowWriter):
     """Of one frame."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return self.write_rows(iterator)
+        with told_in_one_line():
+            return self.write_rows(iterator)
 
     def commit(self, messages: list[Any]) -> None:
-        self.end(messages, None)
+        with told_in_one_line():
+            self.end(messages, None)
 
     def abort(self, messages: list[Any]) -> None:
-        self.give_up(messages)
+        with told_in_one_line():
+            self.give_up(messages)
 
 
 class StreamWriter(Writing, DataSourceStreamArrowWriter):
     """Of a query; Spark makes one for each micro-batch, and one more for its end."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return self.write_rows(iterator)
+        with told_in_one_line():
+            return self.write_rows(iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        self.end(messages, batchId)
+        with told_in_one_line():
+            self.end(messages, batchId)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        self.give_up(messages)
+        with told_in_one_line():
+            self.give_up(messages)
 
 
 def batch_writer(schema: Any, options: Mapping[str, str], overwrite: bool) -> Any:
@@ -268,6 +281,7 @@ def stream_writer(schema: Any, options: Mapping[str, str], overwrite: bool) -> A
 
 
 def _asked(schema: Any, options: Mapping[str, str], name: str) -> tuple[SinkSettings, list[str]]:
+    _refuse_unknown(options)
     bootstrap = options.get("kafka.bootstrap.servers") or options.get("bootstrap")
     if not bootstrap:
         raise WrongUse("kafka.bootstrap.servers is missing: give HOST:PORT of a broker, as in 127.0.0.1:9092")
@@ -283,6 +297,14 @@ def _asked(schema: Any, options: Mapping[str, str], name: str) -> tuple[SinkSett
             "exactly once needs the option topic; rows of many topics: foreachBatch, or delivery=at-least-once"
         )
     return settings, check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, topic)
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in (*OPTIONS, *BESIDES, *OF_SPARK)}
+    for name in options:
+        if name.lower() not in known:
+            close = get_close_matches(name.lower(), known, 1)
+            raise WrongUse(f"option {name}: the sink has no such option{f'; {known[close[0]]}?' if close else ''}")
 
 
 def _read(option: str, value: str, kind: Any) -> Any:

@@ -5,7 +5,9 @@ Tests that need Spark are skipped where there is none: without PySpark, or witho
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,22 @@ JARS = Path(__file__).resolve().parents[2] / ".cache" / "spark-connector"
 
 MASTER = "local[2,4]"
 """Two cores, and four attempts for a task: plain local[2] never tries one twice."""
+
+
+LOOPS = ("trio", "typer")
+"""What no worker of Spark may import: an event loop, and a command line. (Pydantic checks what the generator of data is
+told, on executors, too.)"""
+
+
+@contextmanager
+def without_event_loops(folder: Path) -> Iterator[None]:
+    """Workers of a session that is opened within the block fail if they import one."""
+    folder.mkdir()
+    for name in LOOPS:
+        (folder / f"{name}.py").write_text(f"raise ImportError('a worker of Spark imports {name}')\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +64,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     }
     if jars := sorted(JARS.glob("*.jar")):
         settings["spark.jars"] = ",".join(map(str, jars))
-    session = open_session(MASTER, "tests of the pipeline", settings)
+    with without_event_loops(folder / "no-loops"):
+        session = open_session(MASTER, "tests of the pipeline", settings)
     yield session
     session.stop()
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from barnabas import sync
+from barnabas import RecordMetadata, sync
 from barnabas.cli.main import run
 from barnabas.pipeline.jobs import audit as audit_jobs
 from barnabas.pipeline.jobs import history as history_jobs
@@ -20,13 +20,21 @@ from barnabas.testing.cluster import ClusterForTests
 from checkers.all_checkers import of_every_run, standard
 from histories.history import History, encode
 from histories.parquet import write_history
-from histories.synthetic import LegalOptions, legal_history
+from histories.synthetic import LegalOptions, Story, legal_history
+from running.judging import judge
+from tests.jepsen.fake_client import run_over
+from tests.jepsen.fake_kafka import FakeKafka
+from workloads.catalogue import make_workload
+from workloads.workload import WorkloadOptions
 
 pytest.importorskip("pyspark")
 
 pytestmark = [pytest.mark.spark, pytest.mark.feature("PL-05")]
 
 TOPIC, PARTITIONS = "audited", 2
+PREFIX = f"{TOPIC}-"
+OF_RUN = f"{PREFIX}t0"
+"""What a run of the fault injection suite calls its first topic, where it is not alone."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +45,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterForTest
     cluster.create_topic(TOPIC, PARTITIONS, configs={"segment.bytes": "1048576", "min.insync.replicas": "1"})
     acks = []
     options: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "transactional_id": "writes"}
+    cluster.create_topic(OF_RUN, PARTITIONS)
     with sync.Producer(**options) as producer:
+        producer.begin_transaction()
+        sent = [producer.enqueue(OF_RUN, b"%d" % number, partition=number % 2) for number in range(10)]
+        producer.commit_transaction()
+        keep_run(directory / "run", [future.result() for future in sent])
         for turn in range(12):
             producer.begin_transaction()
             # In different segments, whose size cannot be less than 1 MiB.
@@ -59,6 +72,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterForTest
     (directory / "acks.jsonl").write_text("".join(json.dumps(ack) + "\n" for ack in acks))
     yield cluster
     cluster.down()
+
+
+def keep_run(store: Path, told: Sequence[RecordMetadata]) -> None:
+    """What a run leaves whose only operations were these sends of 0, 1, 2, …; one more was not heard of again."""
+    store.mkdir()
+    (store / "run.json").write_text(json.dumps({"workload": "queue", "options": {"more": {"prefix": PREFIX}}}))
+    history = Story()
+    for number, each in enumerate(told):
+        history.send(0, each.partition, number, each.offset)
+    history.send(0, 0, 77, 1_000, "info")
+    (store / "history.jsonl").write_bytes(b"".join(map(encode, history.operations)))
+    write_history(History.load(store), store)
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +138,9 @@ def test_the_files_of_a_stopped_cluster_are_enough(
     spark: Any, cluster: ClusterForTests, acks: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.down()
-    options = replace(options_of(cluster), bootstrap="")
-    found = audit_jobs.audit(spark, options, str(acks))
-    assert found.is_sound and found.acks == audit_jobs.Acks(told=900, found=900)
+    options = replace(options_of(cluster), bootstrap="", subscribe=f"{TOPIC},{OF_RUN}")
+    found = audit_jobs.audit(spark, options, str(acks.with_name("run")))
+    assert found.is_sound and found.acks == audit_jobs.Acks(told=10, found=10)
 
     broken = next(Path(cluster.layout.data).glob(f"broker-2/data/{TOPIC}-0/*.log"))
     data = bytearray(broken.read_bytes())
@@ -124,6 +149,14 @@ def test_the_files_of_a_stopped_cluster_are_enough(
     assert run(["pipeline", "audit", str(cluster.layout.data), "--topic", TOPIC, "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert not told["sound"] and told["found"] == {"divergent": 1}
+
+
+def bank_run(store: Path, lies: dict[str, float]) -> Path:
+    """A run of a workload that is not split, over a Kafka in memory that may lie."""
+    workload = make_workload("bank", WorkloadOptions(processes=6, keys=6, crash_every_seconds=1.0))
+    history = run_over(FakeKafka(7, timeouts=0.05, lies=lies), workload, store, processes=6, seconds=1.5)
+    write_history(history, store)
+    return store
 
 
 @pytest.mark.parametrize("is_spoiled", [False, True], ids=["legal", "spoiled"])
@@ -146,7 +179,15 @@ def test_histories_get_the_verdict_of_one_process(
     write_history(history, store)
     one = {checker.name: checker.check(history) for checker in (*standard("queue"), *of_every_run(of_run))}
 
-    [judged] = history_jobs.check(spark, [str(store)], history_jobs.checkers_folder(), parts=4)
+    written = bank_run(tmp_path / "transfers", {"tear": 0.1} if is_spoiled else {})
+    transfers = written.rename(tmp_path / "the same, by 50+1 % another name")
+
+    stores = [str(store), str(transfers)]
+    runs = history_jobs.find_runs(stores)
+    [judged, of_bank] = history_jobs.check(spark, runs, history_jobs.checkers_folder(), parts=4)
+    alone = judge(transfers)
+    assert (of_bank.valid, of_bank.by_key) == (alone.valid, ()) == ("false" if is_spoiled else "true", ())
+    assert [each for verdict in of_bank.verdicts.values() for each in verdict.findings] == list(alone.findings)
     for name, verdict in one.items():
         assert judged.verdicts[name].valid == verdict.valid, name
     for name in judged.by_key:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from barnabas import sync
 from barnabas.cli.main import run
 from barnabas.pipeline.files import LocalFiles, SessionFiles
 from barnabas.pipeline.generator import Recipe, generate, write_parquet
+from barnabas.pipeline.jobs.load import Columns, as_records
 from barnabas.pipeline.jobs.rounds import Rounds
 from barnabas.pipeline.sink import Sink
 from tests.pipeline.typed import Pipeline
@@ -79,10 +83,10 @@ def test_a_load_goes_on_where_it_was_and_takes_new_files_only(
 def test_an_export_that_is_killed_between_its_files_is_finished_by_the_next(
     pipeline: Pipeline, spark: Any, orders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = ["load", f"{orders}/orders-00000.parquet", "--topic", "killed", "--partitions", "2"]
+    load = ["load", f"{orders}/orders-00000.parquet", "--topic", "_killed", "--partitions", "2"]
     assert pipeline(*load, "--key", "customer", "--timestamp", "ordered_at")["transactions"] == 1
     lake = tmp_path / "lake"
-    words = ["export", "killed", "--to", str(lake), "--value-schema", ORDERS, "--records-per-file", "1500"]
+    words = ["export", "_killed", "--to", str(lake), "--value-schema", ORDERS, "--records-per-file", "1500"]
     move = LocalFiles.move
     moved = 0
 
@@ -105,10 +109,11 @@ def test_an_export_that_is_killed_between_its_files_is_finished_by_the_next(
     assert rows.count() == source.count()
     assert rows.select("value.*").exceptAll(source).count() == 0
     names = [path.name for path in lake.glob("topic=*/**/*.parquet")]
+    # With the underscore of the topic they would be hidden from readers.
     assert all(name.startswith(("killed-0-000", "killed-1-000")) for name in names)
-    code, line = pipeline.refused("export", "killed", "--to", str(lake))
+    code, line = pipeline.refused("export", "_killed", "--to", str(lake))
     assert code == 1 and "now it is without --value-schema" in line
-    code, line = pipeline.refused("export", "killed", "--to", str(lake), "--follow")
+    code, line = pipeline.refused("export", "_killed", "--to", str(lake), "--follow")
     assert code == 1 and "written by batches" in line
 
 
@@ -190,6 +195,8 @@ def test_a_replay_that_dies_behind_a_commit_replays_nothing_twice(
     assert sorted((row.partition, int(row.value), row.header) for row in found.collect()) == expected
     code, line = pipeline.refused("replay", "past", "--ranges", "0:0-31", "--to", str(tmp_path / "x"))
     assert code == 1 and "past-0 has the offsets 0 to 30, and 0 to 31 are asked for" in line
+    code, line = pipeline.refused("replay", "past", "--ranges", "0:9-5", "--to", str(tmp_path / "x"))
+    assert code == 1 and line == "the range from 9 to 5 ends before it begins"
     assert pipeline.refused("replay", "past", "--ranges", "0-31", "--to", "x")[0] == 2
     assert pipeline.refused("replay", "past", "--into", "past", "--checkpoint", "x")[0] == 2
 
@@ -231,6 +238,44 @@ def test_loads_that_cannot_be_are_told_before_anything_is_done(
     code, line = pipeline.refused("load", str(tmp_path / "nowhere"), "--topic", "never")
     assert code == 1 and "Path does not exist" in line
     assert pipeline.refused("export", "never", "--to", str(tmp_path / "lake"))[1].startswith("there is no topic never")
+    assert pipeline.refused("export", "never!", "--to", str(tmp_path / "lake"))[1].startswith("'never!' is no name of")
+    code, line = pipeline.refused("export", "never", "--to", "nowhere://lake")
+    assert code == 1 and line.startswith("nowhere://lake: ") and "scheme" in line
+
+
+def test_numbers_that_spark_would_cut_are_told_and_nothing_is_loaded(
+    pipeline: Pipeline, spark: Any, tmp_path: Path
+) -> None:
+    columns = {"far": pa.array([0, 2**32]), "late": pa.array([0, 2**62])}
+    pq.write_table(pa.table(columns), tmp_path / "cut.parquet")
+    words = ["load", str(tmp_path / "cut.parquet"), "--topic", "uncut"]
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        by_partition = pipeline.refused(*words, "--partition", "far")
+        by_time = pipeline.refused(*words, "--timestamp", "late")
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
+    assert by_partition == (1, "--partition far: a row has 4294967296, which is no partition")
+    assert by_time == (1, f"--timestamp late: a row has {2**62}, which is no time")
+
+
+def test_what_says_no_zone_is_taken_as_utc(spark: Any) -> None:
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = spark.sql(
+            "SELECT DATE'1960-05-05' AS day, TIMESTAMP_NTZ'2013-01-01 23:30:00' AS wall,"
+            " TIMESTAMP'2013-01-01 23:30:00Z' AS moment, 1357083000000 AS millis, CAST(NULL AS DATE) AS never"
+        )
+        of_each = [
+            as_records(frame, Columns(timestamp=name)).selectExpr("unix_millis(timestamp) AS at")
+            for name in ("day", "wall", "moment", "millis", "never")
+        ]
+        found = [row.at for row in reduce(lambda one, other: one.union(other), of_each).collect()]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert found == [-304_819_200_000, *[1_357_083_000_000] * 3, None]
 
 
 def test_old_records_are_not_given_to_a_topic_that_would_delete_them(pipeline: Pipeline, tmp_path: Path) -> None:

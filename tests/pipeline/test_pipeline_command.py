@@ -84,6 +84,7 @@ class TestWithoutSpark:
     [
         (["export", "t", "--to", "x", "--group", "g"], "--group is for --follow"),
         (["export", "t", "--to", "x", "--follow", "--since", "2013-01-01"], "--since is for batches"),
+        (["export", "t", "--to", "x", "--follow", "--available-now", "--trigger", "1 minute"], "leave out one of them"),
         (["export", "t"], "--to"),
         (["snapshot", "t", "--to", "x", "--conf", "nonsense"], "--conf nonsense: not NAME=VALUE"),
         (["generate", "x", "--kind", "ships"], "there are orders and records"),

@@ -45,6 +45,10 @@ Driver stacktrace:
             "Py4JJavaError: An error\nCaused by: java.lang.A: outer\n\tat x\nCaused by: java.lang.B: inner\n\tat y",
             "java.lang.B: inner",
         ),
+        (
+            "IllegalArgumentException: Error parsing 'soon' to interval. Please ensure that the value provided is in a",
+            "--trigger: not a time, as in '10 seconds' or '1 minute'",
+        ),
         ("KafkaError: TOPIC_AUTHORIZATION_FAILED: flights", "TOPIC_AUTHORIZATION_FAILED: flights"),
         ("something else\nand more", "something else"),
         ("", "Spark says nothing"),

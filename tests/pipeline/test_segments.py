@@ -303,6 +303,8 @@ def test_topics_are_chosen_by_name_or_pattern(tmp_path: Path) -> None:
     [
         ({}, "option path: the directories"),
         ({"path": "/tmp", "rows": "pages"}, "option rows: 'pages'; records or batches"),
+        ({"path": "/tmp", "includeHeader": "true"}, "without such an option; includeHeaders"),
+        ({"path": "/tmp", "format": "2"}, "option format: logs are read without such an option$"),
         ({"path": "/tmp", "splitBytes": "1m"}, "option splitBytes: '1m' is no number of bytes"),
         ({"path": "/tmp", "kafka.isolation.level": "none"}, "read_committed or read_uncommitted"),
     ],
@@ -310,6 +312,13 @@ def test_topics_are_chosen_by_name_or_pattern(tmp_path: Path) -> None:
 def test_options_that_cannot_be(options: dict[str, str], line: str) -> None:
     with pytest.raises(PipelineError, match=line):
         SegmentOptions.parse(options)
+
+
+def test_a_topic_that_is_in_none_of_the_directories_is_told(logs: BrokerLogs) -> None:
+    filled(logs).checkpoint()
+    topic = logs.path().name.rpartition("-")[0]
+    with pytest.raises(PipelineError, match="no partition of fligths is in"):
+        plan_of(replace(options_of(logs), subscribe=f"{topic}, fligths"))
 
 
 def test_directories_that_cannot_be(tmp_path: Path) -> None:

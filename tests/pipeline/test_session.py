@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +15,8 @@ import pytest
 
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.session import SPARK_VERSION, active_session, open_session, require_java
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -67,3 +72,38 @@ def test_a_java_of_today_will_do(home: Path, says: str) -> None:
     java(home, says)
     require_java()
     assert os.environ["JAVA_HOME"] == str(home)
+
+
+JAVA_THAT_ONLY_STARTS = """#!/bin/sh
+case "$*" in
+  -version) echo 'openjdk version "17.0.1"' >&2 ;;
+  *launcher.Main*) printf '\\000\\n%s\\000gateway\\000' "$0" ;;
+  gateway) echo $$ > "$0.pid.new"; mv "$0.pid.new" "$0.pid"; exec sleep 60 ;;
+esac
+"""
+
+
+@pytest.mark.feature("PL-06")
+def test_who_interrupts_a_start_leaves_no_jvm_behind(home: Path) -> None:
+    pytest.importorskip("pyspark")
+    program = home / "bin" / "java"
+    program.write_text(JAVA_THAT_ONLY_STARTS)
+    program.chmod(0o755)
+    opening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    opening += "from barnabas.pipeline.session import open_session; open_session()"
+    with subprocess.Popen([sys.executable, "-c", opening], cwd=ROOT, stderr=subprocess.PIPE, text=True) as driver:
+        told = home / "bin" / "java.pid"
+        while not told.exists():
+            assert driver.poll() is None, driver.communicate()[1]
+            time.sleep(0.02)
+        driver.send_signal(signal.SIGINT)
+        assert "KeyboardInterrupt" in driver.communicate(timeout=60)[1]
+    assert not Path(f"/proc/{int(told.read_text())}").exists()
+
+
+def test_nothing_is_logged_beside_the_one_line(home: Path) -> None:
+    pytest.importorskip("pyspark")
+    program = "import logging; from barnabas.cli.main import run; run(['pipeline', 'snapshot', 't', '--to', 'x'])"
+    program += "; logging.error('Exception while sending command.')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
+    assert "JDK 17" in done.stderr and len(done.stderr.splitlines()) == 1

@@ -167,10 +167,15 @@ def test_a_frame_is_written_by_its_format(place: Place, rows: Rows) -> None:
     assert Counter(place.values()) == Counter(range(200))
 
     # Two tasks with rows of the same partitions: all of it or nothing.
-    with pytest.raises(Exception, match=r"by by_target_partition\(frame"):
+    with pytest.raises(Exception, match=r"by by_target_partition\(frame") as refused:
         save(rows(200, 400))
+    assert "Traceback" not in str(refused.value)
     assert Counter(place.values()) == Counter(range(200))
     assert all_ended(place.bootstrap, place.topic, PARTITIONS)
+
+    with pytest.raises(Exception, match=r"option querryid: the sink has no such option; queryId\?") as refused:
+        save(rows(200, 400), querryId="numbers")
+    assert "Traceback" not in str(refused.value)
 
     save(rows(200, 300), delivery="at-least-once")
     assert Counter(place.values()) == Counter(range(300))

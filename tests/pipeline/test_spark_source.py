@@ -334,8 +334,23 @@ def wait_until_gone(topics: Topics, name: str) -> None:
     pytest.fail(f"{name} is still there")
 
 
+def test_no_worker_could_import_an_event_loop(spark: Any) -> None:
+    """All else that is shown in this session is shown without one."""
+
+    def tried(_: int) -> str:
+        try:
+            import trio  # noqa: F401 - whether it can be is the question
+        except ImportError as error:
+            return str(error)
+        return "imported"
+
+    assert spark.sparkContext.parallelize([0], 1).map(tried).collect() == ["a worker of Spark imports trio"]
+
+
 @pytest.mark.feature("PL-04")
-def test_what_cannot_be_read_is_told_in_one_line(read: Callable[..., Any], flights: str, spark: Any) -> None:
+def test_what_cannot_be_read_is_told_in_one_line(
+    read: Callable[..., Any], flights: str, spark: Any, query: Query
+) -> None:
     for options, told in (
         ({"subscribe": "nope"}, "topic nope cannot be read: there is none; check the name, or create it"),
         (
@@ -349,6 +364,9 @@ def test_what_cannot_be_read_is_told_in_one_line(read: Callable[..., Any], fligh
             read(**options).collect()
         assert refusal(caught.value).line.startswith(told)
         assert told in str(caught.value).splitlines()[0], "it is in the first line that Spark says"
+    # Of a stream Spark would tell that it cannot stop the reader which it has not got.
+    line = query.refused(subscribe=flights, maxOffsetsPerTrigger=0)
+    assert line == "option maxOffsetsPerTrigger: 0 is not more than 0"
     away = {"bootstrap": "127.0.0.1:1", "subscribe": flights, "kafka.default.api.timeout.ms": "300"}
     with pytest.raises(Exception, match=r".") as caught:
         spark.read.format("barnabas").options(**away).load().collect()

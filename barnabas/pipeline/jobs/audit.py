@@ -119,9 +119,7 @@ def facts_of(plan: SegmentPlan) -> dict[tuple[str, int], PartitionFacts]:
         replicas.setdefault(key, []).append(
             ReplicaFacts(replica.node_id, replica.log_start_offset, end, replica.cleaned_offset)
         )
-    return {
-        key: PartitionFacts(*key, plan.ranges[key].high_watermark, tuple(each)) for key, each in replicas.items()
-    }
+    return {key: PartitionFacts(*key, plan.ranges[key].high_watermark, tuple(each)) for key, each in replicas.items()}
 
 
 def _judge_with(facts: Mapping[tuple[str, int], PartitionFacts]) -> Any:
@@ -163,14 +161,27 @@ def read_acks(session: Any, path: str) -> Any:
 
 def _acks_of_run(session: Any, place: Path) -> Any:
     """The sends of a history's operations that ended well."""
+    from pyspark.sql import functions as F
+
     operations = session.read.parquet(str(place / "history.parquet")).where("type = 'ok'").select("i")
+    topic = F.concat(F.lit(f"{_prefix_of(place)}t"), F.expr(f"cast(key DIV {PARTITIONS_OF_A_TOPIC} AS string)"))
     sends = session.read.parquet(str(place / "mops.parquet")).where("kind = 'send' AND offset IS NOT NULL")
-    return sends.join(operations, "i").selectExpr(
-        f"concat('t', cast(key DIV {PARTITIONS_OF_A_TOPIC} AS string)) AS topic",
-        f"cast(key % {PARTITIONS_OF_A_TOPIC} AS int) AS partition",
+    return sends.join(operations, "i").select(
+        topic.alias("topic"),
+        F.expr(f"cast(key % {PARTITIONS_OF_A_TOPIC} AS int)").alias("partition"),
         "offset",
-        "cast(value AS string) AS value",
+        F.col("value").cast("string").alias("value"),
     )
+
+
+def _prefix_of(place: Path) -> str:
+    """What the names of a run's topics begin with, as they do in a cluster that others use, too."""
+    path = place / "run.json"
+    try:
+        of_run = json.loads(path.read_text())
+        return str(of_run["options"]["more"].get("prefix", ""))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise PipelineError(f"{path} is not what a run leaves: give the directory of a run") from None
 
 
 def check_acks(

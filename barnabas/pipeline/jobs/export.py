@@ -26,6 +26,9 @@ STATE = "_barnabas"
 """The folder of the lake where progress is kept unless --checkpoint says otherwise. Readers skip such names."""
 
 SINK_LOG = "_spark_metadata"
+LONGEST_BEGINNING = 150
+"""Characters of a file's name that are the topic's, whose folder has all of it."""
+
 FILES_FOR_A_TASK = 4
 """In a round: so many files for each task that runs at a time."""
 
@@ -201,6 +204,11 @@ def _named(written: list[str], ends: Mapping[tuple[int, int], int]) -> Iterator[
             continue
         of = dict(folder.split("=", 1) for folder in (*folders, last))
         partition, start = int(of["partition"]), int(of["_start"])
-        base = f"{'/'.join(folders)}/{of['topic']}-{partition}-{start:020d}-{ends[partition, start]:020d}"
+        base = f"{'/'.join(folders)}/{_seen(of['topic'])}-{partition}-{start:020d}-{ends[partition, start]:020d}"
         again = taken[base] = taken.get(base, -1) + 1
         yield name, f"{base}{f'-{again}' if again else ''}.parquet"
+
+
+def _seen(topic: str) -> str:
+    """How a file's name begins: readers pass over what begins with `_` or `.`, and file systems refuse long names."""
+    return topic.lstrip("._")[:LONGEST_BEGINNING] or "topic"

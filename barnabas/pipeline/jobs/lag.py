@@ -68,10 +68,14 @@ def lags(
         raise WrongUse("say whose lag: --group GROUP, or --checkpoint DIR")
     for topic in topics:
         find(cluster, topic)
-    positions = {f"group {group}": positions_of_group(cluster, group) for group in groups}
+    positions = {reader_of_group(group): positions_of_group(cluster, group) for group in groups}
     for files, folder in checkpoints:
         positions[folder] = positions_of_checkpoint(files, folder)
     return [each for reader, found in positions.items() for each in _of(cluster, reader, found, topics)]
+
+
+def reader_of_group(group: str) -> str:
+    return f"group {group}"
 
 
 def positions_of_group(cluster: BlockingCluster, group: str) -> Positions:

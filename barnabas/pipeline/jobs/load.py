@@ -17,7 +17,7 @@ from barnabas.pipeline.blocking import BlockingCluster
 from barnabas.pipeline.errors import PipelineError, WrongUse
 from barnabas.pipeline.files import files_for
 from barnabas.pipeline.jobs.rounds import claimed, new_claim
-from barnabas.pipeline.jobs.rows import JSON_OPTIONS
+from barnabas.pipeline.jobs.rows import DAY_MS, JSON_OPTIONS
 from barnabas.pipeline.jobs.streams import finish
 from barnabas.pipeline.jobs.topics import find_or_make, retention_ms
 from barnabas.pipeline.refusals import in_one_line, refusal, spark_errors
@@ -25,6 +25,9 @@ from barnabas.pipeline.sink import Sink, sink_settings
 
 WHOLE_ROW = "json"
 AS_THEY_ARE = ("binary", "string")
+INT_MAX = 2**31 - 1
+MAX_MS = (2**63 - 1) // 1000
+"""Spark counts in microseconds."""
 FOR_EVER = "36500d"
 """Spark forgets files that are a week older than the newest one, unless it is told not to."""
 
@@ -136,7 +139,7 @@ def as_records(frame: Any, columns: Columns) -> Any:
         kind = _found(types, "--partition", columns.partition)
         if kind not in ("int", "bigint", "smallint", "tinyint"):
             raise WrongUse(f"--partition {columns.partition}: is {kind}, and has to be a whole number")
-        chosen.append(_quoted(columns.partition).cast("int").alias("partition"))
+        chosen.append(_partition(columns.partition).alias("partition"))
     if columns.timestamp is not None:
         kind = _found(types, "--timestamp", columns.timestamp)
         chosen.append(_timestamp(kind, columns.timestamp).alias("timestamp"))
@@ -219,16 +222,30 @@ def _bytes(kind: str, name: str) -> Any:
     return column.cast("binary") if kind in AS_THEY_ARE else column.cast("string").cast("binary")
 
 
+def _partition(name: str) -> Any:
+    """Without a number that Spark would cut to another one."""
+    from pyspark.sql import functions as F
+
+    column = _quoted(name)
+    told = F.concat(F.lit(f"--partition {name}: a row has "), column.cast("string"), F.lit(", which is no partition"))
+    fits = column.isNull() | column.between(0, INT_MAX)
+    return F.when(fits, column).otherwise(F.raise_error(told).cast("bigint")).cast("int")
+
+
 def _timestamp(kind: str, name: str) -> Any:
+    """What says no zone is taken as UTC, whatever the session's is."""
     from pyspark.sql import functions as F
 
     column = _quoted(name)
     if kind == "bigint":
-        return F.timestamp_millis(column)
-    if kind in ("timestamp", "date"):
-        return column.cast("timestamp")
+        told = F.concat(F.lit(f"--timestamp {name}: a row has "), column.cast("string"), F.lit(", which is no time"))
+        fits = column.isNull() | column.between(-MAX_MS, MAX_MS)
+        return F.timestamp_millis(F.when(fits, column).otherwise(F.raise_error(told).cast("bigint")))
+    if kind == "timestamp":
+        return column
+    if kind == "date":
+        return F.timestamp_millis(F.unix_date(column).cast("bigint") * DAY_MS)
     if kind == "timestamp_ntz":
-        # It says no zone: it is taken as UTC, whatever the session's is.
         return F.convert_timezone(F.lit("UTC"), F.current_timezone(), column).cast("timestamp")
     raise WrongUse(f"--timestamp {name}: is {kind}, and has to be a timestamp, a date, or milliseconds since 1970")
 

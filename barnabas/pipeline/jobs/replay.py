@@ -164,14 +164,14 @@ def resolve(wanted: Iterable[Wanted], cluster: BlockingCluster, place: Place) ->
     found = {time: offsets_at(cluster, place, time, known) for time in sorted(times)}
     result = []
     for one in wanted:
+        if one.start is not None and one.end is not None and one.end < one.start:
+            raise PipelineError(f"the range from {one.start} to {one.end} ends before it begins")
         if one.partition is not None and one.partition not in known:
             raise PipelineError(f"{place.topic} has no partition {one.partition}; it has 0 to {max(known)}")
         for partition in known if one.partition is None else [one.partition]:
             log = known[partition]
             start = log.start if one.since_ms is None else found[one.since_ms][partition]
-            asked = Range(
-                partition, start if one.start is None else one.start, log.end if one.end is None else one.end
-            )
+            asked = Range(partition, start if one.start is None else one.start, log.end if one.end is None else one.end)
             if asked.start < log.start or asked.end > log.end:
                 raise PipelineError(
                     f"{place.topic}-{partition} has the offsets {log.start} to {log.end}, and"

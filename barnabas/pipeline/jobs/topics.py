@@ -106,6 +106,8 @@ def _look(cluster: BlockingCluster, topic: str) -> Place | None:
     found: TopicView | None = view.topics.get(topic)
     if found is None or found.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
         return None
+    if found.error is ErrorCode.INVALID_TOPIC_EXCEPTION:
+        raise PipelineError(f"{topic!r} is no name of a topic: at most 249 letters, digits, '.', '_' and '-'")
     if found.error is not ErrorCode.NONE and not is_passing(found.error):
         raise PipelineError(f"topic {topic}: {found.error.name}")
     return Place(view.cluster_id or "", topic, uuid_to_string(found.topic_id), tuple(sorted(found.partitions)))

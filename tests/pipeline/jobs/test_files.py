@@ -63,6 +63,24 @@ def test_files_of_a_round_are_named_by_their_offsets() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("topic", "begins"),
+    [
+        ("_audit", "audit-0-"),
+        (".hidden", "hidden-0-"),
+        ("a.b_c", "a.b_c-0-"),
+        ("__", "topic-0-"),
+        ("t" * 249, "t" * 150),
+    ],
+)
+def test_no_reader_passes_over_a_file_and_no_name_is_too_long(topic: str, begins: str) -> None:
+    written = f"topic={topic}/partition=0/date=2013-01-01/_start=0/part-1.parquet"
+    [(_, name)] = _named([written], {(0, 0): 7})
+    folder, _, file = name.rpartition("/")
+    assert folder == written.rpartition("/_start")[0]
+    assert file.startswith(begins) and len(file) < 255
+
+
 def test_ranges_as_people_write_them() -> None:
     assert parse_ranges("0:100-200, 1:-5,2:7-,3:-") == (
         Wanted(partition=0, start=100, end=200),
