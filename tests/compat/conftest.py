@@ -16,6 +16,8 @@ from tests.compat.java import Java
 from tests.compat.running import QUICK_GROUPS, RunningCluster
 
 NO_CLIENT = "raw sockets"
+TEST_SECONDS = 400
+"""No test takes half of it on a busy machine."""
 _OUTCOMES = ("passed", "skipped", "failed")
 
 _counts: dict[str, dict[str, int]] = {}
@@ -31,6 +33,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="A test that is skipped, though its client could be had, fails the run.",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A client that hangs, in C maybe, ends the run with the stacks of all threads; it would hang all night."""
+    for item in items:
+        if item.get_closest_marker("compat") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS, method="thread"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,6 +65,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = outcome.get_result()  # type: ignore[attr-defined]
     if item.get_closest_marker("compat"):
         report.user_properties.append(("compat_clients", clients_of(item)))
+    if report.failed:
+        fixtures = getattr(item, "funcargs", {}).values()
+        for number, cluster in enumerate(each for each in fixtures if isinstance(each, RunningCluster)):
+            report.sections.append((f"nodes of cluster {number}", "\n".join(cluster.last_words())))
+        report.sections.append(("the machine", "".join(_lines_of_machine())))
+
+
+def _lines_of_machine() -> Iterator[str]:
+    """Whether it was too busy, or waited for its disk, or its host gave the time to others (`steal`, 8th of `cpu`)."""
+    for name in ("loadavg", "pressure/cpu", "pressure/io", "pressure/memory", "stat"):
+        path = Path("/proc") / name
+        if path.exists():
+            yield f"{name}: {path.read_text().splitlines()[0]}\n"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -17,6 +17,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataResponse
 __all__ = ["QUICK_GROUPS", "RunningCluster", "free_base_port"]
 
 _TROUBLE = re.compile(r" (?:ERROR|CRITICAL) |Traceback")
+_LAST_LINES = 12
 _numbers = itertools.count(1)
 
 
@@ -53,6 +54,16 @@ class RunningCluster(ClusterForTests):
                 log.seek(since.get(node.name, 0))
                 found += [f"{node.name}: {line.rstrip()}" for line in log if _TROUBLE.search(line)]
         return found
+
+    def last_words(self) -> list[str]:
+        """For a test that failed: how each node's process is, and the end of its log."""
+        lines = []
+        for node in self.processes():
+            log = self.layout.log_file(self.layout.node(node.name))
+            said = log.read_text(errors="replace").splitlines() if log.exists() else []
+            warned = [line for line in said[:-_LAST_LINES] if " INFO " not in line][-_LAST_LINES:]
+            lines += [f"{node.name}: {node.state}, process {node.pid}", *warned, *said[-_LAST_LINES:]]
+        return lines
 
     def partition_directory(self, broker: str, topic: str, partition: int) -> Path:
         return self.layout.log_directory(self.layout.node(broker)) / f"{topic}-{partition}"

@@ -135,10 +135,13 @@ class Pipeline:
         deadline = time.monotonic() + QUIET_SECONDS
         while len(self.seen) < max(self.sent, RECORDS) and time.monotonic() < deadline:
             self.flow()
+        self._producer.flush(10)
+
+    def close(self) -> None:
+        """What the killed ones still had open is nobody's business."""
         for program in self.programs:
             program.kill()
-        self._producer.flush(10)
-        # What the killed ones still had open is nobody's business.
+        self._producer.purge()
         self._consumer.close()
 
 
@@ -190,8 +193,7 @@ def test_exactly_once_in_python(
     try:
         kill_each_in_turn(pipeline)
     finally:
-        for program in pipeline.programs:
-            program.kill()
+        pipeline.close()
     judge(pipeline, note, "confluent-kafka")
 
 
@@ -211,6 +213,5 @@ def test_exactly_once_in_java(
     try:
         kill_each_in_turn(pipeline)
     finally:
-        for program in pipeline.programs:
-            program.kill()
+        pipeline.close()
     judge(pipeline, note, "java")

@@ -20,6 +20,7 @@ SPARK_SIDE = [
     "barnabas.pipeline.segment_plan",
     "barnabas.pipeline.jobs.audit",
     "barnabas.pipeline.jobs.history",
+    "barnabas.pipeline.jobs.history_parts",
     "barnabas.pipeline.jobs.segments",
 ]
 NEVER = {"trio", "pydantic", "typer", "rich", "structlog"}
