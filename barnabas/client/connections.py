@@ -98,15 +98,16 @@ class NodeConnection:
     # Calls
 
     async def connect(self, timeout_ms: int) -> None:
-        """Have it open, dialling it when it may be dialled; all who wait meanwhile share one attempt, and its failure.
+        """Have it ready, dialling it when it may be dialled; all who wait meanwhile share one attempt, and its failure.
 
-        NotSent if there is no connection in time. AuthenticationException if the node does not believe who this is.
+        Whoever was let in while its handshake is under way (a call that lost the connection may open it, too) would ask
+        again at once, and so on without end. NotSent if there is no connection in time. AuthenticationException if the node does not believe who this is.
         """
         failures = self._failures
         reason = "another call is connecting to it"
         with trio.move_on_after(timeout_ms / 1000):
             async with self._opening:
-                if self.connected:
+                if self.channel.ready:
                     return
                 if self._failures > failures:
                     raise NotSent(self._reason)

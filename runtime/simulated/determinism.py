@@ -9,6 +9,7 @@ and are refused.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -25,6 +26,9 @@ REFUSED_EVENTS = ("socket.connect", "socket.bind", "socket.getaddrinfo", "subpro
 """Audit events that mean the real world (trio's own wake-up socket pair raises none of them)."""
 
 TURNS_WITHOUT_POLLING = 100
+TURNS_OF_A_MOMENT = 200_000
+"""After so many turns at one time tasks keep each other busy for ever: a story needs some hundred."""
+TURNS_TO_SEE_WHO = 1_000
 
 
 class RealWorldTouched(RuntimeError):
@@ -32,7 +36,8 @@ class RealWorldTouched(RuntimeError):
 
 
 class SimulationStuck(RuntimeError):
-    """Every task of a story waited, and nothing was ever to happen again."""
+    """Every task of a story waited, and nothing was ever to happen again; or tasks never came to wait, and time stood
+    still."""
 
 
 _audited = False
@@ -50,30 +55,59 @@ def _simulating() -> bool:
 def run_simulation(seed: int, story: Callable[..., Awaitable[T]], *args: object) -> T:
     """Run `story(universe, *args)` under virtual time and a schedule fixed by `seed`; gives what it returns.
 
-    Time passes only when every task waits, and then at once. Raises SimulationStuck if that would be for
-    ever.
+    Time passes only when every task waits, and then at once. Raises SimulationStuck if that would be for ever, or
+    would never come.
     """
     universe = Universe(seed)
+    moment = _Moment(universe.time)
 
     async def main() -> T:
-        stuck = False
+        why = ""
 
-        def give_up() -> None:
-            nonlocal stuck
-            assert not stuck, "a task shields itself from the end of a story that is stuck"
-            stuck = True
+        def give_up(reason: str) -> None:
+            nonlocal why
+            assert not why, "a task shields itself from the end of a story that is stuck"
+            why = reason
             scope.cancel()
 
         with trio.CancelScope() as scope:
-            universe.time.on_stuck = give_up
+            universe.time.on_stuck = lambda: give_up("every task waits for ever")
+            moment.on_endless = lambda tasks: give_up(f"time stands still: {', '.join(tasks)} never come to rest")
             try:
                 return await story(universe, *args)
             finally:
                 universe.time.on_stuck = None
-        raise SimulationStuck(f"seed {seed}: at {universe.time.now} s every task waits for ever")
+        raise SimulationStuck(f"seed {seed}: at {universe.time.now} s {why}")
 
-    with _fixed_schedule(seed), _no_polling(), _no_real_world():
+    with _fixed_schedule(seed), _no_polling(moment.turn), _no_real_world():
         return trio.run(main, clock=universe.time)
+
+
+class _Moment(trio.abc.Instrument):
+    """Counts the turns while time stands still, and at last looks who takes them."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        self.on_endless: Callable[[list[str]], None] | None = None
+        self._time = time
+        self._now = -1.0
+        self._turns = 0
+        self._busy: Counter[str] = Counter()
+
+    def turn(self) -> None:
+        if self._time.now != self._now:
+            self._now, self._turns = self._time.now, 0
+            return
+        self._turns += 1
+        if self._turns == TURNS_OF_A_MOMENT:
+            self._busy.clear()
+            trio.lowlevel.add_instrument(self)
+        elif self._turns == TURNS_OF_A_MOMENT + TURNS_TO_SEE_WHO:
+            trio.lowlevel.remove_instrument(self)
+            if self.on_endless is not None:
+                self.on_endless(sorted(name for name, times in self._busy.items() if times > TURNS_TO_SEE_WHO // 10))
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._busy[task.name] += 1
 
 
 @contextmanager
@@ -91,7 +125,7 @@ def _fixed_schedule(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def _no_polling() -> Iterator[None]:
+def _no_polling(on_turn: Callable[[], None]) -> Iterator[None]:
     """Nothing comes from outside, so the system is not asked for news in each turn, only often enough for Ctrl-C."""
     scheduler: Any = trio_scheduler
     manager = scheduler.TheIOManager
@@ -101,6 +135,7 @@ def _no_polling() -> Iterator[None]:
     def rarely(self: Any, timeout: float) -> Any:
         nonlocal turns
         turns += 1
+        on_turn()
         return () if timeout == 0 and turns % TURNS_WITHOUT_POLLING else get_events(self, timeout)
 
     manager.get_events = rarely

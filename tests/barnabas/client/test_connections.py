@@ -146,6 +146,28 @@ def test_a_cancelled_dial_is_taken_over_by_who_waits() -> None:
 
 
 @pytest.mark.feature("CL-01")
+def test_who_connects_waits_for_a_handshake_that_a_call_began() -> None:
+    """A call that lost the connection opens it again by itself. Whoever was told then that there is one would find that
+    nothing can be asked yet, and connect again, and again, without a pause."""
+
+    async def tell(scene: Scene) -> None:
+        await scene.start()
+
+        async def call() -> None:
+            await scene.connection.channel.connect(timeout_ms=1_000)
+
+        scene.nursery.start_soon(call)
+        while not scene.connection.connected:
+            await trio.sleep(0.000_01)
+        assert scene.connection.free_from_ms is None, "its handshake is under way"
+        await scene.connection.connect(1_000)
+        assert scene.connection.free_from_ms is not None
+        assert scene.dials() == 1
+
+    stage(tell)
+
+
+@pytest.mark.feature("CL-01")
 def test_a_dial_that_hangs_is_given_up_ever_later() -> None:
     async def tell(scene: Scene) -> None:
         scene.universe.wires.cut("client", "b1")

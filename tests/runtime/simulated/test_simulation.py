@@ -159,6 +159,21 @@ def test_a_story_that_waits_for_ever_is_told() -> None:
         run_simulation(3, story)
 
 
+def test_tasks_that_keep_each_other_busy_for_ever_are_told() -> None:
+    async def story(universe: Universe) -> None:
+        async def whirl() -> None:
+            while True:
+                await trio.lowlevel.checkpoint()
+
+        await trio.sleep(5)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep, 1)
+            nursery.start_soon(whirl)
+
+    with pytest.raises(SimulationStuck, match=r"seed 3: at 5.* stands still: .*whirl never come to rest"):
+        run_simulation(3, story)
+
+
 def test_clocks_run_each_at_its_own_rate() -> None:
     async def story(universe: Universe) -> None:
         worlds = [make_world(f"node-{n}", universe) for n in range(10)]
