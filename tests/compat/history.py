@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tests.compat.load import UNTOLD, Ack, Stored
@@ -27,8 +27,10 @@ class Verdict:
         return bool(self.lost or self.moved or self.duplicated or self.reordered or self.holes)
 
 
-def judge(acks: Sequence[Ack], stored: Sequence[Stored]) -> Verdict:
-    """One partition, `stored` in the order in which it was read from the start."""
+def judge(acks: Sequence[Ack], stored: Sequence[Stored], unsure: Container[str] = ()) -> Verdict:
+    """One partition, `stored` in the order in which it was read from the start. What its writer was `unsure` of when it
+    began anew may come late.
+    """
     verdict = Verdict()
     at = {record.offset: record.value for record in stored}
     values: dict[str, None] = {}
@@ -40,7 +42,7 @@ def judge(acks: Sequence[Ack], stored: Sequence[Stored]) -> Verdict:
             verdict.duplicated.append(record.value)
         values[record.value] = None
         number = int(record.value.partition(":")[2])
-        if number < latest:
+        if number < latest and record.value not in unsure:
             verdict.reordered.append(record.value)
         latest = max(latest, number)
     for ack in acks:

@@ -1,4 +1,4 @@
-"""Writers that never stop, one client library and one partition each, and a reader that follows all of them.
+"""Writers that never stop, one client library and one partition each; librdkafka's is in `librdkafka.py`.
 
 Each runs in a thread of its own and remembers what it was told, for `history.py` to compare.
 """
@@ -16,7 +16,7 @@ OUTAGE_SECONDS = 300
 """How long a writer goes on trying to get one record through: longer than anything a test does."""
 REQUEST_TIMEOUT_MS = 3_000
 """How long it takes a client to give up on a node that is silent."""
-_METADATA_AGE_MS = 1_000
+METADATA_AGE_MS = 1_000
 
 
 UNTOLD = -1
@@ -57,6 +57,10 @@ class Writer(threading.Thread, ABC):
         """In the order in which they were told."""
         self.failures: list[str] = []
         """Records that were given up, or what ended this thread."""
+        self.unsure: set[str] = set()
+        """What was under way when a client had to be started anew: it is in the log, or it is not."""
+        self.revivals: list[str] = []
+        """Why that was."""
         self.sent = 0
         self._pause_seconds = 1 / records_per_second
         self.stopped = threading.Event()
@@ -92,6 +96,15 @@ class Writer(threading.Thread, ABC):
         times.sort()
         return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
 
+    def how_it_is(self) -> str:
+        """For a test that waits in vain."""
+        last = (
+            f"the last of {len(self.acks)} acks is {time.monotonic() - self.acks[-1].acked_at:.1f} s old"
+            if self.acks
+            else "no acks"
+        )
+        return f"sent {self.sent}, {last}, {'running' if self.is_alive() else 'ended'}, failures {self.failures[-3:]}"
+
     @abstractmethod
     def write_until_stopped(self) -> None: ...
 
@@ -102,43 +115,6 @@ def reversed_until(acks: list[Ack], since: float) -> list[Ack]:
     while place and acks[place - 1].acked_at > since:
         place -= 1
     return acks[place:]
-
-
-class ConfluentWriter(Writer):
-    client = "confluent-kafka"
-
-    def write_until_stopped(self) -> None:
-        from confluent_kafka import Producer
-
-        producer = Producer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "enable.idempotence": True,
-                "acks": "all",
-                "linger.ms": 0,
-                "message.timeout.ms": OUTAGE_SECONDS * 1000,
-                "socket.timeout.ms": REQUEST_TIMEOUT_MS,
-                "request.timeout.ms": REQUEST_TIMEOUT_MS,
-                "reconnect.backoff.max.ms": 500,
-                "topic.metadata.refresh.interval.ms": _METADATA_AGE_MS,
-                "log_level": 2,
-            }
-        )
-        while not self.stopped.is_set():
-            value, sent_at = self.next_value(), time.monotonic()
-
-            def told(error: Any, message: Any, value: str = value, sent_at: float = sent_at) -> None:
-                if error is None:
-                    self.acked(value, sent_at, max(UNTOLD, message.offset()))
-                else:
-                    self.failed(value, error)
-
-            producer.produce(self.topic, value, partition=self.partition, on_delivery=told)
-            producer.poll(self._pause_seconds)
-            while time.monotonic() < sent_at + self._pause_seconds:
-                producer.poll(max(0.0, sent_at + self._pause_seconds - time.monotonic()))
-        if left := producer.flush(OUTAGE_SECONDS):
-            self.failures.append(f"{left} records have no fate")
 
 
 class KafkaPythonWriter(Writer):
@@ -155,7 +131,7 @@ class KafkaPythonWriter(Writer):
             max_block_ms=OUTAGE_SECONDS * 1000,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             reconnect_backoff_max_ms=500,
-            metadata_max_age_ms=_METADATA_AGE_MS,
+            metadata_max_age_ms=METADATA_AGE_MS,
         )
         try:
             while not self.stopped.is_set():
@@ -190,7 +166,7 @@ class AioKafkaWriter(Writer):
             enable_idempotence=True,
             acks="all",
             request_timeout_ms=60_000,
-            metadata_max_age_ms=_METADATA_AGE_MS,
+            metadata_max_age_ms=METADATA_AGE_MS,
         )
         async with producer, asyncio.TaskGroup() as group:
             while not self.stopped.is_set():
@@ -204,53 +180,3 @@ class AioKafkaWriter(Writer):
             self.acked(value, sent_at, (await ack).offset)
         except Exception as error:
             self.failed(value, error)
-
-
-class Follower(threading.Thread):
-    """Reads all partitions from their start with confluent-kafka, while they are written."""
-
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        super().__init__(name=f"reader of {topic}", daemon=True)
-        self._servers = bootstrap
-        self._topic = topic
-        self._partitions = partitions
-        self.seen: list[Stored] = []
-        self.failures: list[str] = []
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        try:
-            self._read()
-        except Exception as error:
-            self.failures.append(f"the reader ended: {error!r}")
-
-    def _read(self) -> None:
-        from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._servers,
-                "group.id": "follower",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "socket.timeout.ms": REQUEST_TIMEOUT_MS,
-                "reconnect.backoff.max.ms": 500,
-                "topic.metadata.refresh.interval.ms": _METADATA_AGE_MS,
-                "log_level": 2,
-            }
-        )
-        consumer.assign(
-            [TopicPartition(self._topic, index, OFFSET_BEGINNING) for index in range(self._partitions)]
-        )
-        while not self._ended.is_set():
-            for message in consumer.consume(500, 0.2):
-                error = message.error()
-                if error is None:
-                    self.seen.append(Stored(message.partition(), message.offset(), message.value().decode()))
-                elif not error.retriable():
-                    self.failures.append(str(error))
-        consumer.close()
-
-    def stop(self) -> None:
-        self._ended.set()
-        self.join(30)

@@ -17,7 +17,8 @@ from protocol.messages.metadata import MetadataRequest, MetadataResponse
 __all__ = ["QUICK_GROUPS", "RunningCluster", "free_base_port"]
 
 _TROUBLE = re.compile(r" (?:ERROR|CRITICAL) |Traceback")
-_LAST_LINES = 12
+_LAST_LINES = 5
+_LINE_WIDTH = 200
 _numbers = itertools.count(1)
 
 
@@ -63,7 +64,7 @@ class RunningCluster(ClusterForTests):
             said = log.read_text(errors="replace").splitlines() if log.exists() else []
             warned = [line for line in said[:-_LAST_LINES] if " INFO " not in line][-_LAST_LINES:]
             lines += [f"{node.name}: {node.state}, process {node.pid}", *warned, *said[-_LAST_LINES:]]
-        return lines
+        return [line[:_LINE_WIDTH] for line in lines]
 
     def partition_directory(self, broker: str, topic: str, partition: int) -> Path:
         return self.layout.log_directory(self.layout.node(broker)) / f"{topic}-{partition}"

@@ -36,7 +36,7 @@ from protocol.primitives import ZERO_UUID
 from protocol.records.builder import build_batch
 from protocol.records.record import Record
 from protocol.schema import Message, decode, decode_prefix, encode
-from tests.compat.load import ConfluentWriter
+from tests.compat.librdkafka import ConfluentWriter
 from tests.compat.running import RunningCluster
 
 pytestmark = pytest.mark.compat

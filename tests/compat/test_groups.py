@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -19,10 +20,12 @@ from storage.dump import dump_lines
 from tests.compat.foreign import Confluent, JavaConsole, Sent
 from tests.compat.java import Java
 from tests.compat.running import QUICK_GROUPS, RunningCluster
+from tests.compat.running_programs import Program, python_command
 
 pytestmark = pytest.mark.compat
 
 PARTITIONS = 6
+LEAVE_SECONDS = 25.0
 
 
 @pytest.fixture(scope="module")
@@ -64,47 +67,36 @@ class Member(threading.Thread):
 
 
 class ConfluentMember(Member):
+    """In a process of its own, which is started anew when librdkafka has locked itself up (`running_programs.py`)."""
+
     def __init__(self, bootstrap: str, topic: str, group: str, **more: Any) -> None:
         super().__init__(f"confluent-kafka {more}")
-        self._settings = {
+        settings = {
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             **{key.replace("_", "."): value for key, value in more.items()},
         }
-        self._topic = topic
+        self._program = Program(self.name, python_command("member.py", json.dumps(settings), topic), told=self._told)
 
     def consume(self) -> None:
-        from confluent_kafka import Consumer, KafkaException
-
-        consumer = Consumer(self._settings)
-        consumer.subscribe([self._topic])
-        uncommitted = False
+        self._program.start()
         try:
-            while not self.stopped.is_set() or uncommitted:
-                messages = consumer.consume(100, 0.1)
-                for message in messages:
-                    assert message.error() is None, message.error()
-                    self.seen.append(message.value().decode())
-                uncommitted = uncommitted or bool(messages)
-                self.partitions = {each.partition for each in consumer.assignment()}
-                try:
-                    if uncommitted and self.partitions:
-                        consumer.commit(asynchronous=False)
-                    uncommitted = False
-                except KafkaException as error:
-                    # In the middle of a rebalance nobody's commit is taken.
-                    assert error.args[0].code() in self._not_now(), error
+            while not self.stopped.wait(0.1):
+                assert not self._program.ended, self._program.trouble
+                if self._program.revive():
+                    self.partitions = set()
+            self._program.end_input()
+            wrong = self._program.wait_ended(LEAVE_SECONDS)
+            assert not wrong or "locked" in wrong, wrong
         finally:
-            consumer.close()
+            self._program.kill()
 
-    @staticmethod
-    def _not_now() -> set[int]:
-        from confluent_kafka import KafkaError
-
-        names = ("REBALANCE_IN_PROGRESS", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "_NO_OFFSET", "UNKNOWN_MEMBER_ID")
-        return {getattr(KafkaError, name) for name in names}
+    def _told(self, line: str) -> None:
+        told = json.loads(line)
+        self.seen += told.get("values", [])
+        self.partitions = set(told.get("partitions", self.partitions))
 
 
 class KafkaPythonMember(Member):
