@@ -101,7 +101,8 @@ class NodeConnection:
         """Have it ready, dialling it when it may be dialled; all who wait meanwhile share one attempt, and its failure.
 
         Whoever was let in while its handshake is under way (a call that lost the connection may open it, too) would ask
-        again at once, and so on without end. NotSent if there is no connection in time. AuthenticationException if the node does not believe who this is.
+        again at once, and so on without end. NotSent if there is no connection in time. AuthenticationException if the
+        node does not believe who this is.
         """
         failures = self._failures
         reason = "another call is connecting to it"
