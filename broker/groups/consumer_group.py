@@ -373,6 +373,8 @@ class ConsumerGroup:
                 self.has_partition_metadata = value is not None
             case ConsumerGroupMemberMetadataKey(member_id=member_id):
                 if isinstance(value, ConsumerGroupMemberMetadataValue):
+                    if value.instance_id is not None:
+                        self._static_members[value.instance_id] = member_id
                     self._replay_member(self._member_or_new(member_id).with_metadata(value))
                 else:
                     self._replay_removed(member_id)
@@ -407,7 +409,9 @@ class ConsumerGroup:
         self._own(member.assigned, member.epoch)
         self._own(member.revoking, member.epoch)
         if member.instance_id is not None:
-            self._static_members[member.instance_id] = member.member_id
+            # What a member has takes no instance id from whoever joined with it later: a replica that was away when
+            # tombstones were cleaned away brings back who had it before, and then sees them out.
+            self._static_members.setdefault(member.instance_id, member.member_id)
 
     def _replay_removed(self, member_id: str) -> None:
         member = self.members.pop(member_id, None)

@@ -375,6 +375,40 @@ def test_a_new_coordinator_goes_on_where_the_old_one_was(rig: Rig) -> None:
 
 
 @pytest.mark.feature("CG-13")
+def test_a_static_member_that_comes_back_from_the_dead_takes_nothing_from_its_successor(rig: Rig) -> None:
+    """A replica was away for longer than delete.retention.ms: it has the records of somebody who is gone, and not the
+    tombstones, which had been cleaned away when it came to them. Then it leads."""
+    b = Reader(rig, "b", "news")
+    b.join()
+    Reader(rig, "gone", "news", instance_id="one").join()
+    rig.pass_ms(SESSION_MS - 1)
+    b.just_beat()
+    rig.pass_ms(1)
+    assert list(rig.group.members) == ["b"]
+    a = Reader(rig, "a", "news", instance_id="one")
+    a.join()
+    settle(a, b)
+    had = a.partitions
+    assert len(had) == 2
+
+    rig.log = [(key, value) for key, value in rig.log if value is not None]
+    rig.fail_over()
+    assert sorted(rig.group.members) == ["a", "b", "gone"]
+    for _ in range(SESSION_MS // HEARTBEAT_MS):
+        a.beat()
+        b.beat()
+        rig.pass_ms(HEARTBEAT_MS)
+    assert sorted(rig.group.members) == ["a", "b"], "it was never heard of, so its session has ended"
+    settle(b, a)
+    assert a.partitions | b.partitions == {("news", number) for number in range(4)}
+    assert a.partitions == had
+    # And so it is for whoever reads all that now.
+    rig.fail_over()
+    settle(a, b)
+    assert a.partitions == had
+
+
+@pytest.mark.feature("CG-13")
 def test_what_cannot_be_written_did_not_happen(rig: Rig) -> None:
     a, b = Reader(rig, "a", "news"), Reader(rig, "b", "news")
     a.join()
