@@ -405,6 +405,8 @@ class ConsumerGroup:
             self._count_member(before, -1)
             self._release(before.assigned, before.epoch)
             self._release(before.revoking, before.epoch)
+            if before.instance_id != member.instance_id:
+                self._free_instance_id(before)
         self._count_member(member, 1)
         self._own(member.assigned, member.epoch)
         self._own(member.revoking, member.epoch)
@@ -420,7 +422,10 @@ class ConsumerGroup:
         self._count_member(member, -1)
         self._release(member.assigned, member.epoch)
         self._release(member.revoking, member.epoch)
-        if member.instance_id is not None and self._static_members.get(member.instance_id) == member_id:
+        self._free_instance_id(member)
+
+    def _free_instance_id(self, member: ConsumerMember) -> None:
+        if member.instance_id is not None and self._static_members.get(member.instance_id) == member.member_id:
             del self._static_members[member.instance_id]
 
     def _replay_target(self, member_id: str, value: Message | None) -> None:

@@ -409,6 +409,17 @@ def test_a_static_member_that_comes_back_from_the_dead_takes_nothing_from_its_su
 
 
 @pytest.mark.feature("CG-13")
+def test_a_member_that_joins_with_another_instance_id_gives_its_own_back(rig: Rig) -> None:
+    Reader(rig, "a", "news", instance_id="one").join()
+    Reader(rig, "a", "news", instance_id="two").join()
+    rig.fail_over()
+    b = Reader(rig, "b", "news", instance_id="one")
+    b.join()
+    assert sorted(rig.group.members) == ["a", "b"]
+    assert b.epoch > 0
+
+
+@pytest.mark.feature("CG-13")
 def test_what_cannot_be_written_did_not_happen(rig: Rig) -> None:
     a, b = Reader(rig, "a", "news"), Reader(rig, "b", "news")
     a.join()
