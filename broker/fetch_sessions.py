@@ -51,6 +51,14 @@ class _CachedPartition:
         self.high_watermark = -1
         self.log_start_offset = -1
 
+    def asks(self, wanted: FetchPartition) -> None:
+        """The fetcher has another question. Only who goes on behind its last one, under the same leader, is known to
+        have taken in what it was told: a follower that cuts its log, or hears of a new epoch first, has dropped it.
+        """
+        before, self.wanted = self.wanted, wanted
+        if wanted.fetch_offset <= before.fetch_offset or wanted.current_leader_epoch != before.current_leader_epoch:
+            self.high_watermark = -1
+
     def is_news(self, data: PartitionData) -> bool:
         """Whether the fetcher has to hear of `data`."""
         return bool(
@@ -116,7 +124,7 @@ class _Session:
             if cached is None:
                 partitions[key, wanted.partition] = _CachedPartition(key, wanted)
             else:
-                cached.wanted = wanted
+                cached.asks(wanted)
             self.moved[key, wanted.partition] = None
         for topic in request.forgotten_topics_data:
             forgotten = topic.topic_id if self.uses_topic_ids else topic.topic

@@ -214,6 +214,28 @@ def test_after_an_error_the_partition_is_told_again() -> None:
     assert len(context.finish(answers(context), 0)) == 0
 
 
+@pytest.mark.parametrize(
+    ("offset", "leader_epoch", "is_told"),
+    [(20, 4, True), (39, 4, True), (40, 4, True), (41, 5, True), (41, 4, False)],
+    ids=["cut", "cut by one", "the same again", "in another epoch", "goes on"],
+)
+def test_who_does_not_go_on_from_what_it_was_told_is_told_again(offset: int, leader_epoch: int, is_told: bool) -> None:
+    """An answer that came may not have been taken in: it made a follower cut its log, or came after a new epoch did."""
+    broker = Broker()
+
+    def ask(epoch: int, offset: int, leader_epoch: int) -> list[Answer]:
+        fetch = request((session_id, epoch), {(LOGS, 0): offset})
+        fetch.topics[0].partitions[0].current_leader_epoch = leader_epoch
+        context = broker.open(fetch, from_follower=True)
+        news = {"diverging_epoch": EpochEndOffset(epoch=3, end_offset=20)} if epoch == 1 else {}
+        return list(context.finish(answers(context, **news), 0))
+
+    session_id = broker.start(1, from_follower=True)
+    assert len(ask(1, 40, 4)) == 1
+    assert [data.high_watermark for _, data in ask(2, offset, leader_epoch)] == ([100] if is_told else [])
+    assert broker.open(request((session_id, 3))).finish([], 0) == [], "once"
+
+
 @pytest.mark.feature("RP-05", "RP-09")
 def test_a_partition_that_had_data_goes_to_the_end() -> None:
     broker = Broker()
@@ -334,7 +356,7 @@ PARTITIONS = st.sampled_from([(topic, partition) for topic in (LOGS, CLICKS) for
             st.dictionaries(PARTITIONS, st.integers(0, 3), max_size=3),
             st.lists(PARTITIONS, max_size=2, unique=True),
             st.dictionaries(PARTITIONS, st.integers(0, 3), max_size=2),
-            st.sampled_from(["answered", "answered", "answered", "lost", "restart"]),
+            st.sampled_from(["answered", "answered", "answered", "dropped", "lost", "restart"]),
         ),
         max_size=25,
     )
@@ -345,16 +367,19 @@ def test_a_fetcher_always_knows_what_a_full_fetch_would_tell(
         tuple[dict[tuple[bytes, int], int], list[tuple[bytes, int]], dict[tuple[bytes, int], int], str]
     ],
 ) -> None:
-    """Watermarks move, partitions come and go, answers get lost: the fetcher's picture is the leader's."""
+    """Watermarks move, partitions come and go, answers get lost, or come when it has to ask anew and are dropped: the
+    fetcher's picture is the leader's."""
     broker = Broker()
     leader: dict[tuple[bytes, int], int] = dict.fromkeys(
         [(topic, partition) for topic in (LOGS, CLICKS) for partition in range(2)], 0
     )
     wanted: dict[tuple[bytes, int], int] = {(LOGS, 0): 0}
     picture: dict[tuple[bytes, int], int] = {}
+    dropped: dict[tuple[bytes, int], int] = {}
     session = (0, INITIAL_EPOCH)
     for added, forgotten, moves, fate in rounds:
         leader.update(moves)
+        added = added | dropped
         gone = [key for key in forgotten if key in wanted and key not in added]
         for key in gone:
             del wanted[key]
@@ -378,13 +403,18 @@ def test_a_fetcher_always_knows_what_a_full_fetch_would_tell(
             if isinstance(topic, bytes)
         ]
         sent = context.finish(told, 0)
+        dropped = {}
         if fate == "lost":
             session = (session[0], INITIAL_EPOCH)
             continue
         for topic, data in sent:
             assert isinstance(topic, bytes)
-            picture[topic, data.partition_index] = data.high_watermark
-        assert picture == {key: leader[key] for key in wanted}
+            key = (topic, data.partition_index)
+            if fate == "dropped":
+                dropped[key] = wanted[key]
+            else:
+                picture[key] = data.high_watermark
+        assert fate == "dropped" or picture == {key: leader[key] for key in wanted}
         session = (
             (0, INITIAL_EPOCH) if context.session_id == 0 else (context.session_id, next_epoch(session[1]))
         )

@@ -16,6 +16,7 @@ import trio.testing
 from broker.replication.partition import FetchKind, ReadRequest
 from kraft.metadata.image import NO_LEADER
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchRequest, FetchResponse
 from runtime.disk import RealDisk
 from tests.broker.replication.shells import LAG_MS, TOPIC, TOPIC_ID, ShellBroker, ShellCluster, until
 
@@ -140,6 +141,59 @@ async def test_a_deposed_leader_fails_its_waiters_and_cuts_its_tail(
             old.produce("too late")
         assert refusal.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert old.partition.known_leader() == (2, 1)
+
+
+@pytest.mark.feature("RE-04", "RE-13", "RP-09")
+async def test_who_cuts_nothing_but_an_epoch_hears_the_watermark_all_the_same(
+    new_cluster: NewCluster, autojump_clock: Clock
+) -> None:
+    """It comes with the answer that tells where the logs part, of which nothing else is taken in, and never moves
+    again."""
+    async with new_cluster() as cluster:
+        leader, late = cluster.brokers[1], cluster.brokers[3]
+        leader.produce("hello")
+        await until(lambda: late.partition.log.log_end_offset == 1)
+        late.stuck = True
+        cluster.elect(1, isr=(1, 2))
+        for node in (1, 2):
+            cluster.brokers[node].learn()
+        await until(lambda: leader.partition.log.high_watermark == 1)
+        cluster.elect(3)
+        late.learn()
+        assert late.partition.log.latest_epoch == 2, "it led, and took nothing"
+        assert late.partition.log.high_watermark == 0
+        late.stuck = False
+        cluster.elect(1, isr=(1, 2))
+        cluster.learn()
+        await until(lambda: cluster.partitions[0].isr == (1, 2, 3))
+        assert late.partition.log.latest_epoch == 0
+        await until(lambda: late.partition.log.high_watermark == 1)
+
+
+@pytest.mark.feature("RE-04", "RP-09")
+async def test_a_watermark_that_came_too_late_for_its_epoch_is_told_again(
+    new_cluster: NewCluster, autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same leader is elected anew while its answer is on its way: the follower asks anew, and drops that one."""
+    async with new_cluster() as cluster:
+        leader, follower = cluster.brokers[1], cluster.brokers[3]
+        serve = leader.fetch
+        dropped: list[FetchResponse] = []
+
+        async def fetch(request: FetchRequest) -> FetchResponse:
+            response: FetchResponse = await serve(request)
+            told = [data.high_watermark for topic in response.responses for data in topic.partitions]
+            if request.replica_state.replica_id == 3 and told == [1] and not dropped:
+                dropped.append(response)
+                cluster.elect(1)
+                cluster.learn()
+            return response
+
+        monkeypatch.setattr(leader, "fetch", fetch)
+        _, answers = leader.produce("hello")
+        await until(lambda: bool(dropped))
+        assert answers == [None]
+        await until(lambda: follower.partition.log.high_watermark == 1)
 
 
 @pytest.mark.feature("RE-02", "RE-14")
