@@ -285,18 +285,20 @@ class ConsumerGroups:
         return static
 
     def replace(self, group: ConsumerGroup, before: ConsumerMember, member_id: str, update: Update) -> ConsumerMember:
-        """A static member under a new id: it takes over all that the old one had."""
+        """A static member that was away, most often under a new id: it takes over all that the old one had."""
         member = before.changed(member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=0)
         group_id = group.group_id
         target = group.targets.get(before.member_id, {})
+        if member_id != before.member_id:
+            # Under its own id they would end the session that begins now, too.
+            update.records += records.member_tombstones(group_id, before.member_id)
+            came = f"static member {before.instance_id} came again, as {member_id}"
+            note_member_fenced(update.notes, group_id, before.member_id, came)
         update.records += [
-            *records.member_tombstones(group_id, before.member_id),
             records.member_metadata(group_id, member),
             records.target_assignment(group_id, member_id, target),
             records.current_assignment(group_id, member),
         ]
-        came = f"static member {before.instance_id} came again, as {member_id}"
-        note_member_fenced(update.notes, group_id, before.member_id, came)
         return member
 
     # -- what it gets
