@@ -108,6 +108,10 @@ class Watch:
 
     def replica_stepped(self, replica: MetadataReplica, ready: Ready) -> None:
         core, log = replica.core, replica.log.partition_log
+        if not self._universe.is_alive(self._names[core.local_id]):
+            # It was killed, maybe in the middle of a step, and hears of its requests that they failed, which is a step
+            # to it. Nobody will hear of that; and what it takes for its log is not what a power cut left on its disk.
+            return
         self.coverage.replicas[core.local_id] = replica
         voted = getattr(core.role, "voted", None)
         seen = (
