@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid
+from protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, iterate_batches
 from protocol.records.control import read_end_txn
 from storage.segment import AppendedBatch
 
@@ -20,6 +20,25 @@ class UnexpectedAppendOffset(KafkaError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+
+
+ANY_EPOCH = (1 << 31) - 1
+"""No leader has a higher one."""
+
+
+def batches_up_to(buffer: Buffer, leader_epoch: int) -> list[tuple[int, BatchHeader]]:
+    """(position, head) of each batch that a leader of that epoch can have sent; a last one that is cut is left out.
+
+    Answers are read from files while they are sent, and that may take long. Whoever was deposed meanwhile, and has cut
+    its log and follows, sends batches of the next leader at their end: behind batches that nobody has any more. Taken
+    together they would never be found out, as the last epoch is the next leader's (KAFKA-18723).
+    """
+    batches = []
+    for position, header in iterate_batches(buffer):
+        if header.partition_leader_epoch > leader_epoch:
+            break
+        batches.append((position, header))
+    return batches
 
 
 def verify_fetched(

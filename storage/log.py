@@ -36,7 +36,7 @@ from settings.topic import TopicConfig
 from storage.aborted import AbortedTransaction
 from storage.cleaning import CleaningState
 from storage.epochs import LeaderEpochs
-from storage.fetched_batches import portions, verify_fetched
+from storage.fetched_batches import ANY_EPOCH, batches_up_to, portions, verify_fetched
 from storage.flushing import Flusher, FlushWork
 from storage.indexes import CorruptIndex
 from storage.names import EXPIRED_SUFFIX
@@ -325,8 +325,11 @@ class PartitionLog:
             self.flush()
         return AppendResult(first_offset, offset - 1, append_time, False)
 
-    def append_as_follower(self, buffer: bytes | bytearray | memoryview, now_ms: int) -> int:
-        """Append fetched batches as they are; gives the log end offset. A last batch that is cut is left out.
+    def append_as_follower(
+        self, buffer: bytes | bytearray | memoryview, now_ms: int, leader_epoch: int = ANY_EPOCH
+    ) -> int:
+        """Append fetched batches as they are; gives the log end offset. A last batch that is cut is left out, and so is
+        whatever follows on one of a higher epoch than the leader's who was asked.
 
         Either all of them are appended or none. Raises `CorruptBatch` if one is not what its leader wrote
         or the epochs go backwards, `UnexpectedAppendOffset` if the offsets do, KafkaError with
@@ -334,7 +337,7 @@ class PartitionLog:
         """
         if self.failure is not None:
             raise self._storage_error(self.failure)
-        batches = list(iterate_batches(buffer))
+        batches = batches_up_to(buffer, leader_epoch)
         if not batches:
             return self.log_end_offset
         if self._starts_inside(batches[0][1]):

@@ -495,7 +495,8 @@ class Partition:
         partition_log = self.log
         try:
             if data.records:
-                end_offset = partition_log.append_as_follower(data.records, self._host.wall_clock.now_ms())
+                wall_ms, leader_epoch = self._host.wall_clock.now_ms(), self.replica.leader_epoch
+                end_offset = partition_log.append_as_follower(data.records, wall_ms, leader_epoch)
                 self._host.fault_point("replica.fetched.written")
             else:
                 end_offset = partition_log.log_end_offset

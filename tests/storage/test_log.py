@@ -269,6 +269,19 @@ def test_a_follower_takes_nothing_of_what_is_not_right(damage: str) -> None:
     assert all_offsets(log) == [0, 1, 2]
 
 
+@pytest.mark.feature("RE-13")
+def test_a_follower_takes_nothing_of_who_leads_later() -> None:
+    """An answer was read while its sender was deposed, cut its log and followed the next leader: what stands before the
+    next leader's batches is nobody's any more, and would never be found out behind them (KAFKA-18723)."""
+    log = Rig().open()
+    log.append_as_follower(numbered(0, 3, leader_epoch=1), NOW_MS, 1)
+    mixed = numbered(3, 2, leader_epoch=1) + numbered(5, leader_epoch=2) + numbered(6, leader_epoch=1)
+    assert log.append_as_follower(mixed, NOW_MS, 1) == 5
+    assert log.append_as_follower(numbered(5, leader_epoch=2), NOW_MS, 1) == 5, "nor anything else of it"
+    assert log.epochs.latest_epoch == 1, "so that the next leader says from where on it has others"
+    assert log.append_as_follower(numbered(5, leader_epoch=2), NOW_MS, 2) == 6
+
+
 def test_a_fetch_larger_than_a_segment_is_spread() -> None:
     log = Rig().open(small_segments(segment_bytes=3 * len(batch())))
     log.append_as_follower(b"".join(numbered(offset) for offset in range(10)), NOW_MS)

@@ -196,6 +196,50 @@ async def test_a_watermark_that_came_too_late_for_its_epoch_is_told_again(
         await until(lambda: follower.partition.log.high_watermark == 1)
 
 
+@pytest.mark.feature("RE-13")
+async def test_an_answer_that_goes_over_into_the_next_leaders_records_is_taken_up_to_there(
+    new_cluster: NewCluster, autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sender read it from its file, slowly, and meanwhile it was deposed, cut its log and followed the next leader:
+    the end of the answer is the next leader's, the part before is nobody's (KAFKA-18723)."""
+    async with new_cluster() as cluster:
+        old, new, follower = (cluster.brokers[node] for node in (1, 2, 3))
+        serve, mixed, kept = old.fetch, list[bytes](), bytearray()
+
+        async def fetch(request: FetchRequest) -> FetchResponse:
+            response: FetchResponse = await serve(request)
+            data = response.responses[0].partitions[0] if response.responses else None
+            if not kept or data is None or not data.records:
+                return response
+            if request.replica_state.replica_id == 2:
+                await until(lambda: bool(mixed))
+                return response
+            region: Any = data.records
+            lost = region.file.pread(region.count, region.offset)
+            cluster.elect(2)
+            for node in (1, 2):
+                cluster.brokers[node].learn()
+            for text in ("instead", "and more"):
+                new.produce(text, acks=1)
+            await until(lambda: old.partition.log.log_end_offset == 3)
+            instead = cluster.bytes_of(1)[len(kept) :]
+            first_size = int.from_bytes(instead[8:12], "big") + 12
+            data.records = lost + instead[first_size:]
+            mixed.append(data.records)
+            return response
+
+        monkeypatch.setattr(old, "fetch", fetch)
+        _, answers = old.produce("kept")
+        await until(lambda: answers == [None])
+        kept += cluster.bytes_of(1)
+        old.produce("lost")
+        await until(lambda: bool(mixed) and follower.partition.log.log_end_offset > 1)
+        assert follower.partition.log.log_end_offset == 2, "what the old leader has sent as such"
+        follower.learn()
+        await until(lambda: follower.partition.log.high_watermark == 3)
+        assert cluster.bytes_of(3) == cluster.bytes_of(2) == cluster.bytes_of(1)
+
+
 @pytest.mark.feature("RE-02", "RE-14")
 async def test_a_leader_that_is_down_is_tried_again_and_at_once_when_metadata_comes(
     new_cluster: NewCluster, autojump_clock: Clock
