@@ -570,6 +570,88 @@ def test_markers_that_come_back_late_change_nothing() -> None:
     assert shell.state is S.PREPARE_ABORT, "that was the end of another transaction"
 
 
+# -- one epoch, many transactions: ends before version 5 leave it as it is, and a client may come with any version
+
+
+@pytest.mark.feature("TX-03", "TX-06")
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("second", [True, False])
+def test_in_version_1_each_transaction_of_an_epoch_has_its_own_result(first: bool, second: bool) -> None:
+    shell = Shell(1)
+    producer = shell.init().producer
+    for commit, partition in ((first, A), (second, B)):
+        assert shell.add(producer, partition, version=0).error is ErrorCode.NONE
+        assert shell.end(producer, commit, 0).producer == producer
+        assert shell.state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+    assert [(each.producer, each.committed, each.partitions) for each in shell.told] == [
+        (producer, first, (A,)),
+        (producer, second, (B,)),
+    ]
+
+
+@pytest.mark.feature("TX-03", "TX-06")
+@LEVELS
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("added", [(), (A,)])
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_the_epoch_that_an_end_of_version_2_gave_may_be_used_by_version_1(
+    level: int, commit: bool, added: tuple[tuple[str, int], ...], is_cut_off: bool
+) -> None:
+    """Kafka goes by the version of each request, too."""
+    shell = Shell(level)
+    first = shell.init().producer
+    if added:
+        shell.add(first, *added)
+    second = shell.end(first, False).producer
+    assert second == (first.producer_id, first.producer_epoch + 1)
+    shell.is_cut_off = is_cut_off
+    asked = [shell.add(second, B, version=0), shell.end(second, commit, 0)]
+    assert all(each.waits is is_cut_off for each in asked)
+    shell.replicate()
+    assert [each.error for each in asked] == [ErrorCode.NONE, ErrorCode.NONE]
+    assert asked[1].producer == second
+    assert shell.state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+    assert [(each.committed, each.partitions, each.transaction_version) for each in shell.told] == [
+        (False, added, 2),
+        (commit, (B,), 0),
+    ]
+    assert [each.producer for each in shell.told] == [second, second]
+    # Each repeats its end in its own way; the one of version 2 has missed a transaction since.
+    assert shell.end(second, commit, 0).producer == second
+    assert shell.end(first, False).error is ErrorCode.PRODUCER_FENCED
+    assert shell.end(second, not commit, 0).error is ErrorCode.INVALID_TXN_STATE
+
+
+@pytest.mark.feature("TX-03", "TX-06", "TX-08")
+@pytest.mark.parametrize("commit", [True, False])
+def test_who_takes_over_tells_the_newest_of_an_epochs_transactions(commit: bool) -> None:
+    shell = Shell()
+    second = shell.end(shell.init().producer, False).producer
+    shell.markers_hang = True
+    shell.add(second, A, version=0)
+    shell.end(second, commit, 0)
+    shell.fail_over()
+    assert [each.partitions for each in shell.told] == [(), (A,), (A,)] and shell.told[1] == shell.told[2]
+    assert shell.end(second, commit, 0).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    shell.take_markers()
+    assert shell.state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+    third = shell.end(second, False).producer
+    assert third == (second.producer_id, second.producer_epoch + 1), "version 2 again"
+
+
+@pytest.mark.feature("TX-03", "TX-06")
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_version_1_began_version_2_may_end(commit: bool) -> None:
+    shell = Shell()
+    first = shell.init().producer
+    shell.add(first, A, version=0)
+    shell.end(first, not commit, 0)
+    shell.add(first, B, version=0)
+    second = shell.end(first, commit).producer
+    assert [(each.producer, each.committed) for each in shell.told] == [(first, not commit), (second, commit)]
+    assert shell.end(first, commit).producer == second, "its answer may be lost"
+
+
 # -- old requests that come late (KAFKA-17754, KIP-890)
 
 

@@ -3,7 +3,12 @@ markers when the test says so, and producers.
 
 Carries out what the core decides as `broker.coordinator.shard.Shard` does, and checks after each step what must always
 hold: a request is answered once, every step is one of the table, an epoch never falls, a transaction has one result,
-nothing is told to a partition that is not committed, and what was read back from the log equals what is in memory.
+partitions are told what is decided and committed and nothing else, and what was read back from the log equals what is
+in memory.
+
+A transaction is known by the record that began it. Its producer's epoch does not tell which one it is: an EndTxn before
+version 5 leaves the epoch as it is, so that one epoch has many transactions with a result each, also after an end of
+version 2 has given that epoch (a client may come with either version at any time, in Kafka too).
 """
 
 from __future__ import annotations
@@ -16,7 +21,10 @@ from typing import Any
 from broker.coordinator.outcome import CoordinatorRecord, Now, Operation, Outcome, ProducerStamp, Reply
 from broker.transactions.machine import EndedTransaction, TransactionContext, TransactionMachine
 from broker.transactions.transaction import (
+    AT_REST,
+    BUMPS_EPOCH,
     LEGAL_PREVIOUS,
+    MAX_EPOCH,
     PREPARED,
     TopicPartition,
     Transaction,
@@ -113,6 +121,10 @@ class Shell:
         """The log as it is read back, as far as it was."""
         self._found: dict[str, Transaction] = {}
         """What all of `_read` comes to."""
+        self._newest: dict[str, int] = {}
+        """By id: the offset of the last record of `_read`."""
+        self._begun: dict[str, int] = {}
+        """By id: the offset of the record that began the transaction that is open, or was the last."""
         self.replicated = 0
         """So much of the log is committed."""
         self.append_error: ErrorCode | None = None
@@ -123,8 +135,10 @@ class Shell:
         self.has_producer_ids = True
         self.markers_hang = False
         """The partitions take no markers until `take_markers`."""
-        self.results: dict[tuple[str, ProducerStamp], bool] = {}
+        self.results: dict[tuple[str, int], bool] = {}
+        """By id, and the offset where the transaction began."""
         self.told: list[EndedTransaction] = []
+        self._told_of: dict[tuple[str, int], EndedTransaction] = {}
         self.decisions = Decisions("broker-1", lambda: WALL_MS + self.now_ms)
         self._begin()
 
@@ -193,6 +207,7 @@ class Shell:
         self.log.append((encode_key(key), value))
         self.machine.replay(key, record.value, None)
         after = self.machine.get(key.transactional_id)
+        self.read_log()
         if after is None:
             assert before is not None and before.state in LEGAL_PREVIOUS[TransactionState.DEAD]
         elif before is not None:
@@ -209,25 +224,32 @@ class Shell:
             assert after.partitions >= before.partitions and after.started_ms == before.started_ms
         if after.state in PREPARED:
             assert after.partitions == before.partitions
-            result = self.results.setdefault((after.transactional_id, after.producer), after.commits)
-            at_rest = not after.partitions
-            assert at_rest or result == after.commits, "both committed and aborted"
+            bumps = after.transaction_version >= BUMPS_EPOCH and before.producer_epoch < MAX_EPOCH
+            assert not bumps or after.producer_epoch == before.producer_epoch + 1, "an epoch of its own"
+            begun = self._begun[after.transactional_id]
+            result = self.results.setdefault((after.transactional_id, begun), after.commits)
+            assert result == after.commits, "both committed and aborted"
 
     def _check_reading_back(self) -> None:
         """What another coordinator would read is what is here."""
         assert {each.transactional_id: each for each in self.machine.transactions} == self.read_log()
 
     def read_log(self) -> dict[str, Transaction]:
-        for key_bytes, value_bytes in self.log[len(self._read) :]:
+        for offset, (key_bytes, value_bytes) in enumerate(self.log[len(self._read) :], len(self._read)):
             key = decode_key(TYPES, key_bytes)
             assert isinstance(key, TransactionLogKey)
+            self._newest[key.transactional_id] = offset
             if value_bytes is None:
                 del self._found[key.transactional_id]
                 self._read.append((key.transactional_id, None))
             else:
                 value, _ = decode_versioned(TransactionLogValue, value_bytes)
                 assert isinstance(value, TransactionLogValue)
-                found = self._found[key.transactional_id] = read_transaction(key, value)
+                found = read_transaction(key, value)
+                before = self._found.get(key.transactional_id)
+                if found.state not in AT_REST and (before is None or before.state in AT_REST):
+                    self._begun[key.transactional_id] = offset
+                self._found[key.transactional_id] = found
                 self._read.append((key.transactional_id, found))
         return self._found
 
@@ -254,14 +276,13 @@ class Shell:
             reply.refuse(ErrorCode.NOT_COORDINATOR)
         kept = max(self.replicated, len(self.log) - lost)
         del self.log[kept:]
-        self._read, self._found = [], {}
+        self._read, self._found, self._newest, self._begun = [], {}, {}, {}
         for asked in self.asked:
             if asked.waits:
                 asked.reply.refuse(ErrorCode.NOT_COORDINATOR)
         self.asked.clear()
         self.is_cut_off = False
-        told = {(each.transactional_id, each.producer) for each in self.told}
-        self.results = {each: result for each, result in self.results.items() if each in told}
+        self.results = {each: result for each, result in self.results.items() if each in self._told_of}
         self._begin()
         for key_bytes, value_bytes in self.log:
             key = decode_key(TYPES, key_bytes)
@@ -274,21 +295,17 @@ class Shell:
 
     def write(self, ended: EndedTransaction) -> None:
         """`Markers`."""
-        self.read_log()
-        replicated = self._read[: self.replicated]
-        assert any(self._decides(*record, ended) for record in replicated), "told before it was committed"
-        for other in self.told:
-            same = (other.transactional_id, other.producer) == (ended.transactional_id, ended.producer)
-            assert not same or other == ended, "told in two ways"
+        decided = self.read_log()[ended.transactional_id]
+        assert decided.state in PREPARED, "nothing is decided"
+        # An earlier record may say the same of a transaction before this one: it is no leave to tell this one's result.
+        assert self._newest[ended.transactional_id] < self.replicated, "told before it was committed"
+        assert ended == _end_of(decided), "told otherwise than decided"
+        begun = self._begun[ended.transactional_id]
+        assert self._told_of.setdefault((ended.transactional_id, begun), ended) == ended, "told in two ways"
         self.told.append(ended)
         self.on_their_way.append(ended)
         if not self.markers_hang:
             self.take_markers()
-
-    def _decides(self, transactional_id: str, decided: Transaction | None, ended: EndedTransaction) -> bool:
-        if decided is None or transactional_id != ended.transactional_id:
-            return False
-        return decided.state in PREPARED and decided.producer == ended.producer and decided.commits == ended.committed
 
     def take_markers(self) -> None:
         """All partitions have their markers."""
@@ -346,3 +363,14 @@ class Shell:
     @property
     def state(self) -> TransactionState:
         return self.transaction().state
+
+
+def _end_of(decided: Transaction) -> EndedTransaction:
+    """What the partitions of a prepared transaction are to be told."""
+    return EndedTransaction(
+        decided.transactional_id,
+        decided.producer,
+        decided.commits,
+        tuple(sorted(decided.partitions)),
+        decided.transaction_version,
+    )
