@@ -320,7 +320,7 @@ class PartitionLog:
         if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, first_offset)
         if self._tracker is not None:
-            self._tracker.appended(buffer, batches, self.active_segment.aborted, first_offset, append_time)
+            self._tracker.appended(buffer, batches, self.active_segment.aborted, first_offset, append_time, warrant)
         if offset - self.recovery_point >= config.flush_messages:
             self.flush()
         return AppendResult(first_offset, offset - 1, append_time, False)

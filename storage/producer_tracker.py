@@ -68,16 +68,18 @@ class ProducerTracker:
         aborted: AbortedIndex,
         first_offset: int | None = None,
         append_time: int = NO_TIMESTAMP,
+        warrant: Warrant = NO_WARRANT,
     ) -> None:
         """These are in the segment of `aborted` now: numbered from `first_offset` on, or as their heads say without
-        it.
+        it. A follower knows no `warrant`.
         """
         states = self.states
         for position, header in batches:
             offset = header.base_offset if first_offset is None else first_offset
             if header.producer_id >= 0:
                 if header.is_control:
-                    self._transaction_ended(self._apply_marker(buffer, position, header, offset), aborted)
+                    completed = self._apply_marker(buffer, position, header, offset, warrant.transaction_version)
+                    self._transaction_ended(completed, aborted)
                 else:
                     self.states.apply(header, offset, append_time if append_time >= 0 else header.max_timestamp)
             states.end_offset = offset + header.last_offset_delta + 1
@@ -85,10 +87,17 @@ class ProducerTracker:
                 first_offset = states.end_offset
 
     def _apply_marker(
-        self, buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader, offset: int
+        self,
+        buffer: bytes | bytearray | memoryview,
+        position: int,
+        header: BatchHeader,
+        offset: int,
+        transaction_version: int = 0,
     ) -> CompletedTransaction | None:
         marker = read_end_txn(buffer, position)
-        return self.states.apply_marker(header, marker, offset) if marker is not None else None
+        if marker is None:
+            return None
+        return self.states.apply_marker(header, marker, offset, transaction_version)
 
     def _transaction_ended(self, completed: CompletedTransaction | None, aborted: AbortedIndex) -> None:
         if completed is not None and completed.aborted:

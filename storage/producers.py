@@ -330,19 +330,23 @@ class ProducerStates:
                 if self.first_unstable_offset < 0:
                     self.first_unstable_offset = base_offset
 
-    def apply_marker(self, header: BatchHeader, marker: EndTxn, offset: int) -> CompletedTransaction | None:
-        """A transaction marker is in the log at `offset`; gives the transaction it ended, if any."""
+    def apply_marker(
+        self, header: BatchHeader, marker: EndTxn, offset: int, transaction_version: int = 0
+    ) -> CompletedTransaction | None:
+        """A transaction marker is in the log at `offset`; gives the transaction it ended, if any. The log does not tell
+        the marker's `transaction_version`: only the leader that appends it does.
+        """
         entry = self._entry(header.producer_id)
         entry.move_to_epoch(header.producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = header.max_timestamp
         verification = self.verifications.get(header.producer_id)
-        if verification is not None and not (
-            verification.supports_epoch_bump and verification.epoch == header.producer_epoch
-        ):
+        if verification is not None:
             # What is being verified may have been this transaction. (A marker of the raised epoch is of the one
-            # before it.)
-            del self.verifications[header.producer_id]
+            # before it. But a client that writes by version 2 may end by version 1, which raises nothing.)
+            is_next = verification.supports_epoch_bump and verification.epoch == header.producer_epoch
+            if not is_next or transaction_version < BUMPS_EPOCHS:
+                del self.verifications[header.producer_id]
         first_offset, entry.transaction_first_offset = entry.transaction_first_offset, NO_OFFSET
         if first_offset < 0:
             return None

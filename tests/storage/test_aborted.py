@@ -711,6 +711,21 @@ def test_the_late_marker_of_the_transaction_before_does_not_hinder_the_next() ->
     assert write(log, transactional(5, 7, 0), warrant) is ErrorCode.NONE
 
 
+@pytest.mark.feature("TX-05")
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_a_marker_that_raised_no_epoch_shuts_out_who_writes_by_version_2(role: str) -> None:
+    """A client may write by version 2 and end by version 1: then its late batch would begin what nobody ends."""
+    log = verifying_log()
+    warrant = ask(log, 5, 7, 0, bumps=True)
+    if role == "leader":
+        assert write(log, marker(5, 7, commit=False), Warrant(transaction_version=0)) is ErrorCode.NONE
+    else:
+        log.append_as_follower(marker(5, 7, commit=False), NOW_MS)
+    assert write(log, transactional(5, 7, 0), warrant) is ErrorCode.INVALID_TXN_STATE
+    assert log.producers is not None and log.producers.first_unstable_offset < 0
+    assert write(log, transactional(5, 7, 0), ask(log, 5, 7, 0, bumps=True)) is ErrorCode.NONE, "if it is verified anew"
+
+
 @pytest.mark.feature("TX-05", "PR-12")
 def test_a_later_batch_does_not_take_the_place_of_one_that_has_to_come_again() -> None:
     log = verifying_log()
