@@ -14,13 +14,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.examples import DEEP
+
 # A machine that others use as well may stand still for a moment: how long an example takes says nothing about the code.
 # The gate draws the same examples each time: it fails for what changed. Else they are drawn anew; many of them by
 # `pytest --hypothesis-profile deep`.
 settings.register_profile(
     "barnabas", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
 )
-settings.register_profile("deep", settings.get_profile("barnabas"), max_examples=3_000, derandomize=False)
+settings.register_profile(DEEP, settings.get_profile("barnabas"), max_examples=3_000, derandomize=False)
 settings.load_profile("barnabas")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

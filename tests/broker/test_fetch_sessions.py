@@ -27,6 +27,7 @@ from protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from tests.examples import examples
 
 pytestmark = pytest.mark.feature("RP-09")
 
@@ -361,7 +362,7 @@ PARTITIONS = st.sampled_from([(topic, partition) for topic in (LOGS, CLICKS) for
         max_size=25,
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_fetcher_always_knows_what_a_full_fetch_would_tell(
     rounds: list[
         tuple[dict[tuple[bytes, int], int], list[tuple[bytes, int]], dict[tuple[bytes, int], int], str]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from broker.purgatory import PURGE_INTERVAL, DelayedOperation, Purgatory, WaitingAck, WaitingAcks
 from broker.timing_wheel import TimingWheel
+from tests.examples import examples
 
 
 class Wait(DelayedOperation):
@@ -177,7 +178,7 @@ def test_completed_operations_are_purged_from_quiet_keys_every_1000() -> None:
         max_size=40,
     )
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @pytest.mark.feature("RP-06", "RP-07")
 def test_nobody_waits_who_could_go_and_nobody_goes_twice(steps: list[tuple[str, object]]) -> None:
     room = Room()
@@ -269,7 +270,7 @@ def test_an_answer_may_append_and_move_the_watermark_again() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from(["add", "cancel", "move", "fail"]), st.integers(0, 60)), max_size=60)
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @pytest.mark.feature("RE-09")
 def test_every_ack_is_answered_at_most_once_and_in_time(steps: list[tuple[str, int]]) -> None:
     acks = Acks()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from broker.timers import run_timers
 from broker.timing_wheel import TimerEntry, TimingWheel
 from runtime.world import World
+from tests.examples import examples
 
 pytestmark = pytest.mark.feature("RP-08")
 
@@ -192,7 +193,7 @@ STEPS = st.one_of(
     size=st.sampled_from([2, 3, 20]),
     steps=st.lists(STEPS, max_size=60),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_the_wheel_does_what_its_dumb_twin_does(
     start_ms: int, size: int, steps: list[tuple[str, int | None]]
 ) -> None:

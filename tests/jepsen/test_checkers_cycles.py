@@ -13,6 +13,7 @@ from checkers.cycles import Cycles, Order
 from checkers.versions import versions_of
 from histories.history import OK, History
 from histories.synthetic import LegalOptions, Story, legal_history, polled, sent
+from tests.examples import examples
 
 pytestmark = pytest.mark.feature("FI-02", "FI-11")
 
@@ -60,7 +61,7 @@ def has_cycle(history: History, order: Order) -> bool:
 
 
 @given(overlapping())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_every_cycle_in_time_is_found_and_no_other(story: Story) -> None:
     history = story.history()
     plain = Cycles().check(history)
@@ -74,7 +75,7 @@ def test_every_cycle_in_time_is_found_and_no_other(story: Story) -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_a_log_that_keeps_its_promises_has_no_cycle_of_reads(seed: int) -> None:
     history = History.of(legal_history(LegalOptions(operations=60, transactions=1.0), seed), {"workload": "queue"})
     assert not has_cycle(history, "realtime")

@@ -16,6 +16,7 @@ from checkers.verdict import Verdict
 from histories.history import History
 from histories.synthetic import LegalOptions, legal_history, polled
 from operations import Operation
+from tests.examples import examples
 
 pytestmark = pytest.mark.feature("FI-02", "FI-11")
 
@@ -30,7 +31,7 @@ def judged(operations: list[Operation]) -> Verdict:
 
 
 @given(seeds, st.sampled_from([OPTIONS, ASSIGN_ONLY, replace(OPTIONS, transactions=1.0, processes=7)]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_nothing_is_found_where_nothing_is_wrong(seed: int, options: LegalOptions) -> None:
     verdict = judged(legal_history(options, seed))
     assert [finding for finding in verdict.findings if not finding.legal] == []
@@ -309,7 +310,7 @@ PLANTS: dict[str, Callable[[Spoiler], None]] = {
 
 @pytest.mark.parametrize("name", PLANTS)
 @given(seed=seeds)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 def test_one_broken_promise_is_found(name: str, seed: int) -> None:
     spoiler = Spoiler(legal_history(OPTIONS, seed), seed)
     PLANTS[name](spoiler)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from checkers.all_checkers import check_all, of_every_run, standard
 from histories.synthetic import Story
+from tests.examples import examples
 
 pytestmark = pytest.mark.feature("FI-02", "FI-11")
 
@@ -148,13 +149,13 @@ BROKEN: tuple[str, ...] = (
 
 
 @lives
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_life_in_good_order_has_nothing_wrong(seed: int, steps: int) -> None:
     assert bugs(Life(seed).play(steps)) == set()
 
 
 @pytest.mark.parametrize("name", BROKEN)
 @lives
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_one_broken_promise_is_found(name: str, seed: int, steps: int) -> None:
     assert name in bugs(Life(seed, name).play(steps))

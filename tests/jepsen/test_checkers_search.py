@@ -15,6 +15,7 @@ from checkers.arrays import first_in, pair_codes, running_max_in_runs, starts_of
 from checkers.graph import Edges, Graph, that_may_cycle
 from checkers.linearizability import NEVER, Call, Linearizability, search
 from histories.synthetic import Story
+from tests.examples import examples
 
 pytestmark = pytest.mark.feature("FI-02", "FI-11")
 
@@ -37,7 +38,7 @@ def shortest_by_trying(found: list[tuple[int, int]]) -> int:
 
 
 @given(pairs, st.permutations(range(NODES)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_shortest_cycle_is_found_if_there_is_one(found: list[tuple[int, int]], times: list[int]) -> None:
     edges = that_may_cycle(edges_of(found), np.array(times))
     graph = Graph(edges)
@@ -56,7 +57,7 @@ def test_what_surely_lies_on_no_cycle_is_left_out() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-(2**62), 2**62), st.integers(-(2**62), 2**62)), max_size=20))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_codes_of_pairs_are_equal_and_ordered_as_the_pairs(found: list[tuple[int, int]]) -> None:
     columns = np.array(found, dtype=np.int64).reshape(-1, 2)
     codes = pair_codes(columns[:, 0], columns[:, 1]).tolist()
@@ -124,7 +125,7 @@ def histories(draw: Any) -> list[Call]:
 
 
 @given(histories())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_an_order_is_found_exactly_if_there_is_one(calls: list[Call]) -> None:
     searched = search(calls, Register(), 0)
     assert searched.valid == ("true" if explained_by_trying(calls) else "false")

@@ -18,6 +18,7 @@ from histories.history import INFO, OK, POLL, SEND, UNKNOWN, History
 from histories.recorder import HistoryError, Recorder
 from histories.synthetic import LegalOptions, Story, legal_history, polled, sent
 from operations import NEMESIS, Place
+from tests.examples import examples
 from worlds.cluster import ReplicaView
 
 pytestmark = pytest.mark.feature("FI-01")
@@ -151,7 +152,7 @@ def test_a_bad_line_is_told_by_its_number(tmp_path: Path, line: bytes, told: str
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 def test_columns_hold_what_the_lines_hold(seed: int) -> None:
     operations = legal_history(LegalOptions(operations=40), seed)
     history = History.of(operations)

@@ -17,6 +17,7 @@ from reports import curves, facts, node_logs, order, scales, thinning
 from reports.bands import bands
 from reports.findings import AROUND_S, windows
 from reports.lanes import apart, stretches
+from tests.examples import examples
 
 Step = tuple[int | str, str, str, Any, float]
 """Process, type, f, value, seconds."""
@@ -157,7 +158,7 @@ def columns(drawn: list[tuple[int, int]]) -> tuple[scales.Integers, scales.Integ
     return np.array(x, np.int64), np.array(y, np.int64)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(points, st.integers(1, 300))
 def test_thinned_points_are_some_of_the_points_and_few(drawn: list[tuple[int, int]], most: int) -> None:
     x, y = thinning.thin_points(*columns(drawn), most)
@@ -165,7 +166,7 @@ def test_thinned_points_are_some_of_the_points_and_few(drawn: list[tuple[int, in
     assert set(zip(x.tolist(), y.tolist(), strict=True)) <= set(drawn)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(points)
 def test_a_thinned_line_keeps_its_ends_and_its_extremes(drawn: list[tuple[int, int]]) -> None:
     x, y = columns(drawn)
@@ -174,7 +175,7 @@ def test_a_thinned_line_keeps_its_ends_and_its_extremes(drawn: list[tuple[int, i
     assert (thin_y.min(), thin_y.max()) == (y.min(), y.max())
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(points)
 def test_corners_draw_the_same_steps(drawn: list[tuple[int, int]]) -> None:
     x, y = columns(drawn)
@@ -200,7 +201,7 @@ def test_durations_have_the_digits_that_matter(seconds: float, told: str) -> Non
     assert scales.duration(seconds) == told
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.floats(0.01, 1e6))
 def test_a_time_axis_has_a_handful_of_ticks_in_their_order(end_s: float) -> None:
     ticks = scales.TimeAxis(end_s).ticks()
@@ -208,7 +209,7 @@ def test_a_time_axis_has_a_handful_of_ticks_in_their_order(end_s: float) -> None
     assert [tick.fraction for tick in ticks] == sorted({tick.fraction for tick in ticks})
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.floats(0, 1e9), max_size=20))
 def test_an_axis_from_zero_covers_everything(values: list[float]) -> None:
     scale = scales.from_zero(values)

@@ -15,11 +15,12 @@ from checkers.metadata_topics import MetadataChecker
 from checkers.offsets_registers import RegistersChecker
 from checkers.set_elements import ElementsChecker
 from operations import Outcome
+from tests.examples import examples
 from tests.jepsen.attempt_stories import Story, bugs
 
 pytestmark = pytest.mark.feature("FI-02", "FI-11")
 
-FEW = settings(max_examples=8, deadline=None, derandomize=True)
+FEW = settings(max_examples=examples(8), deadline=None, derandomize=True)
 FATES = st.lists(st.sampled_from(["ok", "fail", "info", "info that was done"]), min_size=3, max_size=20)
 SEEDS = st.integers(0, 2**32)
 

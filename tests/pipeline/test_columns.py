@@ -26,8 +26,9 @@ from protocol.records.batch import CorruptBatch, iterate_batches, set_base_offse
 from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch
 from protocol.records.record import Record, decode_records
+from tests.examples import examples
 
-few = settings(max_examples=30)
+few = settings(max_examples=examples(30))
 """Each example is many records."""
 
 Row = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]

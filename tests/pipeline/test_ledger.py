@@ -25,6 +25,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from tests.examples import examples
 from tests.pipeline.scripted_cluster import ScriptedCluster
 
 pytestmark = pytest.mark.feature("PL-06")
@@ -38,7 +39,7 @@ def what(last: LedgerEntry | None, batch_id: int, **more: Any) -> Verdict:
     return decide(last, batch_id, "here", query="q", **more)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.integers(0, 2**62),
     st.text(max_size=50),

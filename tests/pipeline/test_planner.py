@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from barnabas.client.metadata import TopicPartition
 from barnabas.pipeline.planner import OffsetRange, limited, ranges_between, split
+from tests.examples import examples
 
 A, B, C = (TopicPartition("flights", index) for index in range(3))
 
@@ -33,7 +34,7 @@ def test_one_task_reads_one_partition_unless_more_are_wanted() -> None:
     assert len(split(ranges, min_partitions=20, max_records=300)) == 20
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(some_ranges, st.none() | st.integers(1, 40), st.none() | st.integers(1, 400))
 def test_a_split_loses_nothing_and_doubles_nothing(
     ranges: list[OffsetRange], min_partitions: int | None, max_records: int | None
@@ -57,7 +58,7 @@ def test_a_limited_batch_takes_of_each_partition_its_share() -> None:
     assert limited({A: 0, B: 7}, {A: 10, B: 17}, None) == {A: 10, B: 17}
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.dictionaries(st.sampled_from([A, B, C]), st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1),
     st.integers(1, 150),

@@ -38,11 +38,12 @@ from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, read_header
 from protocol.records.builder import build_batch
 from protocol.records.compression import Compression
 from protocol.records.record import decode_records
+from tests.examples import examples
 
 pytestmark = pytest.mark.feature("PL-03")
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-FEW = settings(max_examples=30)
+FEW = settings(max_examples=examples(30))
 KEYS = st.lists(st.none() | st.binary(max_size=70), max_size=40)
 
 

@@ -26,6 +26,7 @@ from protocol.messages.metadata import (
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from protocol.schema import BOOL, INT32, UUID, Message, Struct, array, decode, encode, field
+from tests.examples import examples
 
 VECTORS = [vector for _, vector in read_vectors(str(Path(__file__).parent / "data" / "messages.jsonl.gz"))]
 PAIRS = [
@@ -33,7 +34,7 @@ PAIRS = [
     for kind in message_types().values()
     for version in range(kind.VERSIONS.lowest, kind.VERSIONS.highest + 1)
 ]
-MANY = settings(max_examples=500, deadline=None)
+MANY = settings(max_examples=examples(500), deadline=None)
 
 
 def decode_or_refuse(kind: type[Message], data: bytes, version: int) -> None:

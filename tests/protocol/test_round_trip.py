@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from protocol.check import message_types
 from protocol.json_form import from_json, to_json
 from protocol.schema import Message, decode, encode, encode_chunks
+from tests.examples import examples
 
 PAIRS = [
     (kind, version)
@@ -19,7 +20,7 @@ PAIRS = [
     for version in range(kind.VERSIONS.lowest, kind.VERSIONS.highest + 1)
 ]
 QUICK = settings(
-    max_examples=300,
+    max_examples=examples(300),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from runtime.frames import SCRATCH_BYTES, TRUSTED_BYTES, FrameError, FrameReader
 from runtime.world import ConnectionLost
+from tests.examples import examples
 
 
 class Pieces:
@@ -50,7 +51,7 @@ def framed(frame: bytes) -> bytes:
 
 
 @pytest.mark.feature("PF-01")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     frames=st.lists(st.binary(max_size=300) | st.integers(0, 100_000).map(bytes), max_size=8),
     sizes=st.lists(st.integers(1, 700) | st.just(1 << 20), min_size=1, max_size=5),

@@ -24,6 +24,7 @@ from storage.aborted import ENTRY_BYTES, AbortedIndex, AbortedTransaction
 from storage.indexes import PAGE_BYTES, CorruptIndex
 from storage.log import PartitionLog
 from storage.producers import ProducerStateConfig, Warrant
+from tests.examples import examples
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches, append, batch, heads, producer_batch
 
 CONFIG = TopicConfig(segment_bytes=900, index_interval_bytes=200, segment_index_bytes=1024, file_delete_delay_ms=0)
@@ -885,7 +886,7 @@ class Story:
 
 
 @pytest.mark.feature("ST-08", "TX-08", "TX-09", "TX-10", "TX-16")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(ACTIONS, max_size=40))
 @example(
     [("write", 1, 1)] * 5

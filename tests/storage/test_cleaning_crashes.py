@@ -24,6 +24,7 @@ from settings.topic import TopicConfig
 from storage.cleaner import CleanerSettings, LogCleaning, extent_of
 from storage.cleaning import Event
 from storage.log import PartitionLog
+from tests.examples import examples
 from tests.storage.cleaning_rig import (
     clean,
     close_segments,
@@ -166,7 +167,7 @@ def test_a_crash_at_every_operation_of_a_cleaning(seed: int, rounds: int, power_
 
 
 @pytest.mark.feature("CR-07", "ST-10")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(1, 150), st.booleans(), st.lists(st.integers(1, 25), max_size=3))
 @example(541654055, 141, True, []).via("an index of the copy was renamed, all names of its log were lost")
 def test_crash_after_crash(seed: int, crash_at: int, power_cut: bool, again: list[int]) -> None:
@@ -190,7 +191,7 @@ def test_crash_after_crash(seed: int, crash_at: int, power_cut: bool, again: lis
 
 
 @pytest.mark.feature("CR-09", "ST-10")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(0, 30), st.integers(0, 40), st.booleans())
 def test_what_was_cut_while_a_log_is_cleaned_does_not_come_back(
     seed: int, after: int, cut: int, power_cut: bool

@@ -17,6 +17,7 @@ from storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCl
 from storage.cleaning import Event, Phase
 from storage.log import PartitionLog
 from storage.offset_map import ENTRY_BYTES
+from tests.examples import examples
 from tests.storage.cleaning_rig import (
     DAY_MS,
     RETENTION_MS,
@@ -579,7 +580,7 @@ ACTIONS = st.one_of(
 
 
 @pytest.mark.feature("CR-03", "CR-08", "CR-11", "CR-12", "CR-13")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(ACTIONS, min_size=5, max_size=50), st.integers(150, 700))
 def test_whatever_happens_readers_end_up_with_the_same(actions: list[tuple[object, ...]], segment_bytes: int) -> None:
     """A reader from the start to the end makes the same table of a cleaned log as of one that never was."""

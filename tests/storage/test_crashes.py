@@ -19,6 +19,7 @@ from protocol.records.record import decode_records
 from runtime.simulated.process import NodeKilled
 from settings.topic import TopicConfig
 from storage.log import PartitionLog
+from tests.examples import examples
 from tests.storage.rig import NOW_MS, Rig, all_batches, append, batch, producer_batch
 from tests.storage.test_aborted import Facts, marker
 
@@ -263,7 +264,7 @@ def test_a_crash_at_every_operation(seed: int, power_cut: bool) -> None:
 
 
 @pytest.mark.feature("ST-10")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(1, 200), st.booleans())
 @example(33554432, 124, True)
 @example(96592770, 133, True)

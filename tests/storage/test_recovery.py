@@ -15,6 +15,7 @@ from runtime.world import Disk
 from storage.indexes import PAGE_BYTES
 from storage.log import PartitionLog
 from storage.recovery import SCAN_BYTES
+from tests.examples import examples
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches, all_offsets, append, batch, numbered, small_segments
 
 CONFIG = small_segments(segment_bytes=5 * len(batch()))
@@ -366,7 +367,7 @@ def test_a_split_of_which_only_a_part_was_renamed_is_rolled_back() -> None:
 
 
 @pytest.mark.feature("ST-10")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 4), st.integers(0, 5 * len(batch()) - 1), st.integers(0, 7))
 def test_a_flipped_bit_anywhere_is_never_served(segment: int, position: int, bit: int) -> None:
     """What is left is the batches before it, unchanged. (Base offset and leader epoch lie outside the CRC.)"""

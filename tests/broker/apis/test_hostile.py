@@ -23,6 +23,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.schema import decode, encode
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, frame_of, on_cluster, play, produce_request
 from tests.broker.apis.test_every_version import ANYWHERE, OF_BROKERS, OF_CONTROLLERS, TOPIC
+from tests.examples import examples
 
 NODES = (1, 101)
 
@@ -219,7 +220,7 @@ def mutated(draw: st.DrawFn) -> tuple[int, bytes]:
 
 
 @pytest.mark.feature("PF-01", "RP-02")
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(mutated(), min_size=20, max_size=40))
 def test_mutated_requests(frames: list[tuple[int, bytes]]) -> None:
     mistakes: list[str] = []

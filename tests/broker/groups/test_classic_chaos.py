@@ -16,6 +16,7 @@ from broker.groups.classic_state import MOVES, ClassicState
 from broker.groups.group import Commit
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.classic_shell import GROUP, Asked, Person, Shell, subscription
+from tests.examples import examples
 
 PEOPLE = st.integers(0, 4)
 ERRORS = [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_SERVER_ERROR]
@@ -177,4 +178,4 @@ class Chaos(RuleBasedStateMachine):
 
 
 TestChaos = pytest.mark.feature("CG-06", "CG-07", "CG-08", "CG-09", "CG-10", "CG-12")(Chaos.TestCase)
-TestChaos.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestChaos.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -13,6 +13,7 @@ from broker.groups.consumer_group import ConsumerGroup, GroupState
 from broker.groups.consumer_member import STATIC_LEAVE_EPOCH
 from protocol.errors import ErrorCode
 from tests.broker.groups.consumer_rig import GROUP, HEARTBEAT_MS, Reader, Rig
+from tests.examples import examples
 
 MEMBERS = st.integers(0, 5)
 TOPICS = ("apples", "pears", "plums")
@@ -203,4 +204,4 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = pytest.mark.feature("CG-14")(Histories.TestCase)
-TestHistories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestHistories.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -13,6 +13,7 @@ from broker.groups.consumer_group import ConsumerGroup
 from protocol.errors import ErrorCode
 from tests.broker.groups.consumer_rig import GROUP, HEARTBEAT_MS, Reader
 from tests.broker.groups.test_migration import MixedRig, Old
+from tests.examples import examples
 
 NUMBERS = st.integers(0, 3)
 
@@ -220,4 +221,4 @@ class MixedHistories(RuleBasedStateMachine):
 
 
 TestMixedHistories = pytest.mark.feature("CG-16")(MixedHistories.TestCase)
-TestMixedHistories.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestMixedHistories.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)

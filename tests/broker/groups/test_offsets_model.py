@@ -16,6 +16,7 @@ from broker.groups.machine import GroupMachine
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.machine_bench import Bench
 from tests.broker.groups.offset_words import commit, delete_offsets, everything, fetch, txn_commit
+from tests.examples import examples
 
 Place = tuple[str, str, int]
 """Group, topic, partition."""
@@ -152,5 +153,5 @@ class OffsetsMachine(RuleBasedStateMachine):
 
 TestOffsetsModel = pytest.mark.feature("CG-03", "CG-04", "CG-12", "TX-04")(OffsetsMachine.TestCase)
 TestOffsetsModel.settings = settings(
-    max_examples=80, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(80), stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

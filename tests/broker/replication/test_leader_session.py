@@ -13,6 +13,7 @@ from broker.replication.follower import FetchWanted
 from broker.replication.leader_session import LeaderSession, PartitionKey
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from protocol.schema import decode, encode
+from tests.examples import examples
 
 pytestmark = pytest.mark.feature("RE-02", "RP-09")
 
@@ -86,7 +87,7 @@ KEYS = st.sampled_from([(bytes(15) + bytes([topic]), partition) for topic in (1,
         max_size=40,
     )
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_leader_always_reads_what_the_follower_wants(steps: list[tuple[str, PartitionKey, int]]) -> None:
     """Also over the wire, and whatever is lost on the way."""
     session, sessions = LeaderSession(), FetchSessions(random.Random(1))

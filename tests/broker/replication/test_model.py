@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.broker.replication.model import LAG_MS, NODES, Cluster
+from tests.examples import examples
 
 FAULTS = ("kill", "power cut", "stop", "start", "fence", "unfence", "elect", "drop", "wait")
 WORK = ("produce", "produce one", "fetch", "deliver", "learn", "jump", "flush")
@@ -60,7 +61,7 @@ def run_step(cluster: Cluster, step: str, node: int, number: int) -> None:
 
 
 @given(min_isr=st.sampled_from([1, 2]), steps=st.lists(STEP, max_size=120))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @pytest.mark.feature("FI-07", "RE-03", "RE-08", "RE-10", "RE-11", "RE-13", "MB-15")
 def test_what_is_committed_stays_while_somebody_eligible_survives(
     min_isr: int, steps: list[tuple[str, int, int]]

@@ -15,6 +15,7 @@ from broker.coordinator.outcome import ProducerStamp
 from broker.transactions.transaction import AT_REST, EXHAUSTED_EPOCH, PREPARED, TransactionState
 from protocol.errors import ErrorCode
 from tests.broker.transactions.transaction_shell import A, Asked, B, C, Shell
+from tests.examples import examples
 
 IDS = st.sampled_from(["payments", "orders"])
 PARTITIONS = st.lists(st.sampled_from([A, B, C]), min_size=1, max_size=3)
@@ -165,4 +166,4 @@ class Transactions(RuleBasedStateMachine):
 
 
 TestTransactions = pytest.mark.feature("TX-01", "TX-02", "TX-03", "TX-06", "TX-08")(Transactions.TestCase)
-TestTransactions.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTransactions.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

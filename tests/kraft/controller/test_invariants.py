@@ -30,6 +30,7 @@ from protocol.messages.metadata_log import AbortTransactionRecord
 from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.records.metadata import encode_metadata_record
+from tests.examples import examples
 
 BROKERS = (1, 2, 3, 4)
 TOPICS = ("a", "b")
@@ -213,7 +214,7 @@ class Walk:
 
 
 @pytest.mark.feature("RE-08", "MB-10", "MB-12", "MB-15", "MB-21", "KR-16", "MB-06")
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), actions=st.lists(st.sampled_from(ACTIONS), min_size=5, max_size=60))
 def test_whatever_happens(make_cluster: Any, data: st.DataObject, actions: list[str]) -> None:
     cluster = make_cluster(min_insync_replicas=2)

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 
 from kraft.raft.history import LogHistory
 from kraft.raft.progress import Progress
+from tests.examples import examples
 from tests.kraft.raft.simulated_quorum import Node, Quorum
 
 VOTERS, OBSERVERS = 3, 1
@@ -146,6 +147,6 @@ def test_the_model_finds_a_planted_mistake(
     owner: type, name: str, mistake: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, mistake)
-    search = settings(max_examples=300, stateful_step_count=40, phases=[Phase.generate], derandomize=True)
+    search = settings(max_examples=examples(300), stateful_step_count=40, phases=[Phase.generate], derandomize=True)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(RaftModel, settings=search)

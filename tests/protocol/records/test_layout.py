@@ -25,6 +25,7 @@ from protocol.records import layout as imported
 from protocol.records.batch import CorruptBatch
 from protocol.records.layout import Fields, Headers
 from protocol.records.runs import walk_in_runs
+from tests.examples import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "protocol" / "records" / "layout.py"
@@ -150,7 +151,7 @@ def numbered(records: list[Fields], base_offset: int) -> list[Fields]:
 
 
 @pytest.mark.feature("PF-10", "PF-12")
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(records=batches, base_offset=st.integers(0, 2**50))
 def test_records_are_laid_out_as_the_format_says_and_come_back(
     layout: ModuleType, walks: list[Walk], records: list[Fields], base_offset: int
@@ -175,7 +176,7 @@ def test_offsets_of_one_two_and_three_bytes(layout: ModuleType, walks: list[Walk
 
 
 @pytest.mark.feature("PF-18")
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(records=alike(), data=st.data())
 def test_offsets_with_gaps_are_kept(
     layout: ModuleType, walks: list[Walk], records: list[Fields], data: st.DataObject
@@ -188,7 +189,7 @@ def test_offsets_with_gaps_are_kept(
         assert walk(laid, 0, len(left), 100, NOW)[0] == left
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(records=batches)
 def test_with_the_brokers_time_all_records_have_that(
     layout: ModuleType, walks: list[Walk], records: list[Fields]
@@ -198,7 +199,7 @@ def test_with_the_brokers_time_all_records_have_that(
         assert {record[1] for record in walk(laid, 0, len(records), 0, NOW - 5)[0]} == {NOW}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(records=batches, data=st.data(), count=st.integers(-3, 3))
 def test_damage_is_told_in_the_same_way_by_all(
     layout: ModuleType, walks: list[Walk], records: list[Fields], data: st.DataObject, count: int
@@ -234,7 +235,7 @@ def test_timestamps_beyond_64_bits_are_corrupt(layout: ModuleType, walks: list[W
                 walk(bytes(moved), 0, 20, 0, base_timestamp)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(records=mixed())
 def test_no_record_is_larger_than_it_is_taken_to_be(layout: ModuleType, records: list[Fields]) -> None:
     for _, _, key, value, headers in records:

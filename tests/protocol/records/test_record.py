@@ -10,6 +10,7 @@ from protocol.records.batch import CorruptBatch, crc_is_valid, read_header
 from protocol.records.builder import build_batch, record_size_bytes
 from protocol.records.layout import encode_varint, read_varint, read_varlong, varint_size
 from protocol.records.record import Record, decode_records
+from tests.examples import examples
 
 int64 = st.integers(-(2**63), 2**63 - 1)
 payload = st.none() | st.binary(max_size=40) | st.sampled_from([b"x" * n for n in (63, 64, 8191, 8192)])
@@ -19,7 +20,7 @@ records = st.lists(st.builds(Record, st.just(0), timestamps, payload, payload, h
 
 
 @pytest.mark.feature("PF-10", "PF-11", "PF-12")
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(records, st.integers(0, 2**50), st.integers(0, 4))
 def test_records_come_back_as_they_went_in(batch: list[Record], base_offset: int, codec: int) -> None:
     expected = [record._replace(offset=base_offset + i) for i, record in enumerate(batch)]
@@ -146,7 +147,7 @@ def test_a_timestamp_beyond_64_bits_is_corrupt() -> None:
         decode_records(batch)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=120), st.integers(0, 4), st.integers(-1, 9))
 def test_any_bytes_after_a_head_are_records_or_corrupt(data: bytes, codec: int, count: int) -> None:
     batch = bytearray(with_payload(data, count))
@@ -157,7 +158,7 @@ def test_any_bytes_after_a_head_are_records_or_corrupt(data: bytes, codec: int, 
         pass
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(records, st.integers(0, 4), st.data())
 def test_a_damaged_batch_is_records_or_corrupt(batch: list[Record], codec: int, data: st.DataObject) -> None:
     built = bytearray(build_batch(batch[:5], compression=codec))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.simulated import NodeKilled, Universe, make_world, run_simulation
+from tests.examples import examples
 
 pytestmark = pytest.mark.feature("FI-05")
 
@@ -285,7 +286,7 @@ def test_bit_rot_and_a_new_disk() -> None:
     simulate(story)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.integers(0, 2**32),
     st.lists(

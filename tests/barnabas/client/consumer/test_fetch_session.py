@@ -14,6 +14,7 @@ from broker.fetch_sessions import FetchContext, FetchSessions, by_topic
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from protocol.primitives import ZERO_UUID
+from tests.examples import examples
 
 VERSION = 18
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -170,7 +171,7 @@ def id_of(topic: str, life: bytes) -> bytes:
     return life if life == ZERO_UUID else topic.encode() + life[1:]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(wanted_maps, faults), max_size=12))
 def test_both_sides_mean_the_same(steps: list[tuple[dict[TopicPartition, Wanted], str]]) -> None:
     session, broker = FetchSession(), Broker()

@@ -20,6 +20,7 @@ from barnabas.client.producer.record_metadata import Acked, Failed, Outcome, Rec
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, read_header
 from protocol.records.record import Record, decode_records
+from tests.examples import examples
 
 SETTINGS = QueueSettings(linger_ms=5, delivery_timeout_ms=1000)
 PLACE = TopicPartition("t", 0)
@@ -340,7 +341,7 @@ class Chaos:
             self.broker.produce(ghost)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.integers(0, 2**40), st.integers(10, 250))
 def test_whatever_the_network_does_the_outcomes_tell_the_truth(seed: int, steps: int) -> None:
     chaos = Chaos(random.Random(seed))
