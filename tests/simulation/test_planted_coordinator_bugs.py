@@ -64,7 +64,7 @@ def is_found(name: str, plans: Iterator[tuple[int, Plan]]) -> bool:
         ("groups", "two-owners", 1),
         ("groups", "lost-commit", 9),
         ("transactions", "marker-skipped", 9),
-        ("transactions", "aborted-offsets-count", 151),
+        ("transactions", "aborted-offsets-count", 194),
         ("transactions", "epoch-kept", 9),
         ("transactions", "no-aborted-list", 9),
         ("transactions", "last-stable-offset-too-high", 9),
