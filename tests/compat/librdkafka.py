@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tests.compat.load import METADATA_AGE_MS, OUTAGE_SECONDS, REQUEST_TIMEOUT_MS, Stored, Writer
-from tests.compat.running_programs import Program, python_command
+from tests.compat.running_programs import LOCKED, Program, python_command
 
 MOST_REVIVALS = 3
 """More are no accident any more."""
@@ -63,11 +63,12 @@ class ConfluentWriter(Writer):
                     del self._under_way[value]
                 self.stopped.wait(max(0.0, sent_at + self._pause_seconds - time.monotonic()))
             program.end_input()
-            if wrong := program.wait_ended(OUTAGE_SECONDS):
+            wrong = program.wait_ended(OUTAGE_SECONDS)
+            if wrong == LOCKED:
                 program.revivals.append(wrong)
                 self.unsure.update(self._under_way)
-            elif self._under_way:
-                self.failures.append(f"{len(self._under_way)} records have no fate")
+            elif wrong or self._under_way:
+                self.failures.append(f"{wrong}, {len(self._under_way)} records have no fate")
         finally:
             program.kill()
 

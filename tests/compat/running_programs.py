@@ -26,6 +26,7 @@ BEGIN_SECONDS = 60.0
 LISTEN_SECONDS = 10.0
 LIBRARY_THREAD = "rdk:main"
 """The thread of a librdkafka client that does something once a second, whatever happens; two on a busy machine."""
+LOCKED = "librdkafka has locked itself up"
 LOOK_SECONDS = 1.0
 STILL_LOOKS = 15
 """After so many looks that found it where it was it never moves again."""
@@ -176,7 +177,7 @@ class Program:
             assert self._process is not None
             return f"ended with {self._process.returncode}"
         if self.running and self._motion is not None and self._motion.has_ended:
-            return "librdkafka has locked itself up"
+            return LOCKED
         return ""
 
     def revive(self, command: Callable[[], Sequence[str]] | None = None) -> bool:

@@ -17,7 +17,7 @@ import pytest
 from tests.compat.librdkafka import Follower
 from tests.compat.load import OUTAGE_SECONDS, REQUEST_TIMEOUT_MS
 from tests.compat.running import QUICK_GROUPS, RunningCluster
-from tests.compat.running_programs import Program, compile_java, java_command, python_command
+from tests.compat.running_programs import LOCKED, Program, compile_java, java_command, python_command
 
 pytestmark = pytest.mark.compat
 
@@ -179,7 +179,7 @@ def judge(pipeline: Pipeline, note: Callable[[str], None], client: str) -> None:
     )
     note(f"exactly once with {client}, {pipeline.protocol} protocol: {pipeline.sent} in and out; seconds until it "
          f"went on: {pipeline.gaps}")  # fmt: skip
-    locked = [why for each in (pipeline.reader, *pipeline.programs) for why in each.revivals if "locked" in why]
+    locked = [why for each in (pipeline.reader, *pipeline.programs) for why in each.revivals if why == LOCKED]
     if locked:
         note(f"  {len(locked)} times librdkafka locked itself up, and was started anew")
 

@@ -20,7 +20,7 @@ from storage.dump import dump_lines
 from tests.compat.foreign import Confluent, JavaConsole, Sent
 from tests.compat.java import Java
 from tests.compat.running import QUICK_GROUPS, RunningCluster
-from tests.compat.running_programs import Program, python_command
+from tests.compat.running_programs import LOCKED, Program, python_command
 
 pytestmark = pytest.mark.compat
 
@@ -89,7 +89,7 @@ class ConfluentMember(Member):
                     self.partitions = set()
             self._program.end_input()
             wrong = self._program.wait_ended(LEAVE_SECONDS)
-            assert not wrong or "locked" in wrong, wrong
+            assert wrong in ("", LOCKED), wrong
         finally:
             self._program.kill()
 

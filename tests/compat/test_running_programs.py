@@ -42,7 +42,7 @@ def test_clients_go_on_where_locked_up_ones_stood(cluster: RunningCluster, monke
     cluster.wait_for("the end", lambda: {ack.value for ack in writer.acks} <= {*values(follower, 1)})
     follower.stop()
     assert writer.failures == follower.failures == []
-    assert writer.revivals == follower.revivals == ["librdkafka has locked itself up"]
+    assert writer.revivals == follower.revivals == [running_programs.LOCKED]
     assert values(follower, 0) == [f"{number}" for number in range(2 * RECORDS)], "each record once, in order"
     offsets = [record.offset for record in follower.seen if record.partition == 1]
     assert offsets == list(range(len(offsets)))
