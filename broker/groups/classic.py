@@ -212,10 +212,11 @@ class ClassicGroups:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         is_leader = group.leader_id == member.member_id
         is_unchanged = member.protocols == join.protocols
-        if group.state is ClassicState.COMPLETING_REBALANCE and is_unchanged:
+        if is_unchanged and (
+            group.state is ClassicState.COMPLETING_REBALANCE or (group.state is ClassicState.STABLE and not is_leader)
+        ):
             # Perhaps it missed its answer.
-            join.answer(group.join_response(member))
-        elif group.state is ClassicState.STABLE and is_unchanged and not is_leader:
+            self.rebalances.watch(group, member, member.session_timeout_ms, join.now)
             join.answer(group.join_response(member))
         else:
             # A leader that joins again wants a new assignment, for reasons that may not show in its protocols.
@@ -317,6 +318,8 @@ class ClassicGroups:
         outcome = Outcome(replay=False)
         self.rebalances.synced(group, member)
         if group.state is ClassicState.STABLE:
+            # Who is late was heard all the same: it may not lose at once what it is given here.
+            self.rebalances.watch(group, member, member.session_timeout_ms, now)
             outcome.answers.append((reply, group.sync_response(member)))
             return outcome
         # As with a JoinGroup, the one that was waiting before must not stay without an answer.

@@ -244,6 +244,48 @@ def test_who_waits_for_an_answer_need_not_send_heartbeats() -> None:
     assert ben.heartbeat() is NONE, "its session begins anew when it gets its part"
 
 
+@pytest.mark.feature("CG-09")
+def test_who_asks_late_for_its_part_is_heard() -> None:
+    """The answer to its JoinGroup was long on the way; the others have their parts already."""
+    shell = Shell()
+    anna, ben = Person(shell), Person(shell)
+    shell.stable(anna, ben)
+    cleo = Person(shell)
+    cleo.join()
+    for person in (anna, ben):
+        person.join()
+    for person in (anna, ben):
+        person.sync()
+    shell.pass_ms(SESSION_MS - 1)
+    assert [anna.heartbeat(), ben.heartbeat()] == [NONE, NONE]
+    assert cleo.sync().error is NONE
+    shell.pass_ms(SESSION_MS - 1)
+    assert [anna.heartbeat(), ben.heartbeat()] == [NONE, NONE]
+    assert shell.state == "Stable" and cleo.member_id in shell.group.members, "it is in its session"
+    shell.pass_ms(1)
+    assert cleo.heartbeat() is UNKNOWN, "that was all that was heard of it"
+
+
+@pytest.mark.feature("CG-09")
+@pytest.mark.parametrize("is_stable", [False, True])
+def test_who_asks_again_for_the_answer_to_its_join_is_heard(is_stable: bool) -> None:
+    shell = Shell()
+    anna, ben = Person(shell), Person(shell)
+    shell.stable(anna, ben)
+    anna.join()
+    ben.join()
+    if is_stable:
+        anna.sync()
+    shell.pass_ms(SESSION_MS - 1)
+    assert anna.heartbeat() is NONE
+    assert ben.join().error is NONE, "nothing has changed: it is told at once"
+    shell.pass_ms(SESSION_MS - 1)
+    assert anna.heartbeat() is NONE
+    assert ben.member_id in shell.group.members
+    shell.pass_ms(1)
+    assert ben.heartbeat() is UNKNOWN
+
+
 @pytest.mark.feature("CG-06")
 def test_a_newcomer_does_not_wait_for_ever() -> None:
     """Old clients have no id yet while they wait; the one who hung up and came again is counted twice."""
