@@ -1,8 +1,9 @@
 """Classic groups: what members ask, by JoinGroup, SyncGroup, Heartbeat and LeaveGroup. A core.
 
 Members join, one of them is told who is in and makes the assignment, all sync to get their parts (KIP-62, KIP-345,
-KIP-394). What they tell each other passes through unread. Only a finished generation is written, so commands change
-the live group themselves and their records are replayed at loading alone; a write that fails is undone here.
+KIP-394). What they tell each other passes through unread, but for what a static member was to give up when it ended.
+Only a finished generation is written, so commands change the live group themselves and their records are replayed at
+loading alone; a write that fails is undone here.
 
 Knows no other kind of group: whoever asks this of one is handed to `other_kind`.
 """
@@ -246,6 +247,7 @@ class ClassicGroups:
         note_member_fenced(join.outcome.notes, group.group_id, member.member_id, came)
         self._fence(group, member, join.outcome)
         member.is_new = False
+        was_to_join_again = group.was_to_join_again(member)
         self.rebalances.rename(group, member, member_id, join.now)
         self._update(group, member, join)
         if group.state is not ClassicState.STABLE:
@@ -255,6 +257,10 @@ class ClassicGroups:
         elif group.choose_protocol() != group.protocol_name:
             reason = f"static member {member.group_instance_id} changes the protocol; its reason: {join.reason}"
             self.rebalances.proceed(group, reason, join.outcome, join.now)
+        elif was_to_join_again:
+            # What it was to give up would stay nobody's: no one else asks for the generation that gives it away.
+            reason = f"static member {member.group_instance_id} is back and had partitions to give up"
+            self.rebalances.proceed(group, f"{reason}; its reason: {join.reason}", join.outcome, join.now)
         else:
             self._keep_assignment(group, member, before, join)
 

@@ -13,7 +13,7 @@ from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
 from broker.groups.classic_member import ClassicMember, MemberProtocol
 from broker.groups.classic_state import CAN_REBALANCE, MOVES, ClassicState
 from broker.groups.group import Client, Commit, GroupType
-from protocol.embedded_consumer import read_topics
+from protocol.embedded_consumer import read_assignment, read_subscription, read_topics
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -284,6 +284,22 @@ class ClassicGroup:
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return member
+
+    def was_to_join_again(self, member: ClassicMember) -> bool:
+        """Whether the member came into this generation with partitions that its part leaves out. Nobody has those until
+        it has given them up and joined again (KIP-429): whoever comes in its place knows nothing of it.
+        """
+        if not self.is_of_consumers:
+            return False
+        try:
+            owned = read_subscription(member.metadata(self.protocol_name or "")).owned_partitions
+            if not owned:
+                return False
+            given = read_assignment(member.assignment).assigned_partitions if member.assignment else []
+        except MalformedMessage:
+            return False
+        keeps = {(topic.topic, number) for topic in given for number in topic.partitions}
+        return any((topic.topic, number) not in keeps for topic in owned for number in topic.partitions)
 
     @property
     def rebalance_timeout_ms(self) -> int:

@@ -7,7 +7,7 @@ hold: each reply is answered once, generations only rise, one assignment for eac
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from broker.groups.group import Client, GroupContext, GroupDirectory
 from kraft.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import group_log
-from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from protocol.messages.consumer_protocol import ConsumerProtocolSubscription, ConsumerProtocolSubscriptionTopicPartition
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -41,9 +41,15 @@ WALL_MS = 1_700_000_000_000
 TYPES = dict(record_types(group_log))
 
 
-def subscription(*topics: str, version: int = 3) -> bytes:
-    """What a consumer says to read."""
-    body = ConsumerProtocolSubscription(topics=list(topics))
+def subscription(*topics: str, version: int = 3, owned: Mapping[str, list[int]] | None = None) -> bytes:
+    """What a consumer says to read, and to have."""
+    body = ConsumerProtocolSubscription(
+        topics=list(topics),
+        owned_partitions=[
+            ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
+            for topic, partitions in (owned or {}).items()
+        ],
+    )
     return version.to_bytes(2, "big") + encode(body, version)
 
 
@@ -288,6 +294,8 @@ class Person:
     member_id: str = ""
     signature: str = ""
     """To be seen in the parts that it gives as a leader."""
+    parts: Sequence[bytes] | None = None
+    """What it gives as a leader instead, in the order of the members."""
     joining: Asked | None = None
 
     @property
@@ -346,7 +354,11 @@ class Person:
         assignments = [
             SyncGroupRequestAssignment(
                 member_id=member.member_id,
-                assignment=f"part {place} of {joined.generation_id}{self.signature}".encode(),
+                assignment=(
+                    f"part {place} of {joined.generation_id}{self.signature}".encode()
+                    if self.parts is None
+                    else self.parts[place]
+                ),
             )
             for place, member in enumerate([] if joined.skip_assignment else joined.members)
         ]

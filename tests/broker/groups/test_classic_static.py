@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.embedded_consumer import write_assignment
 from protocol.errors import ErrorCode
 from tests.broker.groups.classic_shell import INITIAL_DELAY_MS, SESSION_MS, Person, Shell, subscription
 
@@ -77,6 +78,48 @@ def test_one_that_changes_the_chosen_protocol_makes_all_join_again() -> None:
     assert new.join().waits and shell.state == "PreparingRebalance"
     ben.join()
     assert new.joined.protocol_name == "robin" and new.generation == 2
+
+
+def cooperative(owned: list[int]) -> dict[str, bytes]:
+    return {"cooperative-sticky": subscription("news", owned={"news": owned})}
+
+
+@pytest.mark.parametrize("fails_over", [False, True])
+@pytest.mark.parametrize("who", ["leader", "follower"])
+def test_one_that_had_partitions_to_give_up_makes_all_join_again(who: str, fails_over: bool) -> None:
+    """A cooperative member is to give something up and to join again, so that others get it (KIP-429). It ends before
+    it does, and who comes in its place never had it."""
+    shell = Shell()
+    anna, ben = Person(shell, "a"), Person(shell, "b")
+    had, has_none = (anna, ben) if who == "leader" else (ben, anna)
+    had.protocols, has_none.protocols = cooperative([0, 1, 2, 3]), cooperative([])
+    anna.parts = [write_assignment({"news": [0, 1] if person is had else []}) for person in (anna, ben)]
+    shell.stable(anna, ben)
+    if fails_over:
+        shell.fail_over()
+
+    again = Person(shell, had.instance_id, protocols=cooperative([]))
+    assert again.join().waits and shell.state == "PreparingRebalance"
+    assert has_none.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    has_none.join()
+    assert again.generation == has_none.generation == 2
+    shell.sync_all([again, has_none])
+
+    # It asks for that once.
+    once_more = Person(shell, had.instance_id, protocols=cooperative([]))
+    assert once_more.join().response.generation_id == 2 and shell.state == "Stable"
+
+
+@pytest.mark.parametrize("owned", [[], [0], [0, 1]])
+def test_one_that_kept_all_it_had_bothers_nobody_when_it_is_back(owned: list[int]) -> None:
+    shell = Shell()
+    anna, ben = Person(shell, "a", protocols=cooperative(owned)), Person(shell, "b", protocols=cooperative([2]))
+    anna.parts = [write_assignment({"news": [0, 1]}), write_assignment({"news": [2, 3]})]
+    shell.stable(anna, ben)
+    again = Person(shell, "a", protocols=cooperative([]))
+    assert again.join().response.generation_id == 1 and shell.state == "Stable"
+    assert again.sync().response.assignment == anna.parts[0]
+    assert ben.heartbeat() is NONE
 
 
 def test_one_that_comes_back_while_the_leader_assigns_makes_all_join_again() -> None:
