@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -78,20 +77,20 @@ class ConfluentMember(Member):
             "enable.auto.commit": False,
             **{key.replace("_", "."): value for key, value in more.items()},
         }
-        self._program = Program(self.name, python_command("member.py", json.dumps(settings), topic), told=self._told)
+        self.program = Program(self.name, python_command("member.py", json.dumps(settings), topic), told=self._told)
 
     def consume(self) -> None:
-        self._program.start()
+        self.program.start()
         try:
             while not self.stopped.wait(0.1):
-                assert not self._program.ended, self._program.trouble
-                if self._program.revive():
+                assert not self.program.ended, self.program.trouble
+                if self.program.revive():
                     self.partitions = set()
-            self._program.end_input()
-            wrong = self._program.wait_ended(LEAVE_SECONDS)
+            self.program.end_input()
+            wrong = self.program.wait_ended(LEAVE_SECONDS)
             assert wrong in ("", LOCKED), wrong
         finally:
-            self._program.kill()
+            self.program.kill()
 
     def _told(self, line: str) -> None:
         told = json.loads(line)
@@ -172,16 +171,16 @@ class MakeMember(Protocol):
     def __call__(self, bootstrap: str, topic: str, group: str) -> Member: ...
 
 
-def consumer_protocol(bootstrap: str, topic: str, group: str) -> Member:
+def consumer_protocol(bootstrap: str, topic: str, group: str) -> ConfluentMember:
     return ConfluentMember(bootstrap, topic, group, group_protocol="consumer")
 
 
-def cooperative(bootstrap: str, topic: str, group: str) -> Member:
+def cooperative(bootstrap: str, topic: str, group: str) -> ConfluentMember:
     strategy = {"partition_assignment_strategy": "cooperative-sticky"}
     return ConfluentMember(bootstrap, topic, group, session_timeout_ms=6000, heartbeat_interval_ms=500, **strategy)
 
 
-def eager(bootstrap: str, topic: str, group: str) -> Member:
+def eager(bootstrap: str, topic: str, group: str) -> ConfluentMember:
     return ConfluentMember(bootstrap, topic, group, session_timeout_ms=6000, heartbeat_interval_ms=500)
 
 
@@ -271,23 +270,14 @@ def test_a_killed_member_is_missed(cluster_of_groups: RunningCluster, protocol: 
     make = eager if protocol == "classic" else consumer_protocol
     survivor = make(cluster.bootstrap_servers, topic, group)
     survivor.start()
-    code = (
-        "import sys; from confluent_kafka import Consumer\n"
-        "bootstrap, topic, group, protocol = sys.argv[1:]\n"
-        "settings = {'bootstrap.servers': bootstrap, 'group.id': group, 'group.protocol': protocol}\n"
-        "if protocol == 'classic': settings |= {'session.timeout.ms': 6000}\n"
-        "consumer = Consumer(settings)\n"
-        "consumer.subscribe([topic])\n"
-        "while True: consumer.poll(0.1)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code, cluster.bootstrap_servers, topic, group, protocol]) as victim:
-        try:
-            half = PARTITIONS // 2
-            cluster.wait_for("both have a half", lambda: len(survivor.partitions) == half, 60)
-        finally:
-            victim.kill()
+    victim = make(cluster.bootstrap_servers, topic, group)
+    victim.start()
+    half = PARTITIONS // 2
+    cluster.wait_for("both have a half", lambda: len(survivor.partitions) == len(victim.partitions) == half, 60)
+    victim.program.kill()
     cluster.wait_for("the survivor has all", lambda: len(survivor.partitions) == PARTITIONS, 60)
     survivor.stop()
+    victim.stop()
 
 
 @pytest.mark.client("kcat")
