@@ -117,22 +117,27 @@ def reversed_until(acks: list[Ack], since: float) -> list[Ack]:
     return acks[place:]
 
 
+def kafka_python_producer(bootstrap: str) -> Any:
+    """kafka-python's producer, for a cluster whose nodes fail."""
+    from kafka import KafkaProducer
+
+    return KafkaProducer(
+        bootstrap_servers=bootstrap.split(","),
+        enable_idempotence=True,
+        acks="all",
+        delivery_timeout_ms=OUTAGE_SECONDS * 1000,
+        max_block_ms=OUTAGE_SECONDS * 1000,
+        request_timeout_ms=REQUEST_TIMEOUT_MS,
+        reconnect_backoff_max_ms=500,
+        metadata_max_age_ms=METADATA_AGE_MS,
+    )
+
+
 class KafkaPythonWriter(Writer):
     client = "kafka-python"
 
     def write_until_stopped(self) -> None:
-        from kafka import KafkaProducer
-
-        producer = KafkaProducer(
-            bootstrap_servers=self.bootstrap.split(","),
-            enable_idempotence=True,
-            acks="all",
-            delivery_timeout_ms=OUTAGE_SECONDS * 1000,
-            max_block_ms=OUTAGE_SECONDS * 1000,
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
-            reconnect_backoff_max_ms=500,
-            metadata_max_age_ms=METADATA_AGE_MS,
-        )
+        producer = kafka_python_producer(self.bootstrap)
         try:
             while not self.stopped.is_set():
                 value, sent_at = self.next_value(), time.monotonic()

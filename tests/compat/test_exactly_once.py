@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.librdkafka import Follower
-from tests.compat.load import OUTAGE_SECONDS, REQUEST_TIMEOUT_MS
+from tests.compat.load import kafka_python_producer
 from tests.compat.running import QUICK_GROUPS, RunningCluster
 from tests.compat.running_programs import LOCKED, Program, compile_java, java_command, python_command
 
@@ -62,18 +62,7 @@ class Pipeline:
         committed = {"isolation.level": "read_committed"}
         self.reader = Follower(cluster.bootstrap_servers, self.target, PARTITIONS, committed)
         self.reader.start()
-        self._producer, self.sent, self._began = self._make_producer(), 0, time.monotonic()
-
-    def _make_producer(self):  # type: ignore[no-untyped-def]  # kafka-python has no types
-        from kafka import KafkaProducer
-
-        return KafkaProducer(
-            bootstrap_servers=self.cluster.bootstrap_servers.split(","),
-            enable_idempotence=True,
-            delivery_timeout_ms=OUTAGE_SECONDS * 1000,
-            max_block_ms=OUTAGE_SECONDS * 1000,
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
-        )
+        self._producer, self.sent, self._began = kafka_python_producer(cluster.bootstrap_servers), 0, time.monotonic()
 
     @property
     def seen(self) -> Counter[str]:
