@@ -161,6 +161,7 @@ class Raft:
         self._now_ms = now_ms
         error = vote_error(request, self._id, self.epoch)
         if error is not ErrorCode.NONE:
+            self._poll()
             return self._vote_answer(error)
         if request.epoch > self.epoch:
             self._become_unattached(request.epoch)
@@ -241,9 +242,11 @@ class Raft:
                 error = ErrorCode.POSITION_OUT_OF_RANGE
         answer = FetchSnapshotAnswer(error=error, leader_id=self.leader_id, epoch=self.epoch)
         if error is not ErrorCode.NONE or size_bytes is None:
+            self._poll()
             return answer
         if self._leadership is not None and request.replica.id not in (-1, self._id):
             self._leadership.progress.heard(request.replica, now_ms)
+        self._poll()
         return replace(
             answer,
             snapshot=request.snapshot,
@@ -258,8 +261,11 @@ class Raft:
         """An answer arrived. Those nobody waits for any more are ignored."""
         self._now_ms = now_ms
         self._requests.answered(peer_id)
-        if not self._requests.settle(peer_id, request_id):
-            return
+        if self._requests.settle(peer_id, request_id):
+            self._take_answer(peer_id, answer)
+        self._poll()
+
+    def _take_answer(self, peer_id: int, answer: Answer) -> None:
         self._learn_leader(answer.leader_id, answer.epoch)
         if answer.epoch == self.epoch:
             match answer:
@@ -273,7 +279,6 @@ class Raft:
                     self._take_snapshot_chunk(peer_id, answer)
         elif answer.epoch < self.epoch:
             self._rest(peer_id)
-        self._poll()
 
     def request_failed(self, peer_id: int, request_id: int, now_ms: int) -> None:
         """No answer will come: not sent, connection lost, timed out, or nothing that makes sense."""

@@ -175,6 +175,8 @@ class Node:
         self.incarnation = 0
         self.blocked: list[Callable[[], None]] | None = None
         """Inputs that arrived while the election state is being synced."""
+        self.installing = False
+        """A snapshot is on its way to the disk: nothing else is waited for."""
         self.parked: list[Parked] = []
         self.syncing = False
         self.timer_ms: int | None = None
@@ -191,6 +193,7 @@ class Node:
         self.disk.recover()
         self.incarnation += 1
         self.blocked, self.parked, self.syncing, self.timer_ms = None, [], False, None
+        self.installing = False
         newest = max(self.disk.snapshots, key=lambda s: s.offset, default=None)
         self.raft = Raft(
             RaftConfig(local=self.key),
@@ -291,6 +294,8 @@ class Node:
         if ready.wake_fetches:
             self.wake_fetches()
         self.sync()
+        waits = raft.is_leader or self.installing or ready.next_deadline_ms is not None
+        assert waits, f"nothing will ever wake {raft}"
         self.set_timer(ready.next_deadline_ms)
 
     def check_majority(self) -> None:
@@ -330,9 +335,9 @@ class Node:
         self.later(self.quorum.chance.randrange(0, self.quorum.sync_ms), done)
 
     def set_timer(self, deadline_ms: int | None) -> None:
-        if deadline_ms is None or (self.timer_ms is not None and self.quorum.now_ms < self.timer_ms <= deadline_ms):
-            return
         self.timer_ms = deadline_ms
+        if deadline_ms is None:
+            return
 
         def fire() -> None:
             if self.timer_ms == deadline_ms:
@@ -374,7 +379,10 @@ class Node:
         self.step(tell)
 
     def install(self, snapshot: OffsetAndEpoch) -> None:
+        self.installing = True
+
         def done() -> None:
+            self.installing = False
             before = self.running.high_watermark
             assert snapshot.offset >= before
             self.disk.snapshots[snapshot] = self.quorum.snapshot_digests[snapshot]

@@ -400,6 +400,21 @@ def test_a_leader_that_hears_of_a_higher_epoch_stops_leading() -> None:
 # ---- following
 
 
+@pytest.mark.feature("KR-08", "KR-16")
+def test_an_observer_goes_on_fetching_when_an_answer_comes_that_it_had_given_up() -> None:
+    """It comes in the very millisecond in which the leader may be asked again, before the clock was looked at."""
+    raft = replica(101, log(1), ElectionState(epoch=5, leader_id=2), voters=(2,))
+    raft.tick(NOW + 2_000)
+    (again,) = sent(raft.take_ready(), Fetch)
+    given_up = again.request_id - 1
+    no_use = FetchAnswer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=2, epoch=5)
+    raft.handle_answer(2, again.request_id, no_use, NOW + 2_001)
+    assert raft.take_ready().next_deadline_ms == NOW + 2_021
+    raft.handle_answer(2, given_up, no_use, NOW + 2_021)
+    assert len(sent(raft.take_ready(), Fetch)) == 1
+
+
+
 def answered(raft: Raft, answer: FetchAnswer) -> Ready:
     (send,) = sent(raft.take_ready(), Fetch)
     raft.handle_answer(2, send.request_id, replace(answer, leader_id=2, epoch=5), NOW + 1)
