@@ -8,7 +8,9 @@ nothing.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
+from kraft.controller.partition_change import Replicas
 from kraft.controller.partition_notes import Located
 from kraft.controller.partitions import (
     BrokerMoves,
@@ -26,7 +28,13 @@ from kraft.metadata.features import (
     DIRECTORIES_SINCE,
     METADATA_VERSION,
 )
-from kraft.metadata.image import BrokerImage, FeaturesImage, MetadataImage, directory_is_reserved
+from kraft.metadata.image import (
+    BrokerImage,
+    FeaturesImage,
+    MetadataImage,
+    directory_is_online,
+    directory_is_reserved,
+)
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -98,7 +106,7 @@ def register_broker(
         return ControllerResult(BrokerRegistrationResponse(broker_epoch=existing.epoch), [record])
     stored_epoch = NO_PREVIOUS_EPOCH if existing is None else existing.epoch
     was_clean = version >= 3 and request.previous_broker_epoch == stored_epoch
-    records = _leave_behind(state, request.broker_id, was_clean)
+    records = _leave_behind(state, request, was_clean)
     record.broker_epoch = state.next_offset + len(records)
     state.notes.note(
         DecisionKind.LIFECYCLE,
@@ -116,15 +124,26 @@ def register_broker(
     return ControllerResult(response, [*records, record])
 
 
-def _leave_behind(state: ControllerState, broker_id: int, was_clean: bool) -> list[Message]:
-    """Take the previous incarnation out of ISRs and, unless it stopped cleanly, out of ELRs (KIP-966)."""
-    image = state.image
-    if image.features.elr_enabled and not was_clean:
-        partitions = partitions_in_isr_or_elr(image, broker_id)
+def _leave_behind(state: ControllerState, request: BrokerRegistrationRequest, was_clean: bool) -> list[Message]:
+    """Take the previous incarnation out of ISRs and, where it did not stop cleanly or comes without the directory of
+    its replica, out of ELRs (KIP-966)."""
+    image, broker_id, directories = state.image, request.broker_id, tuple(request.log_dirs)
+    suspect: list[Located] = []
+    if image.features.elr_enabled:
+        suspect = partitions_in_isr_or_elr(image, broker_id)
         cause = f"broker {broker_id} started anew after it had not stopped cleanly: its log may lack records"
-        return partition_changes(state, cause, partitions, BrokerMoves(restarted_uncleanly=broker_id))
-    partitions = partitions_in_isr(image, broker_id)
-    return partition_changes(state, f"broker {broker_id} started anew", partitions, BrokerMoves(leaving=broker_id))
+        if was_clean:
+            suspect = [it for it in suspect if not directory_is_online(it[2].directory_of(broker_id), directories)]
+            cause = f"broker {broker_id} started anew without the log directory that its replica was in"
+    known = {(topic.id, partition_id) for topic, partition_id, _ in suspect}
+    left = [it for it in partitions_in_isr(image, broker_id) if (it[0].id, it[1]) not in known]
+    records: list[Message] = []
+    if suspect:
+        moves = BrokerMoves(restarted_uncleanly=broker_id, directories=directories)
+        records += partition_changes(state, cause, suspect, moves)
+    if left:
+        records += partition_changes(state, f"broker {broker_id} started anew", left, BrokerMoves(leaving=(broker_id,)))
+    return records
 
 
 def _check_registration(
@@ -252,7 +271,7 @@ def _start_controlled_shutdown(state: ControllerState, broker: BrokerImage) -> l
         )
     partitions = partitions_in_isr(state.image, broker.id)
     cause = f"controlled shutdown of broker {broker.id}"
-    return records + partition_changes(state, cause, partitions, BrokerMoves(leaving=broker.id))
+    return records + partition_changes(state, cause, partitions, BrokerMoves(leaving=(broker.id,)))
 
 
 def fence_records(
@@ -261,24 +280,34 @@ def fence_records(
     """Take the broker out of every ISR, then fence it. The kind of the last record tells who replays it whether there
     was evidence: that is before a session could have ended.
     """
-    log.warning("fencing broker %d (epoch %d): %s", broker.id, broker.epoch, cause)
-    partitions = partitions_in_isr(state.image, broker.id)
-    state.notes.note(
-        DecisionKind.FENCING,
-        f"broker {broker.id}",
-        f"broker {broker.id} is fenced",
-        cause=cause,
-        broker_epoch=broker.epoch,
-        fenced=1,
-        partitions=len(partitions),
-    )
-    why = f"broker {broker.id} is fenced, {cause}"
-    return [
-        *partition_changes(state, why, partitions, BrokerMoves(leaving=broker.id)),
-        FenceBrokerRecord(id=broker.id, epoch=broker.epoch)
-        if on_evidence
-        else BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE),
-    ]
+    return _fence(state, [(broker, cause)], f"broker {broker.id} is fenced, {cause}", on_evidence=on_evidence)
+
+
+def _fence(
+    state: ControllerState, fenced: Sequence[tuple[BrokerImage, str]], why: str, *, on_evidence: bool = False
+) -> list[Message]:
+    """Brokers that go together, each with the cause of it; `why` their partitions change."""
+    ids = tuple(broker.id for broker, _ in fenced)
+    partitions = partitions_in_isr(state.image, *ids)
+    for broker, cause in fenced:
+        log.warning("fencing broker %d (epoch %d): %s", broker.id, broker.epoch, cause)
+        state.notes.note(
+            DecisionKind.FENCING,
+            f"broker {broker.id}",
+            f"broker {broker.id} is fenced",
+            cause=cause,
+            broker_epoch=broker.epoch,
+            fenced=1,
+            partitions=sum(broker.id in partition.isr for _, _, partition in partitions),
+        )
+    records = partition_changes(state, why, partitions, BrokerMoves(leaving=ids))
+    for broker, _ in fenced:
+        records.append(
+            FenceBrokerRecord(id=broker.id, epoch=broker.epoch)
+            if on_evidence
+            else BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE)
+        )
+    return records
 
 
 def _unfence_records(state: ControllerState, broker: BrokerImage, applied_offset: int) -> list[Message]:
@@ -314,7 +343,7 @@ def _directory_records(state: ControllerState, request: BrokerHeartbeatRequest) 
             it for it in partitions_in_isr(image, broker.id) if it[2].directory_of(broker.id) in failed
         ]
         cause = f"a directory of broker {broker.id} went offline"
-        records = partition_changes(state, cause, hit, BrokerMoves(leaving=broker.id))
+        records = partition_changes(state, cause, hit, BrokerMoves(leaving=(broker.id,)))
         online = [it for it in broker.log_directories if it not in failed]
         log.warning("broker %d lost %d log directories, %d remain", broker.id, len(failed), len(online))
         state.notes.note(
@@ -359,24 +388,41 @@ def fence_broker(state: ControllerState, broker_id: int, broker_epoch: int, caus
     return ControllerResult(True, fence_records(state, broker, cause, on_evidence=True))
 
 
-def fence_one_stale_broker(state: ControllerState) -> ControllerResult[int | None]:
-    """Fence the active broker that has been silent for longest, if beyond its session. One at a time, so that
-    the next decision sees what this one left; the answer is its id."""
-    stale: tuple[int, BrokerImage] | None = None
-    for broker in state.image.cluster.brokers.values():
-        if broker.fenced or state.sessions.is_valid(broker.id, broker.epoch, state.now_ms):
-            continue
-        session = state.sessions.get(broker.id)
-        last_contact_ms = -1 if session is None else session.last_contact_ms
-        if stale is None or (last_contact_ms, broker.id) < (stale[0], stale[1].id):
-            stale = (last_contact_ms, broker)
-    if stale is None:
-        return ControllerResult(None)
-    broker = stale[1]
-    state.sessions.end(broker.id)
-    silent = "" if stale[0] < 0 else f" for {state.now_ms - stale[0]} ms"
-    cause = f"its session of {state.sessions.session_timeout_ms} ms ran out, nothing was heard from it{silent}"
-    return ControllerResult(broker.id, fence_records(state, broker, cause))
+def fence_stale_brokers(state: ControllerState) -> ControllerResult[Replicas]:
+    """Fence the active brokers that have been silent for beyond their sessions; the answer is their ids.
+
+    All in one go: when another controller takes over all sessions begin together, and those who do not find it in time
+    end together. One after the other the last would be the only one that counts as having all, whether or not it lives.
+    Without ELR the last one it is, for that is all that an ISR can tell then.
+    """
+    stale = sorted(
+        (_last_contact_ms(state, broker), broker.id)
+        for broker in state.image.cluster.brokers.values()
+        if not broker.fenced and not state.sessions.is_valid(broker.id, broker.epoch, state.now_ms)
+    )
+    if not stale:
+        return ControllerResult(())
+    if not state.image.features.elr_enabled:
+        del stale[1:]
+    timeout_ms = state.sessions.session_timeout_ms
+    fenced: list[tuple[BrokerImage, str]] = []
+    for last_contact_ms, broker_id in stale:
+        state.sessions.end(broker_id)
+        silent = "" if last_contact_ms < 0 else f" for {state.now_ms - last_contact_ms} ms"
+        cause = f"its session of {timeout_ms} ms ran out, nothing was heard from it{silent}"
+        fenced.append((state.image.cluster.brokers[broker_id], cause))
+    ids = tuple(broker.id for broker, _ in fenced)
+    if len(fenced) == 1:
+        return ControllerResult(ids, fence_records(state, *fenced[0]))
+    listed = ", ".join(map(str, sorted(ids)))
+    why = f"brokers {listed} are fenced, their sessions of {timeout_ms} ms ran out together"
+    return ControllerResult(ids, _fence(state, fenced, why))
+
+
+def _last_contact_ms(state: ControllerState, broker: BrokerImage) -> int:
+    """When it was heard last; -1 if nobody knows."""
+    session = state.sessions.get(broker.id)
+    return -1 if session is None else session.last_contact_ms
 
 
 def next_session_check_ms(state: ControllerState) -> int | None:
@@ -408,7 +454,8 @@ def unregister_broker(
         broker_epoch=broker.epoch,
     )
     cause = f"broker {broker.id} is unregistered"
-    records = partition_changes(state, cause, partitions_in_isr(state.image, broker.id), BrokerMoves(leaving=broker.id))
+    partitions = partitions_in_isr(state.image, broker.id)
+    records = partition_changes(state, cause, partitions, BrokerMoves(leaving=(broker.id,)))
     state.sessions.end(broker.id)
     records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))
     return ControllerResult(UnregisterBrokerResponse(error_message=None), records)

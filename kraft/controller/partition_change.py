@@ -68,7 +68,10 @@ class PartitionChange:
     leader_recovery_state: int = field(init=False)
     unclean_restarts: Replicas = ()
     """Brokers that came back without a clean stop: what they hold is no longer known to be complete."""
+    emptied: Replicas = ()
+    """Those of them that came back without the directory in which their replica was: it holds nothing."""
     _elr: Replicas = field(init=False)
+    _last_known: Replicas = field(init=False)
 
     def __post_init__(self) -> None:
         partition = self.partition
@@ -78,12 +81,14 @@ class PartitionChange:
         self.adding_replicas = partition.adding_replicas
         self.leader_recovery_state = partition.leader_recovery_state
         self._elr = partition.elr
+        self._last_known = partition.last_known_elr
 
     def build(self) -> PartitionChangeRecord | None:
         """The record that makes the change, None if there is nothing to change."""
         record = PartitionChangeRecord(topic_id=self.topic_id, partition_id=self.partition_id)
         self._finish_reassignment()
         self._gather_elr()
+        self._gather_last_known()
         self._elect(record)
         self._bump_epoch_if_replicas_left(record)
         self._tell_elr(record)
@@ -118,6 +123,15 @@ class PartitionChange:
             it for it in candidates if it not in self.isr and it not in self.unclean_restarts and it in self.replicas
         )
 
+    def _gather_last_known(self) -> None:
+        """Of replicas that all restarted uncleanly the last one is taken that was known to have every committed record:
+        until then nobody needed the others, and what a leader before them lost is nobody's to bring back."""
+        if self.isr or self._elr:
+            return
+        for replica in self.unclean_restarts:
+            if replica in self.partition.elr and replica not in self.emptied:
+                self._last_known = (replica,)
+
     def _elect(self, record: PartitionChangeRecord) -> None:
         leader, unclean = self._choose_leader()
         if leader == self.partition.leader:
@@ -125,7 +139,8 @@ class PartitionChange:
         record.leader = leader
         if leader in self._elr:
             self.isr = (leader,)
-            self._elr = tuple(it for it in self._elr if it != leader)
+            alone_is_enough = self.rules.min_insync_replicas <= 1
+            self._elr = () if alone_is_enough else tuple(it for it in self._elr if it != leader)
         elif unclean:
             # Nobody else can be known to match this leader's log: the ISR is the leader alone, and records
             # that only others held are lost.
@@ -154,10 +169,10 @@ class PartitionChange:
         return replica in (self.isr or self._elr)
 
     def _last_known_leader(self) -> int | None:
-        """With ISR and ELR empty every copy restarted uncleanly; the last leader had the most, so it is taken
-        as soon as it is back. Whether it lost anything in its restart cannot be known (KIP-966, balanced
+        """With ISR and ELR empty every copy restarted uncleanly; who was the last to lead, or to be eligible, is
+        taken as soon as it is back. Whether it lost anything in its restart cannot be known (KIP-966, balanced
         recovery)."""
-        known = self.partition.last_known_elr
+        known = self._last_known
         if not self.rules.elr_enabled or self.isr or self._elr or len(known) != 1:
             return None
         return known[0] if known[0] in self.replicas and self.rules.may_lead(known[0]) else None
@@ -192,7 +207,7 @@ class PartitionChange:
         """Remembered when the ISR becomes empty, forgotten when there is a leader again."""
         if not self.rules.elr_enabled:
             return
-        known = self.partition.last_known_elr
+        known = self._last_known
         leader = self.partition.leader if record.leader == NO_LEADER_CHANGE else record.leader
         if record.isr == []:
             last_leader = self.partition.leader
@@ -200,8 +215,10 @@ class PartitionChange:
                 last_leader = self.partition.isr[0]
             if last_leader != NO_LEADER and known != (last_leader,):
                 record.last_known_elr = [last_leader]
-        elif leader != NO_LEADER and known:
+        elif leader != NO_LEADER and self.partition.last_known_elr:
             record.last_known_elr = []
+        elif leader == NO_LEADER and known != self.partition.last_known_elr:
+            record.last_known_elr = list(known)
 
     def _tell_assignment(self, record: PartitionChangeRecord) -> None:
         if self.replicas != self.partition.replicas:

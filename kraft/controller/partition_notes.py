@@ -112,7 +112,7 @@ def _why_this_one(before: PartitionImage, after: PartitionImage) -> str:
     if leader in before.elr:
         return f"nobody in sync was left; {leader} was in the ELR {list(before.elr)}, it has all that was committed"
     if leader in before.last_known_elr:
-        return f"nobody else was left, {leader} had led last; whether it lacks records cannot be known"
+        return f"nobody else was left, {leader} was the last that had all; whether it lacks records cannot be known"
     return f"{leader} was not in sync and is taken all the same: records may be lost"
 
 

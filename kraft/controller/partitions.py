@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from kraft.controller.effective_configs import min_insync_replicas, unclean_leader_election
-from kraft.controller.partition_change import Election, PartitionChange, PartitionRules
+from kraft.controller.partition_change import Election, PartitionChange, PartitionRules, Replicas
 from kraft.controller.partition_notes import Located, note_change
 from kraft.controller.state import ControllerResult, ControllerState
 from kraft.metadata.features import DIRECTORIES_SINCE
@@ -26,6 +26,7 @@ from kraft.metadata.image import (
     MetadataImage,
     PartitionImage,
     TopicImage,
+    directory_is_online,
 )
 from kraft.metadata.replay import merge_change
 from protocol.errors import ErrorCode, KafkaError
@@ -69,8 +70,9 @@ def leads_any(image: MetadataImage, broker_id: int) -> bool:
     return any(partition.leader == broker_id for _, _, partition in all_partitions(image))
 
 
-def partitions_in_isr(image: MetadataImage, broker_id: int) -> list[Located]:
-    return [it for it in all_partitions(image) if broker_id in it[2].isr]
+def partitions_in_isr(image: MetadataImage, *broker_ids: int) -> list[Located]:
+    """Those with any of these brokers in the ISR."""
+    return [it for it in all_partitions(image) if any(broker_id in it[2].isr for broker_id in broker_ids)]
 
 
 def partitions_in_isr_or_elr(image: MetadataImage, broker_id: int) -> list[Located]:
@@ -85,12 +87,14 @@ def leaderless_partitions(image: MetadataImage) -> list[Located]:
 class BrokerMoves:
     """How brokers are changing while records about their partitions are made; ids, NO_LEADER for nobody."""
 
-    leaving: int = NO_LEADER
-    """Leaves ISRs and leads no more, though the image still has it as active."""
+    leaving: Replicas = ()
+    """Leave ISRs together and lead no more, though the image still has them as active."""
     returning: int = NO_LEADER
     """May lead, though the image still has it as fenced."""
     restarted_uncleanly: int = NO_LEADER
     """Leaves ISRs and ELRs: its log may lack what it had acknowledged."""
+    directories: tuple[bytes, ...] = ()
+    """What `restarted_uncleanly` came back with."""
 
 
 def default_directory(image: MetadataImage, broker_id: int) -> bytes:
@@ -124,7 +128,7 @@ def _who_may_lead(image: MetadataImage, partition: PartitionImage, moves: Broker
 
     def may_lead(broker_id: int) -> bool:
         broker = brokers.get(broker_id)
-        if broker is None or broker_id in (moves.leaving, moves.restarted_uncleanly):
+        if broker is None or broker_id in (*moves.leaving, moves.restarted_uncleanly):
             return False
         if not broker.active and broker_id != moves.returning:
             return False
@@ -138,7 +142,7 @@ def partition_changes(
 ) -> list[Message]:
     """Take leaving brokers out of ISRs and elect leaders where that is needed or newly possible."""
     records: list[Message] = []
-    gone = (moves.leaving, moves.restarted_uncleanly)
+    gone = (*moves.leaving, moves.restarted_uncleanly)
     brokers = tuple(f"broker {it}" for it in (*gone, moves.returning) if it != NO_LEADER)
     told = 0
     for located in partitions:
@@ -148,6 +152,9 @@ def partition_changes(
             change.election = Election.UNCLEAN
         if moves.restarted_uncleanly != NO_LEADER:
             change.unclean_restarts = (moves.restarted_uncleanly,)
+            directory = partition.directory_of(moves.restarted_uncleanly)
+            if not directory_is_online(directory, moves.directories):
+                change.emptied = change.unclean_restarts
         change.isr = tuple(it for it in partition.isr if it not in gone)
         record = change.build()
         if record is not None:
@@ -393,7 +400,7 @@ def assign_replicas_to_dirs(
             topic = assigned.image.topics.by_id[topic_id]
             located.append((topic, partition_id, topic.partitions[partition_id]))
         cause = f"broker {broker.id} has it in a directory that is offline"
-        records += partition_changes(assigned, cause, located, BrokerMoves(leaving=broker.id))
+        records += partition_changes(assigned, cause, located, BrokerMoves(leaving=(broker.id,)))
     return ControllerResult(response, records)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from kraft.controller.brokers import fence_one_stale_broker, next_session_check_ms
+from kraft.controller.brokers import fence_stale_brokers, next_session_check_ms
 from kraft.controller.effective_configs import unclean_leader_election
 from kraft.controller.partition_change import Election
 from kraft.controller.partition_notes import note_change
@@ -68,8 +68,8 @@ class PeriodicWork:
 
     def run(self, state: ControllerState) -> ControllerResult[bool]:
         """The most urgent piece of work that is due. The answer: whether to run again at once."""
-        fenced = fence_one_stale_broker(state)
-        if fenced.response is not None:
+        fenced = fence_stale_brokers(state)
+        if fenced.response:
             return ControllerResult(True, fenced.records)
         now_ms, defaults = state.now_ms, state.defaults
         if defaults.auto_leader_rebalance_enable and now_ms >= self.next_balance_ms:

@@ -56,6 +56,15 @@ def directory_is_reserved(directory: bytes) -> bool:
     return directory[:15] == bytes(15) and directory[15] < 100
 
 
+def directory_is_online(directory: bytes, online: tuple[bytes, ...]) -> bool:
+    """Whether `directory`, which may be a reserved id, is one of those that a broker named; True if it named none."""
+    if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
+        return True
+    if directory == LOST_DIRECTORY:
+        return False
+    return not online or directory in online
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where a listener is reached. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
@@ -93,11 +102,7 @@ class BrokerImage:
 
     def has_online_directory(self, directory: bytes) -> bool:
         """Whether a replica in `directory` can work, as far as is known."""
-        if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
-            return True
-        if directory == LOST_DIRECTORY:
-            return False
-        return not self.log_directories or directory in self.log_directories
+        return directory_is_online(directory, self.log_directories)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,11 +147,11 @@ class Cluster:
             assert self.register(broker_id, rack=(racks or {}).get(broker_id)).error_code == 0
             assert not self.heartbeat(broker_id).is_fenced
 
-    def restart(self, broker_id: int, clean: bool) -> None:
-        """The process comes back as another incarnation and is unfenced."""
+    def restart(self, broker_id: int, clean: bool, **fields: Any) -> None:
+        """The process comes back as another incarnation; a heartbeat will let it in."""
         self.controller.sessions.end(broker_id)
         previous = self.epochs[broker_id] if clean else -1
-        assert self.register(broker_id, previous_broker_epoch=previous).error_code == 0
+        assert self.register(broker_id, previous_broker_epoch=previous, **fields).error_code == 0
 
     def die(self, broker_id: int) -> None:
         """The process is known to be gone."""

@@ -91,6 +91,50 @@ def test_silence_of_a_session_timeout_fences(cluster: Any) -> None:
     assert not cluster.heartbeat(1).is_fenced, "it was only slow: its next heartbeat unfences it"
 
 
+@pytest.mark.feature("MB-12", "MB-15")
+def test_sessions_that_end_together_take_nobody_the_word_that_he_has_all(cluster: Any) -> None:
+    """Another controller takes over, and nobody finds it in time. Fenced one after the other the last would be the only
+    one that counts as having all, and it may be the one that is dead."""
+    cluster.create_topic("t", [1, 2, 3])
+    cluster.fail_over(2)
+    before = len(cluster.log)
+    cluster.now_ms += 9001
+    cluster.work()
+    assert all(broker.fenced for broker in cluster.image.cluster.brokers.values())
+    assert len(cluster.log) - before == 4, "the partition changes once"
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr, partition.elr) == (-1, (), (1, 2, 3))
+    assert cluster.story("t-0")[-1] == (
+        "t-0 has no leader since epoch 1: brokers 1, 2, 3 are fenced, their sessions of 9000 ms ran out together; "
+        "no replica of [1, 2, 3] that has all that was committed may lead, ISR [] and ELR [1, 2, 3]"
+    )
+    cluster.heartbeat(2)
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr, partition.elr) == (2, (2,), (1, 3))
+
+
+@pytest.mark.feature("MB-12", "MB-15")
+def test_who_leads_alone_and_needs_nobody_is_the_only_one_that_has_all(cluster: Any) -> None:
+    cluster.create_topic("t", [1, 2, 3], configs={"min.insync.replicas": "1"})
+    cluster.now_ms += 9001
+    cluster.work()
+    assert cluster.partition("t").elr == (1, 2, 3)
+    cluster.heartbeat(2)
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr, partition.elr) == (2, (2,), ()), "what it commits now is on it alone"
+
+
+@pytest.mark.feature("MB-12")
+def test_without_elr_the_last_of_those_whose_sessions_end_together_stays_in_the_isr(make_cluster: Any) -> None:
+    cluster = make_cluster(levels={"eligible.leader.replicas.version": 0})
+    cluster.start(1, 2, 3)
+    cluster.create_topic("t", [1, 2, 3])
+    cluster.now_ms += 9001
+    cluster.work()
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr) == (-1, (3,))
+
+
 @pytest.mark.feature("MB-12", "OB-07")
 def test_a_process_that_is_known_to_be_gone_is_fenced_at_once(cluster: Any, caplog: Any) -> None:
     for index in range(5):

@@ -218,6 +218,56 @@ def test_when_nobody_is_eligible_the_last_leader_is_waited_for(cluster: Any) -> 
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1,))
 
 
+def last_leader_is_back_and_broker_2_alone_is_eligible(cluster: Any) -> None:
+    cluster.create_topic("t", [1, 2])
+    cluster.die(2)
+    cluster.die(1)
+    cluster.restart(1, clean=False)
+    cluster.heartbeat(1)
+
+
+@pytest.mark.feature("MB-15")
+def test_of_those_that_restarted_uncleanly_the_one_that_was_eligible_last_is_waited_for(cluster: Any) -> None:
+    """Broker 1 had led last. Since it came back it needs not have all; broker 2 was known to, until it restarted."""
+    last_leader_is_back_and_broker_2_alone_is_eligible(cluster)
+    waiting = cluster.partition("t")
+    assert (waiting.leader, waiting.elr, waiting.last_known_elr) == (NO_LEADER, (2,), (1,))
+    cluster.restart(2, clean=False)
+    restarted = cluster.partition("t")
+    assert (restarted.leader, restarted.isr, restarted.elr) == (NO_LEADER, (), ()), "broker 1 may lack records"
+    assert restarted.last_known_elr == (2,)
+    cluster.heartbeat(2)
+    online = cluster.partition("t")
+    assert (online.leader, online.isr, online.leader_recovery_state) == (2, (2,), LEADER_RECOVERING)
+    assert online.last_known_elr == ()
+
+
+@pytest.mark.feature("MB-15", "ST-17")
+def test_who_comes_back_without_its_disk_is_not_waited_for(cluster: Any) -> None:
+    last_leader_is_back_and_broker_2_alone_is_eligible(cluster)
+    cluster.restart(2, clean=False, log_dirs=[b"another disk" + bytes(4)])
+    online = cluster.partition("t")
+    assert (online.leader, online.isr, online.elr) == (1, (1,), ()), "what broker 2 had is gone for certain"
+    assert online.leader_recovery_state == LEADER_RECOVERING
+
+
+@pytest.mark.feature("MB-15", "ST-17")
+def test_a_clean_stop_does_not_speak_for_a_directory_that_is_gone(cluster: Any) -> None:
+    """Whoever takes a directory out of `log.dirs` between a stop and a start brings empty replicas in its place."""
+    cluster.create_topic("t", [1, 2])
+    cluster.create_topic("led", [2, 1])
+    cluster.die(2)
+    assert cluster.partition("t").elr == (2,)
+    cluster.restart(2, clean=True, log_dirs=[b"another disk" + bytes(4)])
+    assert cluster.partition("t").elr == cluster.partition("led").elr == ()
+    cluster.die(1)
+    cluster.heartbeat(2)
+    assert cluster.partition("t").leader == NO_LEADER
+    cluster.restart(1, clean=True)
+    cluster.heartbeat(1)
+    assert cluster.partition("t").leader == cluster.partition("led").leader == 1
+
+
 @pytest.mark.feature("MB-15", "MB-20")
 def test_another_min_isr_makes_eligibility_void(cluster: Any) -> None:
     cluster.create_topic("t", [1, 2, 3], configs={"min.insync.replicas": "3"})
