@@ -6,7 +6,6 @@ The work is done in slices away from the event loop, with a breath between them;
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable
 from contextlib import closing
@@ -23,14 +22,12 @@ from storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKP
 from storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, filthiest
 from storage.cleaning import Event, Extent, Phase, Throttle
 from storage.indexes import CorruptIndex
-from storage.log import PartitionLog
+from storage.log import OUT_OF_SPACE, PartitionLog
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
 
 log = logging.getLogger(__name__)
-
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class LogCleaner:
@@ -139,7 +136,7 @@ class LogCleaner:
         if not isinstance(error, OSError):
             log.error("%s is not cleaned any more: %s", name, error)
             partition_log.cleaning.problem = str(error)
-        elif error.errno in _NO_SPACE:
+        elif error.errno in OUT_OF_SPACE:
             log.error("no room to clean %s: %s", name, error)
         else:
             log.error("cleaning of %s failed: %s", name, error)

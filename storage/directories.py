@@ -24,7 +24,7 @@ from storage.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from storage.log import PartitionLog
+from storage.log import OUT_OF_SPACE, PartitionLog
 from storage.log_directory import (
     NO_BROKER_EPOCH,
     LogDirectory,
@@ -56,7 +56,7 @@ _CHECKPOINTED: dict[str, Callable[[PartitionLog], int | None]] = {
     LOG_START_OFFSET_CHECKPOINT: lambda log: (
         log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
     ),
-    REPLICATION_OFFSET_CHECKPOINT: lambda log: log.high_watermark,
+    REPLICATION_OFFSET_CHECKPOINT: lambda log: log.high_watermark_after_a_crash,
     CLEANER_OFFSET_CHECKPOINT: lambda log: log.cleaned_to,
 }
 
@@ -372,14 +372,23 @@ class LogDirectories:
     # -- checkpoints and the end
 
     def checkpoint_work(self, *names: str) -> Callable[[], list[DirectoryFailure]]:
-        """What writes these checkpoints (all kinds without names) of every directory."""
-        wanted = names or tuple(_CHECKPOINTED)
-        pieces = [
-            (directory, partial(self._write_checkpoint, directory, name))
-            for directory in self.online
-            for name in wanted
-        ]
+        """What writes these checkpoints (all kinds without names) of every directory, if there is room."""
+        pieces = self._checkpoint_pieces(self._write_checkpoint_if_it_fits, names or _CHECKPOINTED)
         return lambda: _run_all(pieces)
+
+    def _checkpoint_pieces(
+        self, write: Callable[[LogDirectory, str], None], names: Iterable[str]
+    ) -> list[tuple[LogDirectory, Callable[[], None]]]:
+        return [(directory, partial(write, directory, name)) for directory in self.online for name in names]
+
+    def _write_checkpoint_if_it_fits(self, directory: LogDirectory, name: str) -> None:
+        """Each of them may be old, which costs a recovery some time. The next one will be newer."""
+        try:
+            self._write_checkpoint(directory, name)
+        except OSError as error:
+            if error.errno not in OUT_OF_SPACE:
+                raise
+            _log.warning("%s/%s stays as it is: %s", directory.path, name, error)
 
     def _write_checkpoint(self, directory: LogDirectory, name: str) -> None:
         value_of = _CHECKPOINTED[name]
@@ -403,7 +412,7 @@ class LogDirectories:
             except (OSError, KafkaError) as error:
                 cause = error if isinstance(error, OSError) else OSError(str(error))
                 self._fail(self._places[key], cause)
-        self.note_failures(self.checkpoint_work()())
+        self.note_failures(_run_all(self._checkpoint_pieces(self._write_checkpoint, _CHECKPOINTED)))
         for settle in self.settle_work():
             self.note_failures(settle())
         for directory in self.directories:

@@ -86,6 +86,7 @@ class Flusher:
         "_pending",
         "_snapshots",
         "believed",
+        "lowest_unsynced_cut",
         "recovery_point",
         "rolled",
         "unsynced_cuts",
@@ -107,6 +108,8 @@ class Flusher:
         """Counts the files that were made since their directory was last known to be durable."""
         self.unsynced_cuts = 0
         """How often the active segment was truncated since it was last known to be durable."""
+        self.lowest_unsynced_cut: int | None = None
+        """The log's end after the deepest of those. A power cut may bring back what was there from here on."""
         self._pending: tuple[FlushWork, int, int] | None = None
         """The work that was given out and not confirmed; the counts of names and cuts that it covers."""
         self._due_since_ms: int | None = None
@@ -171,6 +174,8 @@ class Flusher:
         self._due_since_ms = None
         self._new_names -= names
         self.unsynced_cuts -= cuts
+        if not self.unsynced_cuts:
+            self.lowest_unsynced_cut = None
         self.recovery_point = max(self.recovery_point, offset)
         self.believed = max(self.believed, offset)
         # One that was rolled since then may have got records meanwhile, of which the work knew nothing.
@@ -196,6 +201,8 @@ class Flusher:
     def cut(self, offset: int) -> bool:
         """The log is about to lose what reaches `offset` or more; gives whether that was durable."""
         self.unsynced_cuts += 1
+        before = self.lowest_unsynced_cut
+        self.lowest_unsynced_cut = offset if before is None else min(before, offset)
         if self._pending is not None:
             # What it syncs stays worth syncing, but its offset must not become the recovery point.
             self._pending[0].offset = -1

@@ -51,7 +51,8 @@ from storage.snapshots import SnapshotFiles
 from storage.swapping import CleanedFolder, SegmentSwap
 
 _READ_AHEAD_BYTES = 1 << 20
-_OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a disk says that has no room, and may have some later."""
 
 
 class OffsetOutOfRange(KafkaError):
@@ -211,6 +212,12 @@ class PartitionLog:
     def recovery_point(self) -> int:
         """All records below it are on stable storage."""
         return self._flusher.recovery_point
+
+    @property
+    def high_watermark_after_a_crash(self) -> int:
+        """What a start may be told: below it no power cut brings back what was cut, and was never committed."""
+        cut = self._flusher.lowest_unsynced_cut
+        return self.high_watermark if cut is None else min(self.high_watermark, cut)
 
     @property
     def producers(self) -> ProducerStates | None:
@@ -448,7 +455,7 @@ class PartitionLog:
 
     def _storage_failed(self, error: OSError) -> KafkaError:
         """What to raise. All but a full disk puts the log out of service."""
-        if error.errno not in _OUT_OF_SPACE and self.failure is None:
+        if error.errno not in OUT_OF_SPACE and self.failure is None:
             self.failure = error
             if self.on_failure is not None:
                 self.on_failure(self, error)
@@ -705,8 +712,9 @@ class PartitionLog:
     # -- making durable
 
     def flush_is_due(self, now_ms: int) -> bool:
-        """Whether `flush.ms` asks for a flush. To be asked now and then."""
-        return self._flusher.is_due(now_ms, self.log_end_offset, self.config.flush_ms)
+        """Whether `flush.ms` asks for a flush, or a truncation does. To be asked now and then."""
+        is_due = self._flusher.is_due(now_ms, self.log_end_offset, self.config.flush_ms)
+        return is_due or self._flusher.unsynced_cuts > 0
 
     def flush_work(self, *, rolled_only: bool = False) -> FlushWork | None:
         """The slow part of a flush, to be run away from the event loop; None if all is durable already.

@@ -173,7 +173,6 @@ class Follower:
         error, diverging_epoch, diverging_end_offset = answer
         if error == 0:
             if diverging_epoch < 0:
-                self._attempts = 0
                 return APPEND
             return self._diverged(diverging_epoch, diverging_end_offset, now_ms)
         code = error_code(error)
@@ -205,6 +204,10 @@ class Follower:
             return TruncateFullyAndStartAt(leader_start)
         self.back_off(now_ms)
         return None
+
+    def appended(self) -> None:
+        """What the answer had is in the log: the next error is the first."""
+        self._attempts = 0
 
     def truncated(self) -> None:
         """The log was cut: fetch from its new end."""

@@ -505,6 +505,7 @@ class Partition:
             log.warning("%s: cannot append what was fetched: %s", self, error)
             self.follower.back_off(now_ms)
             return
+        self.follower.appended()
         effects = self.replica.replicated(end_offset, data.high_watermark)
         if effects:
             self._carry_out(effects)

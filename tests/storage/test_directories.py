@@ -429,6 +429,51 @@ def test_truncating_flushed_records_moves_the_checkpoint_first() -> None:
     assert read_offsets(rig.disk, "/logs/a/recovery-point-offset-checkpoint") == {("orders", 0): 4}
 
 
+@pytest.mark.feature("ST-11", "RE-11")
+def test_no_high_watermark_covers_what_a_power_cut_may_bring_back() -> None:
+    """A deposed leader cuts what nobody else has, follows, hears that all is committed, and loses its power: it may
+    stand before its truncation again (seed 81958)."""
+    undone = 0
+    for seed in range(20):
+        rig = Rig(seed=seed)
+        directories = start(rig, ["/logs/a"])
+        log = make(directories, "orders")
+        for _ in range(10):
+            append(log)
+        log.flush()
+        log.truncate_to(4)
+        for offset in range(4, 10):
+            log.append_as_follower(numbered(offset, leader_epoch=1), NOW_MS)
+        log.set_high_watermark(10)
+        directories.checkpoint_work()()
+        rig.power_cut()
+        found = start(rig, ["/logs/a"]).logs["orders", 0]
+        if found.log_end_offset > 4 and found.latest_epoch == 0:
+            undone += 1
+            assert found.high_watermark <= 4
+    assert undone
+
+
+def test_a_truncation_is_soon_durable_and_then_the_high_watermark_is_told_in_full() -> None:
+    rig = Rig()
+    directories = start(rig, ["/logs/a"])
+    log = make(directories, "orders")
+    for _ in range(10):
+        append(log)
+    log.truncate_to(4)
+    append(log)
+    log.set_high_watermark(5)
+    assert log.high_watermark_after_a_crash == 4
+    assert log.wants_flush and log.flush_is_due(NOW_MS)
+    work = log.flush_work()
+    assert work is not None
+    work()
+    log.flushed(work.offset)
+    assert not log.flush_is_due(NOW_MS)
+    directories.checkpoint_work()()
+    assert read_offsets(rig.disk, "/logs/a/replication-offset-checkpoint") == {("orders", 0): 5}
+
+
 @pytest.mark.feature("ST-11", "OP-06")
 def test_a_full_disk_puts_the_truncation_of_flushed_records_off() -> None:
     rig = Rig()
@@ -442,6 +487,40 @@ def test_a_full_disk_puts_the_truncation_of_flushed_records_off() -> None:
     rig.store.capacity_bytes = room
     log.truncate_to(4)
     assert read_offsets(rig.disk, "/logs/a/recovery-point-offset-checkpoint") == {("orders", 0): 4}
+
+
+@pytest.mark.feature("ST-11", "OP-06")
+def test_checkpoints_wait_for_room() -> None:
+    """Every few seconds some are due: a disk that is full for a while must not cost the directory."""
+    rig = Rig()
+    directories = start(rig, ["/logs/a"])
+    log = make(directories, "orders")
+    for _ in range(10):
+        append(log)
+    log.flush()
+    log.high_watermark = 4
+    directories.note_failures(directories.checkpoint_work()())
+    path = "/logs/a/replication-offset-checkpoint"
+    assert read_offsets(rig.disk, path) == {("orders", 0): 4}
+    room = rig.store.capacity_bytes
+    rig.store.capacity_bytes = rig.store.used_bytes
+    log.high_watermark = 9
+    directories.note_failures(directories.checkpoint_work()())
+    assert directories.online and read_offsets(rig.disk, path) == {("orders", 0): 4}
+    rig.store.capacity_bytes = room
+    directories.note_failures(directories.checkpoint_work()())
+    assert read_offsets(rig.disk, path) == {("orders", 0): 9}
+
+
+@pytest.mark.feature("ST-11", "OP-06")
+def test_a_stop_on_a_full_disk_is_no_clean_one() -> None:
+    rig = Rig()
+    directories = start(rig, ["/logs/a"])
+    make(directories, "orders", 0)
+    rig.store.capacity_bytes = rig.store.used_bytes
+    directories.close(7)
+    rig.store.capacity_bytes = 1 << 30
+    assert start(rig, ["/logs/a"]).previous_broker_epoch == -1
 
 
 def test_other_things_in_a_log_dir_are_let_be() -> None:

@@ -127,6 +127,8 @@ class Controller:
             leader = next((n for n in old.replicas if n in elr and not active[n].fenced), NO_LEADER)
             if leader != NO_LEADER:
                 isr, elr = [leader], [n for n in elr if n != leader]
+        if not isr and not elr and unclean in old.elr:
+            self.last_known_leader = unclean
         last = self.last_known_leader
         if leader == NO_LEADER and not isr and not elr and last != NO_LEADER and not active[last].fenced:
             leader, isr, self.unclean_leader = last, [last], last

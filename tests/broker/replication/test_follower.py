@@ -213,8 +213,23 @@ class TestErrors:
             now_ms = retry_at_ms
         assert pauses == [20, 40, 80, 160, 320, 640, 1000, 1000]
         follower.answered(fetch(follower, now_ms), AGREED, now_ms)
+        follower.appended()
         follower.answered(fetch(follower, now_ms), error(ErrorCode.NOT_LEADER_OR_FOLLOWER), now_ms)
         assert follower.retry_at_ms == now_ms + 20
+
+    @pytest.mark.feature("RE-14", "OP-06")
+    def test_pauses_double_while_what_comes_cannot_be_appended(self) -> None:
+        """The disk is full: the leader must not send the same megabyte 50 times in a second."""
+        follower = follow(Log())
+        now_ms, pauses = 0, []
+        for _ in range(8):
+            assert follower.answered(fetch(follower, now_ms), AGREED, now_ms) is APPEND
+            follower.back_off(now_ms)
+            retry_at_ms = follower.retry_at_ms
+            assert retry_at_ms is not None
+            pauses.append(retry_at_ms - now_ms)
+            now_ms = retry_at_ms
+        assert pauses == [20, 40, 80, 160, 320, 640, 1000, 1000]
 
     @pytest.mark.feature("RE-14")
     def test_a_fenced_epoch_waits_for_the_metadata_log(self) -> None:
