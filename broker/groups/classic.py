@@ -496,6 +496,9 @@ class ClassicGroups:
                     self.rebalances.watch(group, member, member.session_timeout_ms, now)
                 if len(group.members) > max_size:
                     self.rebalances.prepare(group, f"it has more than {max_size} members", outcome, now)
+                elif group.is_unled:
+                    reason = "it was of another kind, and the coordinator before this one did not end its rebalance"
+                    self.rebalances.prepare(group, reason, outcome, now)
         return outcome
 
     def give_up(self) -> list[Reply]:

@@ -44,6 +44,9 @@ class ClassicGroup:
         """Of this generation."""
         self.leader_id: str | None = None
         """Always one of the members; None if there are none."""
+        self.is_unled = False
+        """Nobody has led this generation: parts are what members had in a group of another kind, and perhaps not all of
+        it is anybody's. A rebalance has to follow, whoever is the coordinator by then. The log names no leader."""
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
         """Instance id to member id."""
@@ -108,6 +111,7 @@ class ClassicGroup:
         if group.members:
             group.state = ClassicState.STABLE
             group.protocol_name = value.protocol or ""
+            group.is_unled = value.leader is None
             if value.leader in group.members:
                 group.leader_id = value.leader
         group._subscription = group._read_subscription()
@@ -133,7 +137,7 @@ class ClassicGroup:
             protocol_type=self.protocol_type,
             generation=self.generation,
             protocol=self.protocol_name,
-            leader=self.leader_id,
+            leader=None if self.is_unled else self.leader_id,
             current_state_timestamp=-1 if self.since_ms is None else self.since_ms,
             members=members,
         )
@@ -220,6 +224,7 @@ class ClassicGroup:
     def begin_generation(self, now: Now) -> None:
         """Everybody who is to be in it has joined."""
         self.generation += 1
+        self.is_unled = False
         self.protocol_name = self.choose_protocol() if self.members else None
         self._subscription = self._read_subscription()
         self.move(ClassicState.COMPLETING_REBALANCE if self.members else ClassicState.EMPTY, now)

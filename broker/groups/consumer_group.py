@@ -129,6 +129,8 @@ class ConsumerGroup:
         """An older version left a record that has to go."""
         self.refresh_deadline = _REFRESH_NOW
         """Soft state."""
+        self.must_assign_anew = False
+        """Soft state: the target assignment was not a whole one when the log was read."""
         self._static_members: dict[str, str] = {}
         self._owner_epochs: dict[bytes, dict[int, int]] = {}
         self._by_name: Counter[str] = Counter()
@@ -361,6 +363,28 @@ class ConsumerGroup:
         """With the next heartbeat of any member."""
         self.refresh_deadline = _REFRESH_NOW
 
+    # -- the target assignment of a coordinator that had missed tombstones
+
+    def strangers(self) -> list[str]:
+        """Who has a target assignment, and is no member."""
+        return [member_id for member_id in self.targets if member_id not in self.members]
+
+    def assigns_each_once(self, topics: TopicsImage) -> bool:
+        """Whether each partition of a subscribed topic is in the target assignment of one member."""
+        assigned = Counter(
+            (topic_id, partition)
+            for member_id in self.members
+            for topic_id, partitions in self.targets.get(member_id, _NO_PARTITIONS).items()
+            for partition in partitions
+        )
+        wanted = {
+            (topics.by_name[name].id, partition)
+            for name in (*self._by_name, *self._by_pattern)
+            if name in topics.by_name
+            for partition in topics.by_name[name].partitions
+        }
+        return wanted <= assigned.keys() and all(count == 1 for count in assigned.values())
+
     # -- replay
 
     def replay(self, key: ConsumerGroupKey, value: Message | None) -> None:
@@ -369,6 +393,7 @@ class ConsumerGroup:
             case ConsumerGroupMetadataKey():
                 if isinstance(value, ConsumerGroupMetadataValue):
                     self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+                    self.must_assign_anew = False
             case ConsumerGroupPartitionMetadataKey():
                 self.has_partition_metadata = value is not None
             case ConsumerGroupMemberMetadataKey(member_id=member_id):
@@ -478,7 +503,8 @@ class ConsumerGroup:
 
     def tombstones_with(self, replaced: str | None, replacement: str | None) -> list[CoordinatorRecord]:
         """What forgets the group, after records that put one member in the place of another."""
-        ids = [replacement if member_id == replaced and replacement else member_id for member_id in self.members]
+        known = (*self.members, *self.strangers())
+        ids = [replacement if member_id == replaced and replacement else member_id for member_id in known]
         return [
             *(records.current_assignment_tombstone(self.group_id, member_id) for member_id in ids),
             *(records.target_assignment_tombstone(self.group_id, member_id) for member_id in ids),

@@ -28,6 +28,7 @@ from protocol.embedded_consumer import read_assignment, read_subscription, read_
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
 )
 from protocol.messages.group_log import ClassicMemberMetadata, ClassicProtocol
@@ -80,9 +81,10 @@ class GroupMigration:
         self._check_upgrade(group)
         try:
             members = [self._upgraded(group, member) for member in group.members.values()]
+            _check_disjoint(group, members)
+            members = self._with_unrevoked(group, members)
         except MalformedMessage as error:
             raise _cannot_upgrade(group, f"the embedded consumer protocol is malformed: {error}") from None
-        _check_disjoint(group, members)
         update.answers += self._classic.interrupt(group)
         update.records += group.tombstones()
         written = self._records(group, members)
@@ -119,9 +121,7 @@ class GroupMigration:
             if assignment.user_data:
                 raise _cannot_upgrade(group, "an unsupported custom assignor is in use, whose user data would be lost")
             assigned = self._by_id(assignment.assigned_partitions)
-        # Before its first generation a group has no protocol; then every member's own first choice tells.
-        protocol = group.protocol_name or member.protocols[0].name
-        subscription = read_subscription(member.metadata(protocol))
+        subscription = _subscription(group, member)
         return ConsumerMember(
             member.member_id,
             epoch=group.generation,
@@ -135,6 +135,27 @@ class GroupMigration:
             assigned={topic_id: dict.fromkeys(sorted(owned), group.generation) for topic_id, owned in assigned.items()},
             classic=_classic_metadata(member.session_timeout_ms, member.protocols),
         )
+
+    def _with_unrevoked(self, group: ClassicGroup, members: list[ConsumerMember]) -> list[ConsumerMember]:
+        """A cooperative member has what it said to have, even if its part leaves it out, until it joins again without
+        it; nobody is given it in that generation (KIP-429). Raises MalformedMessage.
+        """
+        taken = {
+            (topic_id, number) for member in members for topic_id, owned in member.assigned.items() for number in owned
+        }
+        subscriptions = {member_id: _subscription(group, member) for member_id, member in group.members.items()}
+        by_id = {member.member_id: member for member in members}
+        # Of two who say it the one of the older generation has lost it since.
+        for member_id in sorted(by_id, key=lambda each: -subscriptions[each].generation_id):
+            member = by_id[member_id]
+            assigned = dict(member.assigned)
+            for topic_id, numbers in self._by_id(subscriptions[member_id].owned_partitions).items():
+                left = sorted(number for number in numbers if (topic_id, number) not in taken)
+                if left:
+                    assigned[topic_id] = {**assigned.get(topic_id, {}), **dict.fromkeys(left, group.generation)}
+                    taken.update((topic_id, number) for number in left)
+            by_id[member_id] = member.changed(assigned=assigned)
+        return list(by_id.values())
 
     def _records(self, group: ClassicGroup, members: list[ConsumerMember]) -> list[CoordinatorRecord]:
         group_id = group.group_id
@@ -155,10 +176,8 @@ class GroupMigration:
         staying = [member for member in group.members.values() if member.member_id not in gone]
         if not staying or not all(member.is_classic for member in staying) or not self._may_downgrade(len(staying)):
             return False
-        self._become_classic(group, staying, group.tombstones(), update)
-        classic = self._classic.find(group.group_id)
-        assert classic is not None
-        self._rebalance(classic, f"{', '.join(sorted(gone))} left, who spoke the consumer protocol", update)
+        reason = f"{', '.join(sorted(gone))} left, who spoke the consumer protocol"
+        self._become_classic(group, staying, group.tombstones(), reason, update)
         return True
 
     def _may_downgrade(self, size: int) -> bool:
@@ -166,13 +185,19 @@ class GroupMigration:
         return allowed and size <= self._context.settings().group_max_size
 
     def _become_classic(
-        self, group: ConsumerGroup, members: list[ConsumerMember], tombstones: list[CoordinatorRecord], update: Update
+        self,
+        group: ConsumerGroup,
+        members: list[ConsumerMember],
+        tombstones: list[CoordinatorRecord],
+        rebalances_because: str,
+        update: Update,
     ) -> None:
         """The group is classic at once, because who is in it knows more than the log will say; undone if that cannot
-        be written.
+        be written. It does not rebalance if there is no reason to.
         """
-        downgraded = [self._downgraded(group, member) for member in members]
+        downgraded = [self._downgraded(member) for member in members]
         classic = ClassicGroup.from_parts(group.group_id, CONSUMER_PROTOCOL_TYPE, group.epoch, downgraded, update.now)
+        classic.is_unled = bool(rebalances_because)
         update.records += tombstones
         update.records.append(classic.record())
         for member_id in group.members:
@@ -187,6 +212,8 @@ class GroupMigration:
             group_epoch=group.epoch,
             members=len(downgraded),
         )
+        if rebalances_because:
+            self._rebalance(classic, rebalances_because, update)
 
     def _rebalance(self, classic: ClassicGroup, reason: str, update: Update) -> None:
         outcome = Outcome(replay=False)
@@ -204,7 +231,7 @@ class GroupMigration:
                 group.group_id, member.member_id, member.session_timeout_ms if member.is_classic else RETRY_MS, now
             )
 
-    def _downgraded(self, group: ConsumerGroup, member: ConsumerMember) -> ClassicMember:
+    def _downgraded(self, member: ConsumerMember) -> ClassicMember:
         assert member.classic is not None
         protocols = tuple(MemberProtocol(each.name, each.metadata) for each in member.classic.supported_protocols)
         return ClassicMember(
@@ -214,7 +241,8 @@ class GroupMigration:
             member.rebalance_timeout_ms,
             member.session_timeout_ms,
             protocols,
-            self._assignment(group.target_of(member), protocols[0].metadata),
+            # Not what it shall have: somebody else may read that still, and nobody may be given what it reads itself.
+            self._assignment(_held(member), protocols[0].metadata),
         )
 
     def _assignment(self, partitions: Partitions, metadata: bytes) -> bytes:
@@ -318,11 +346,12 @@ class GroupMigration:
             member = self._consumer.reconcile(group, joined, target, reported, update)
         staying = [member if each is static else each for each in group.members.values()]
         tombstones = group.tombstones_with(static.member_id, member.member_id)
-        self._become_classic(group, staying, tombstones, update)
+        reason = ""
         if is_stale:
-            classic = self._classic.find(group.group_id)
-            assert classic is not None
-            self._rebalance(classic, f"{member.member_id} reads other topics than before", update)
+            reason = f"{member.member_id} changes its protocol, and the assignment is out of date"
+        elif not all(each.is_reconciled_to(epoch) for each in staying):
+            reason = f"{member.member_id} changes its protocol, and not everybody has what it shall have"
+        self._become_classic(group, staying, tombstones, reason, update)
         return member
 
     # -- SyncGroup, Heartbeat and LeaveGroup of a consumer group
@@ -468,6 +497,20 @@ def _cannot_upgrade(group: ClassicGroup, why: str) -> KafkaError:
     return KafkaError(
         ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot upgrade classic group {group.group_id} to consumer group because {why}."
     )
+
+
+def _subscription(group: ClassicGroup, member: ClassicMember) -> ConsumerProtocolSubscription:
+    """Raises MalformedMessage."""
+    # Before its first generation a group has no protocol; then every member's own first choice tells.
+    return read_subscription(member.metadata(group.protocol_name or member.protocols[0].name))
+
+
+def _held(member: ConsumerMember) -> Partitions:
+    """What it may be reading: what it was given, and what it was told to give up and has not said that it did."""
+    held = partitions_of(member.assigned)
+    for topic_id, owned in member.revoking.items():
+        held[topic_id] = held.get(topic_id, frozenset()) | frozenset(owned)
+    return held
 
 
 def _check_disjoint(group: ClassicGroup, members: Sequence[ConsumerMember]) -> None:

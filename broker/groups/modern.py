@@ -328,8 +328,10 @@ class ConsumerGroups:
             update.records.append(records.member_metadata(group.group_id, after))
             names_changed = after.topic_names != before.topic_names
         pattern = self._patterns.update(group, before, after, update)
-        needs_new_epoch = names_changed or pattern.resolved
+        needs_new_epoch = names_changed or pattern.resolved or group.must_assign_anew
         epoch = group.epoch
+        if group.must_assign_anew:
+            update.records += [records.target_assignment_tombstone(group.group_id, it) for it in group.strangers()]
         if needs_new_epoch or group.metadata_has_expired(update.now.monotonic_ms):
             cause = _why_anew(group, before, after) if needs_new_epoch else ""
             epoch = self._update_epoch(group, cause, group.topics_with(before, after), update)
@@ -524,7 +526,11 @@ class ConsumerGroups:
     def loaded(self, now: Now) -> Outcome:
         """All of the log has been replayed: sessions begin anew."""
         self._patterns.loaded()
+        topics = self._context.image().topics
         for group in self._groups():
+            # The coordinator before this one may have lacked tombstones, and left partitions to members that are gone.
+            is_whole = group.assigns_each_once(topics) and not group.strangers()
+            group.must_assign_anew = not is_whole and group.assignment_epoch == group.epoch
             session_timeout_ms = self._session_timeout_ms(group.group_id)
             for member in group.members.values():
                 self.heard(group.group_id, member.member_id, session_timeout_ms, now)
@@ -560,6 +566,8 @@ def _why_anew(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMembe
         return f"{after.member_id} joined"
     if after.topic_names != before.topic_names:
         return f"{after.member_id} subscribes to other topics"
+    if group.must_assign_anew:
+        return "its target assignment was not a whole one when this coordinator read it"
     return f"{after.member_id} subscribes to another pattern"
 
 

@@ -420,6 +420,42 @@ def test_a_member_that_joins_with_another_instance_id_gives_its_own_back(rig: Ri
 
 
 @pytest.mark.feature("CG-13")
+@pytest.mark.parametrize("others", [(), ("b",)], ids=["what the dead had stays with them", "the dead get less"])
+def test_what_a_coordinator_assigned_to_the_dead_is_assigned_anew(rig: Rig, others: tuple[str, ...]) -> None:
+    """A replica was away for longer than delete.retention.ms, leads, and assigns partitions to somebody who is gone;
+    before it notices, another leads, which has seen the tombstones."""
+    a, gone = Reader(rig, "a", "news"), Reader(rig, "gone", "news")
+    a.join()
+    gone.join()
+    settle(a, gone)
+    gone.leave()
+    seen_out = list(rig.log)
+    lacking = [(key, value) for key, value in rig.log if value is not None]
+
+    rig.log = list(lacking)
+    rig.fail_over()
+    living = [a, *(Reader(rig, name, "news") for name in others)]
+    for reader in living[1:]:
+        reader.join()
+    for reader in living * 3:
+        reader.beat()
+    assert sorted(rig.group.members) == sorted(["a", "gone", *others])
+    assert rig.group.assignment_epoch == rig.group.epoch
+    assert sum(map(len, rig.group.targets["gone"].values())) == 2 - len(others)
+
+    rig.log = seen_out + rig.log[len(lacking) :]
+    rig.fail_over()
+    assert sorted(rig.group.members) == sorted(["a", *others])
+    settle(*living)
+    assert {it for reader in living for it in reader.partitions} == {("news", number) for number in range(4)}
+    assert sorted(rig.group.targets) == sorted(rig.group.members)
+    epoch = rig.group.epoch
+    rig.fail_over()
+    settle(*living)
+    assert rig.group.epoch == epoch, "now it is a whole one"
+
+
+@pytest.mark.feature("CG-13")
 def test_what_cannot_be_written_did_not_happen(rig: Rig) -> None:
     a, b = Reader(rig, "a", "news"), Reader(rig, "b", "news")
     a.join()

@@ -316,6 +316,144 @@ def test_a_static_member_changes_its_protocol_there_and_back(rig: MixedRig) -> N
 
 
 @pytest.mark.feature("CG-16")
+def test_what_a_member_has_not_given_up_is_its_own_while_the_group_changes_its_kind_twice(rig: MixedRig) -> None:
+    """A classic member reads everything. One with the consumer protocol comes, half of it is to be its own, and goes
+    before anything was given up: the group is classic again. Another one comes before the first has joined again.
+    """
+    a, c, d = Old(rig, "news"), Reader(rig, "c", "news"), Reader(rig, "d", "news")
+    classic_group(rig, a)
+    c.join()
+    assert a.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    c.leave()
+    assert rig.kind == "classic"
+    d.join()
+    assert rig.kind == "consumer"
+    assert a.partitions == {("news", number) for number in range(4)}
+    assert d.partitions == set(), "all of it is being read"
+    # It was told of a generation that is gone: then it gives up all it has.
+    assert a.beat() is ErrorCode.ILLEGAL_GENERATION
+    a.owned = {}
+    a.join()
+    assert a.sync() is ErrorCode.NONE
+    everybody(rig, [a], [d])
+    assert (len(a.partitions), len(d.partitions)) == (2, 2)
+    assert not a.partitions & d.partitions
+
+
+@pytest.mark.feature("CG-16")
+def test_what_a_cooperative_member_is_to_give_up_is_its_own_when_the_group_changes_its_kind(
+    rig: MixedRig,
+) -> None:
+    """Its part in the new generation leaves out what it has, for another one to get it in the next. Before it has heard
+    of that, somebody comes who speaks the consumer protocol.
+    """
+    a, b, late = Old(rig, "news"), Old(rig, "news"), Old(rig, "news")
+    classic_group(rig, a, b, shares=[[0], [1, 2, 3]])
+    late_joins = late.join()
+    for member, answers in ((a, a.join()), (b, b.join()), (late, late_joins)):
+        member.take(answers)
+    shares = {a: [0], b: [1, 2], late: []}
+    leader = next(member for member in shares if member.joined.leader == member.member_id)
+    assert leader is a
+    leader.sync({member.member_id: write_assignment({"news": share}, 3) for member, share in shares.items()})
+    assert ("news", 3) in b.partitions
+    c = Reader(rig, "c", "news")
+    c.join()
+    assert c.error is ErrorCode.NONE, c.response.error_message
+    assert c.partitions == set(), "all of it is being read"
+    assert b.sync() is ErrorCode.REBALANCE_IN_PROGRESS
+    everybody(rig, [a, b, late], [c])
+    assert [len(each.partitions) for each in (a, b, late, c)] == [1, 1, 1, 1]
+
+
+@pytest.mark.feature("CG-16")
+def test_who_says_to_have_what_another_one_was_given_does_not_have_it(rig: MixedRig) -> None:
+    """It said so when it joined, and has lost it since."""
+    a, b = Old(rig, "news"), Old(rig, "news")
+    b.owned = {"news": [0, 1, 2, 3]}
+    classic_group(rig, a, b, shares=[[0, 1], [2]])
+    c = Reader(rig, "c", "news")
+    c.join()
+    assert c.error is ErrorCode.NONE, c.response.error_message
+    topic_id = rig.image.topics.by_name["news"].id
+    has = {member.member_id: sorted(member.assigned.get(topic_id, ())) for member in rig.group.members.values()}
+    assert has == {a.member_id: [0, 1], b.member_id: [2, 3], "c": []}
+
+
+@pytest.mark.feature("CG-16")
+def test_what_a_member_waits_for_is_not_its_own_when_the_group_changes_its_kind_twice(rig: MixedRig) -> None:
+    """The same, and this time a second classic member waits for what the first one is to give up."""
+    a, b = Old(rig, "news"), Old(rig, "news")
+    c, d = Reader(rig, "c", "news"), Reader(rig, "d", "news")
+    classic_group(rig, a)
+    c.join()
+    b.join()
+    c.beat()
+    b.join()
+    assert b.sync() is ErrorCode.NONE
+    assert b.partitions == set()
+    assert rig.group.targets[b.member_id], "what is to be its own"
+    c.leave()
+    assert rig.kind == "classic"
+    d.join()
+    assert rig.kind == "consumer"
+    b.join()
+    assert b.sync() is ErrorCode.NONE
+    assert a.partitions == {("news", number) for number in range(4)}
+    assert b.partitions | d.partitions == set(), "all of it is being read"
+
+
+@pytest.mark.feature("CG-16")
+def test_a_static_member_ends_the_migration_while_others_wait_for_partitions(rig: MixedRig) -> None:
+    """The last member that speaks the consumer protocol comes back with the classic one. Another member has just joined
+    and has not given up its part yet, and a third one waits for that: what it has is not what it shall have.
+    """
+    old, other = Old(rig, "news"), Old(rig, "news")
+    new = Reader(rig, "c", "news", instance_id="one")
+    classic_group(rig, old, other)
+    new.join()
+    late = Old(rig, "news")
+    for _ in range(2):
+        late.join()
+        new.beat()
+    assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    old.join()
+    assert rig.group.members[late.member_id].state is MemberState.UNRELEASED_PARTITIONS
+    again = Old(rig, "news", instance_id="one")
+    again.join()
+    assert rig.kind == "classic"
+    waiting = {member.member_id: member.sync() for member in (late, again)}
+    assert set(waiting.values()) == {ErrorCode.REBALANCE_IN_PROGRESS}, "all have to join again"
+
+
+@pytest.mark.feature("CG-16")
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_failover_does_not_end_the_rebalance_of_a_group_that_became_classic(rig: MixedRig, compacted: bool) -> None:
+    """The last member with the consumer protocol has left, and before the others join again another broker leads. What
+    it has is the record of the group, which names no leader: nobody has given out what the one who left had.
+    """
+    a, b, c = Old(rig, "news"), Old(rig, "news"), Reader(rig, "c", "news")
+    classic_group(rig, a, b)
+    c.join()
+    everybody(rig, [a, b], [c])
+    had = c.partitions
+    assert had
+    c.leave()
+    for _ in range(2):
+        rig.fail_over(compacted)
+        assert a.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    joining = [a.join(), b.join()]
+    for member, answers in zip((a, b), joining, strict=True):
+        member.take(answers)
+    leader = next(member for member in (a, b) if member.joined.leader == member.member_id)
+    leader.sync(
+        {a.member_id: write_assignment({"news": [0, 1]}, 3), b.member_id: write_assignment({"news": [2, 3]}, 3)}
+    )
+    rig.fail_over(compacted)
+    assert (a.beat(), b.beat()) == (ErrorCode.NONE, ErrorCode.NONE), "this generation somebody has led"
+
+
+@pytest.mark.feature("CG-16")
 def test_the_policy_says_what_is_allowed(rig: MixedRig) -> None:
     a = Old(rig, "news")
     classic_group(rig, a)

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from broker.groups.classic_group import ClassicGroup
 from broker.groups.consumer_group import ConsumerGroup
 from protocol.errors import ErrorCode
 from tests.broker.groups.consumer_rig import GROUP, HEARTBEAT_MS, Reader
@@ -202,6 +203,23 @@ class MixedHistories(RuleBasedStateMachine):
             group.members,
             group.targets,
         )
+
+    @invariant()
+    def nobody_reads_what_another_one_reads(self) -> None:
+        """Whoever is in the group. Who was counted out may not know it yet."""
+        if not hasattr(self, "rig"):
+            return
+        group = self.rig.directory.get(GROUP)
+        if not isinstance(group, ConsumerGroup | ClassicGroup):
+            return
+        readers: dict[tuple[str, int], str] = {}
+        members: list[Old | Reader] = [*self.old.values(), *self.new.values()]
+        for member in members:
+            if member.member_id not in group.members:
+                continue
+            for partition in member.partitions:
+                other = readers.setdefault(partition, member.member_id)
+                assert other == member.member_id, f"{partition} is read by {other} and {member.member_id}: {group}"
 
     @precondition(lambda self: bool(self.old or self.new))
     @rule()
