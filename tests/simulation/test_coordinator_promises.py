@@ -178,10 +178,36 @@ def test_a_commit_that_was_acknowledged_and_lost(findings: Findings) -> None:
     promises.commits(PLACE, "A", 5)
     promises.committed(PLACE, 5)
     promises.commits(PLACE, "A", 9)  # nobody answers
+    promises.begins_at(PLACE, "B", 4)
+    assert "5 was committed, and B is told 4" in findings.broken[0]
+
+
+def test_a_commit_that_only_the_next_owner_heard_of(findings: Findings) -> None:
+    """A has written on all 9 records there are and is killed while its transaction is committed. B has nothing to read
+    any more, so nobody will ever commit again; all the same the group is at its end.
+    """
+    promises = GroupPromises(findings)
+    promises.begins_at(PLACE, "A", 0)
+    promises.commits(PLACE, "A", 5)
+    promises.committed(PLACE, 5)
+    promises.commits(PLACE, "A", 9)
+    assert promises.told_offset(PLACE) == 5, "nobody knows of more"
     promises.begins_at(PLACE, "B", 9)
+    assert promises.told_offset(PLACE) == 9
+    written_on = [f"{KEY}@{offset}" for offset in range(9)]
+    check_exactly_once(findings, {KEY: promises.told_offset(PLACE)}, {KEY: range(9)}, written_on)
     assert not findings.broken
-    promises.begins_at(PLACE, "A", 4)
-    assert "5 was committed, and A is told 4" in findings.broken[0]
+
+
+def test_a_commit_that_only_the_next_owner_heard_of_and_lost(findings: Findings) -> None:
+    promises = GroupPromises(findings)
+    promises.begins_at(PLACE, "A", 0)
+    promises.commits(PLACE, "A", 5)
+    promises.committed(PLACE, 5)
+    promises.commits(PLACE, "A", 9)  # nobody answers
+    promises.begins_at(PLACE, "B", 9)
+    promises.begins_at(PLACE, "C", 5)
+    assert "9 was committed, and C is told 5" in findings.broken[0]
 
 
 def test_a_late_commit_of_the_same_owner_may_win(findings: Findings) -> None:

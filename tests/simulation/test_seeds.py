@@ -24,7 +24,7 @@ from barnabas.cluster.simulate import (
 from barnabas.cluster.simulation.seed import LEAST_ACKS, LEAST_FAULTS, LEAST_SECONDS, SeedReport, run_seed
 from barnabas.cluster.simulation.swarm import Plan
 
-BLOCKS = 15
+BLOCKS = 10
 SEEDS_IN_A_BLOCK = 5
 """Short blocks: two workers that share them end at the same time."""
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,6 +14,7 @@ from barnabas.cluster.simulated import SimulatedCluster
 from barnabas.cluster.simulation.coverage import Coverage
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
+from broker.replication.replica import Leading, Offline
 from kraft.metadata_replica import MetadataReplica
 from runtime.simulated import Universe, run_simulation
 from storage.names import LOG_SUFFIX, METADATA_TOPIC
@@ -42,6 +43,28 @@ def test_what_a_dead_replica_still_does_is_not_looked_at() -> None:
         if steps_after_death:
             return
     pytest.fail("no seed shows it")
+
+
+@pytest.mark.feature("FI-05", "RE-11")
+def test_a_leader_whose_disk_fails_in_the_turn_in_which_it_commits() -> None:
+    """Whoever waited for that commit writes on at once, and meets the disk: the leader is offline before anybody was
+    told how far it had come (seed 90518)."""
+    broken: list[str] = []
+    leading = mock.Mock(spec=Leading, maximal_isr=frozenset({1}))
+
+    async def story(universe: Universe) -> None:
+        findings = Findings(lambda: universe.time.now)
+        async with trio.open_nursery() as nodes:
+            cluster = SimulatedCluster(universe, nodes, SETTINGS, size=(1, 3))
+            watch = Watch(universe, findings, cluster, Coverage(universe, ()))
+            for high_watermark, role in ((15, leading), (17, Offline()), (18, Offline())):
+                state = {"node_id": 1, "leader_epoch": 0, "partition_epoch": 0, "high_watermark": high_watermark}
+                watch.partition_changed(mock.Mock(topic="t", index=0, replica=mock.Mock(role=role, **state)))
+        broken.extend(findings.broken)
+
+    run_simulation(1, story)
+    assert len(broken) == 1
+    assert "has the high watermark 18, its leaders have come to 17" in broken[0]
 
 
 def play(seed: int, *, dies: bool) -> tuple[list[str], int]:

@@ -44,6 +44,14 @@ async def as_client(cluster: SimulatedCluster, host: str, main: ClientMain) -> b
     return await cluster.universe.run_node(host, live)
 
 
+def chance_of_life(cluster: SimulatedCluster, host: str) -> Stream:
+    """For what the client on `host` does in the life that it is in. The next life has another, or it would do the same
+    again: as long a stay, by the same protocol.
+    """
+    universe = cluster.universe
+    return universe.stream(f"workload/{host}/{universe.host(host).lives}")
+
+
 @dataclass(slots=True)
 class Mortals:
     """Clients that are killed now and then, and come again."""

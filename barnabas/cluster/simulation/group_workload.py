@@ -16,7 +16,7 @@ from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.groups.consumer_member import ConsumerMember
 from barnabas.client.groups.participant import Participant
 from barnabas.cluster.simulated import SimulatedCluster
-from barnabas.cluster.simulation.clients import CLIENT_SETTINGS, Mortals
+from barnabas.cluster.simulation.clients import CLIENT_SETTINGS, Mortals, chance_of_life
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.invariants.groups import SESSION_PART, GroupPartition, GroupPromises
 from barnabas.cluster.simulation.invariants.partitions import PartitionPromises
@@ -88,11 +88,11 @@ class GroupPart:
             place = GroupPartition(self.plan.group_id, key)
             owners, end = self.promises.owners(place), self.partitions.ghost(key).end_offset
             # Who reads only to write on commits nothing in an empty partition.
-            acked = max(self.promises.acked_offset(place), 0)
+            committed = max(self.promises.told_offset(place), 0)
             if len(owners) != 1:
                 return f"{place} is owned by {owners}"
-            if acked < end:
-                return f"{place}: {owners[0]} has committed {acked} of {end}"
+            if committed < end:
+                return f"{place}: {committed} of {end} are committed, {owners[0]} has it"
         return ""
 
 
@@ -204,7 +204,7 @@ class Readers:
 
     async def _live(self, client: str, world: World, cluster: Cluster) -> None:
         part = self.part
-        chance = part.cluster.universe.stream(f"workload/{client}")
+        chance = chance_of_life(part.cluster, client)
         leaves_at = trio.current_time() + chance.expovariate(1.0 / part.plan.mean_stay_seconds)
         async with Consumer(world=world, **part.options(client, chance)) as consumer:
             member = GroupMember(part, client, consumer)

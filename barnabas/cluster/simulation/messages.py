@@ -33,9 +33,9 @@ class MessageFaults:
         """Gives the number for `clear`."""
         return self.faults.add_rule(rule)
 
-    def clear(self, number: int) -> None:
-        """What was held goes on."""
-        self.faults.clear_rule(number)
+    def clear(self, number: int) -> int:
+        """What was held goes on; gives how many messages it met."""
+        return self.faults.clear_rule(number)
 
     def heal(self) -> None:
         self.faults.heal()

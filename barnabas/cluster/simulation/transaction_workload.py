@@ -17,7 +17,7 @@ from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer import FROM_EARLIEST, ConsumerRecord, Isolation, ReadingSettings, open_reader
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.producer import Producer, TransactionState
-from barnabas.cluster.simulation.clients import Mortals, as_client, producer_options
+from barnabas.cluster.simulation.clients import Mortals, as_client, chance_of_life, producer_options
 from barnabas.cluster.simulation.group_workload import FETCH_WAIT_MS, POLL_MS, GroupMember, GroupPart
 from barnabas.cluster.simulation.invariants.places import PartitionKey
 from barnabas.cluster.simulation.invariants.transactions import (
@@ -187,7 +187,7 @@ class Transactions:
     # ---- writers over several partitions
 
     async def _write(self, host: str, cluster: Cluster, producer: Producer) -> None:
-        chance = self.part.cluster.universe.stream(f"workload/{host}")
+        chance = chance_of_life(self.part.cluster, host)
         keys = [key for key in self.keys if key.topic == self.plan.pairs]
 
         async def write(transaction: Transaction) -> None:
@@ -209,7 +209,7 @@ class Transactions:
 
     async def _transform(self, host: str, cluster: Cluster, producer: Producer) -> None:
         part, stop, calm = self.part, self.mortals.stop, self.mortals.calm
-        chance = part.cluster.universe.stream(f"workload/{host}")
+        chance = chance_of_life(part.cluster, host)
         leaves_at = trio.current_time() + chance.expovariate(1.0 / part.plan.mean_stay_seconds)
         async with Consumer(world=cluster.world, **part.options(host, chance)) as consumer:
             member = GroupMember(part, host, consumer)
@@ -306,7 +306,7 @@ class Transactions:
                 if position != end:
                     part.findings.report(f"{partition}: reading what is committed stops at {position} of {end}")
         self.promises.check_all_seen(logs)
-        committed = {key: part.promises.acked_offset(part.place(TopicPartition(*key))) for key in part.keys}
+        committed = {key: part.promises.told_offset(part.place(TopicPartition(*key))) for key in part.keys}
         inputs = {key: [record.offset for record in part.partitions.committed_records(key)] for key in part.keys}
         outputs = [value.decode().partition("#")[0] for key, values in logs.items() for value in values]
         outputs = [name for name in outputs if "@" in name]

@@ -43,7 +43,7 @@ class Watch:
         self._names = {node.node.id: name for name, node in cluster.nodes.items()}
         self._steps: dict[int, tuple[object, ...]] = {}
         self._places: dict[tuple[str, str, int], tuple[PartitionKey, int]] = {}
-        self._led: dict[tuple[str, int, int], tuple[object, ...]] = {}
+        self._led: dict[tuple[str, int, int], tuple[int, int, int, frozenset[int] | None]] = {}
         """Of each replica: what a promise is about, as it was last."""
         self._min_isr_of_nodes = cluster.controllers[0].settings.min_insync_replicas
         self.coverage = coverage
@@ -163,19 +163,20 @@ class Watch:
         place = (partition.topic, partition.index, replica.node_id)
         maximal_isr = role.maximal_isr if isinstance(role, Leading) else None
         seen = (replica.leader_epoch, replica.partition_epoch, replica.high_watermark, maximal_isr)
-        if self._led.get(place) == seen:
+        before = self._led.get(place)
+        if before == seen:
             return
         self._led[place] = seen
         key = PartitionKey(partition.topic, partition.index)
+        led_with = maximal_isr
+        if before is not None and before[0] == replica.leader_epoch:
+            # Its disk may have failed in the turn in which it moved its high watermark, as the leader of this epoch.
+            led_with = maximal_isr or before[3]
+        if led_with is not None:
+            where = (replica.node_id, replica.leader_epoch, replica.partition_epoch)
+            self.partitions.leads(key, LeaderView(*where, replica.high_watermark, led_with))
         if maximal_isr is None:
             self.partitions.follows(key, replica.node_id, replica.leader_epoch, replica.high_watermark)
-            return
-        self.partitions.leads(
-            key,
-            LeaderView(
-                replica.node_id, replica.leader_epoch, replica.partition_epoch, replica.high_watermark, maximal_isr
-            ),
-        )
 
     def member_heard(self, participant: Participant) -> None:
         index = partition_for(participant.group_id, len(self.quorum.image.topics.by_name[GROUP_TOPIC].partitions))

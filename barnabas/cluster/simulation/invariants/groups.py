@@ -8,6 +8,9 @@
 - In one generation (or member epoch) nobody takes on what another one has taken on.
 - A committed offset stays: who takes a partition on begins where its last owner has committed. Members only commit what
   is further on, so it never goes back; nothing that an earlier owner still says changes it.
+- Members hear of what is committed in two ways: by the answer to their commit, and when they take a partition on. No
+  coordinator tells of what could still be lost (Kafka's answers an OffsetFetch that wants stable offsets when all that
+  it has written so far is replicated), so the second counts as much. Nobody hears the first who ends before it comes.
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ class _Owner:
 
 @dataclass(slots=True)
 class _Offsets:
-    acked: int = -1
+    told: int = -1
+    """The furthest of which a member was told that it is committed."""
     client: str = ""
     """Who took the partition on last."""
     unknown: dict[int, None] = field(default_factory=dict)
@@ -153,9 +157,10 @@ class GroupPromises:
             return
         known = self._offsets.setdefault(place, _Offsets())
         self._findings.check(
-            offset >= known.acked or offset in known.unknown,
-            lambda: f"{place}: {known.acked} was committed, and {client} is told {offset}",
+            offset >= known.told or offset in known.unknown,
+            lambda: f"{place}: {known.told} was committed, and {client} is told {offset}",
         )
+        known.told = max(known.told, offset)
         # Whoever had it before cannot commit any more: what is under way came in time, or never will.
         known.client, known.unknown = client, {}
 
@@ -168,7 +173,8 @@ class GroupPromises:
     def committed(self, place: GroupPartition, offset: int) -> None:
         """And was told that it is."""
         known = self._offsets[place]
-        known.acked = max(known.acked, offset)
+        known.told = max(known.told, offset)
 
-    def acked_offset(self, place: GroupPartition) -> int:
-        return self._offsets.get(place, _Offsets()).acked
+    def told_offset(self, place: GroupPartition) -> int:
+        """How far the group has come, as its members know: -1 if nobody was told anything."""
+        return self._offsets.get(place, _Offsets()).told
