@@ -1,7 +1,8 @@
 """How far behind readers were, and how often they were given the same again. Reported, never judged.
 
 An offset is *old* from the moment on at which somebody knew of a higher one. A poll whose process last read an offset
-that was old when the poll was invoked lags by the time since then.
+that was old when the poll was invoked lags by the time since then, if the process had been at the end of that partition
+once since it was last assigned: a run ends with readings of everything from the beginning, and none of that is late.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Lag:
 
 
 def _lags(history: History, versions: Versions) -> tuple[Ints, Ints]:
-    """Reads that were not the first of their process and key, with the lag of the position before them."""
+    """Reads of processes that had caught up with the key, with the lag of the position before them."""
     operations = history.operations
     completed_ns = history.lines.t_ns[operations.shown_by]
     # What was known of each key's end, in the order of time.
@@ -68,24 +69,28 @@ def _lags(history: History, versions: Versions) -> tuple[Ints, Ints]:
     read_key = versions.value_key[versions.read_value[reads]]
     process = operations.process[versions.read_operation[reads]]
     by_reader = np.argsort(pair_codes(process, read_key), kind="stable")
-    ordered = reads[by_reader]
-    joined = ~starts_of_runs(pair_codes(process, read_key)[by_reader])[1:]
-    joined &= versions.read_operation[ordered[1:]] != versions.read_operation[ordered[:-1]]
-    # A process that was assigned anew in between may have had something else to read.
-    assignment = _assignments(history)[versions.read_operation[ordered]]
-    joined &= assignment[1:] == assignment[:-1]
-    before, after = ordered[:-1][joined], ordered[1:][joined]
+    ordered, ordered_key = reads[by_reader], read_key[by_reader]
+    operation = versions.read_operation[ordered]
+    # A process that was assigned anew in between may have had something else to read, or begun anew.
+    begins = starts_of_runs(pair_codes(process, read_key)[by_reader])
+    begins[1:] |= np.diff(_assignments(history)[operation]) != 0
 
     codes = pair_codes(
-        np.concatenate((key, versions.value_key[versions.read_value[before]])),
-        np.concatenate((highest, versions.read_offset[before] + 1)),
+        np.concatenate((key, ordered_key)),
+        np.concatenate((highest, versions.read_offset[ordered] + 1)),
     )
     places = np.searchsorted(codes[: len(key)], codes[len(key) :])
     # Behind the last one of its key: the offset never got old.
     inside = places < len(key)
-    inside[inside] = key[places[inside]] == versions.value_key[versions.read_value[before[inside]]]
-    invoked_ns = history.lines.t_ns[operations.invoked[versions.read_operation[after[inside]]]]
-    return after[inside], np.maximum(0, invoked_ns - at_ns[places[inside]])
+    inside[inside] = key[places[inside]] == ordered_key[inside]
+    invoked_ns = history.lines.t_ns[operations.invoked[operation]]
+    old_ns = np.full(len(ordered), np.iinfo(np.int64).max)
+    old_ns[inside] = at_ns[places[inside]]
+
+    # Who was never at the end reads what was there before it came, and is not behind.
+    caught_up = running_max_in_runs(begins, (old_ns >= invoked_ns).astype(np.int64)) > 0
+    counts = np.flatnonzero(~begins[1:] & (operation[1:] != operation[:-1]) & inside[:-1] & caught_up[:-1])
+    return ordered[counts + 1], np.maximum(0, invoked_ns[counts + 1] - old_ns[counts])
 
 
 def _assignments(history: History) -> Ints:

@@ -15,6 +15,7 @@ from barnabas.cluster.errors import ClusterError, WrongArgument
 from plants.catalogue import PLANTS, find
 from plants.plant import Plant
 from plants.trying import Outcome, Tried, triable, trial_of, try_nothing, try_plant
+from running.children import CHILDREN
 from worlds.opening import WorldOptions
 
 WORLDS = ("sim", "local")
@@ -53,7 +54,8 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
         if cluster not in WORLDS:
             raise WrongArgument(f"--cluster {cluster}: plants are tried in {' or '.join(WORLDS)}")
         plants = triable(iter(PLANTS.values()), cluster) if try_ == ALL else [_one(try_, cluster)]
-        with tempfile.TemporaryDirectory(prefix="jepsen-style-plants-") as scratch:
+        # The last to go is the directory: whatever ends nodes finds them by what is in there.
+        with tempfile.TemporaryDirectory(prefix="jepsen-style-plants-") as scratch, CHILDREN.ended_by_signals():
             good = _try(plants, cluster, store or Path(scratch), seed, control)
     except ClusterError as error:
         print(error, file=sys.stderr)

@@ -20,6 +20,10 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
     workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="queue, list-append, ...")],
     cluster: Annotated[str | None, typer.Option(help="sim, local, netns or compose [default: local]")] = None,
     nemesis: Annotated[str, _comma("kinds of faults: kill,pause,partition,...", "KINDS")] = "",
+    message: Annotated[
+        list[str] | None,
+        typer.Option(metavar="API:ACTION:DIRECTION", help="faults of messages are of these only: END_TXN:hold"),
+    ] = None,
     time: Annotated[float, typer.Option(help="seconds of work and faults")] = 60.0,
     rate: Annotated[float, typer.Option(help="operations a second, over all processes")] = 100.0,
     concurrency: Annotated[int, typer.Option(help="processes at a time")] = 12,
@@ -72,7 +76,7 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
     Exit code 0: valid; 1: an anomaly, or nobody can tell; 2: it could not run. The last line is the verdict, and the
     command that does the same again.
     """
-    from running.experiment import COULD_NOT_RUN, carry_out
+    from running.experiment import COULD_NOT_RUN, carry_out, new_directory
     from running.plan import Plan, WrongPlan, split
 
     try:
@@ -81,6 +85,7 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
             seed=int.from_bytes(os.urandom(3), "big") if seed is None else seed,
             cluster=cluster or ("local" if bootstrap is None else "bootstrap"),
             nemesis=tuple(split(nemesis)),
+            message=tuple(word for words in message or () for word in split(words)),
             time=time,
             rate=rate,
             concurrency=concurrency,
@@ -113,8 +118,9 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
     except WrongPlan as error:
         typer.echo(error, err=True)
         raise typer.Exit(COULD_NOT_RUN) from error
-    typer.echo(f"seed {plan.seed}")
-    outcome = carry_out(plan, typer.echo)
+    directory = new_directory(plan)
+    typer.echo(f"seed {plan.seed}: {plan.told()} | {directory}")
+    outcome = carry_out(plan, typer.echo, directory=directory)
     if outcome.verdict is not None:
         tell(outcome.verdict)
     typer.echo(f"{outcome.told} | {outcome.directory} | again: {plan.replay()}", err=outcome.exit_code == COULD_NOT_RUN)

@@ -42,7 +42,7 @@ def command(
         _refuse(f"there is no scenario {name!r}; --list names all" if name else "which one? --list names all")
         return
     if cluster not in WORLDS:
-        _refuse(f"--cluster {cluster}: {', '.join(WORLDS)}")
+        _refuse(f"--cluster {cluster}: scenarios are played in {', '.join(WORLDS)}")
     if cluster != "sim" and found.number not in STORIES:
         _refuse(f"{found.name} has no form for processes; those that have: {_with_processes()}")
     for each in (seed,) if seed is not None else FIRST_SEEDS if cluster == "sim" else FIRST_SEEDS[:1]:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from running.children import CHILDREN
 from running.plan import Plan, WrongPlan
 from running.processes import COULD_NOT_RUN, VALID, do, story_of
 from running.shrinking import Enough, Trial, plan_of, shrink
@@ -33,17 +34,21 @@ def command(
         raise typer.Exit(COULD_NOT_RUN) from error
     deadline = time.monotonic() + minutes * 60
 
-    with tempfile.TemporaryDirectory(prefix="shrink-") as store:
+    with tempfile.TemporaryDirectory(prefix="shrink-") as store, CHILDREN.ended_by_signals():
 
         def attempt(candidate: Plan) -> Trial | None:
             if time.monotonic() > deadline:
                 raise Enough
             done = do(plan_words(candidate), Path(store) / "runs")
+            if CHILDREN.interrupted:
+                raise Enough
             return None if done.exit_code == COULD_NOT_RUN or done.directory is None else _trial(done.directory)
 
         typer.echo(f"{anomaly}: {_size(plan, first)}")
         shrunk = shrink(plan, first, anomaly, attempt, typer.echo)
-    if time.monotonic() > deadline:
+    if CHILDREN.interrupted:
+        typer.echo("interrupted: this is the smallest so far")
+    elif time.monotonic() > deadline:
         typer.echo(f"the search ended after {minutes:g} minutes: --minutes for more")
     typer.echo(f"{anomaly} after {shrunk.runs} runs: {_size(shrunk.plan, shrunk.trial)}")
     typer.echo(shrunk.plan.replay())

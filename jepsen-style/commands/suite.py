@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from running.children import CHILDREN
 from running.jobs import (
     LOCAL_FAULTS,
     Job,
@@ -49,7 +50,10 @@ def command(
     """quick: every workload in the simulation, and one run of real processes; at most three minutes on two processors.
     regression: all scenarios, and every run and seed that failed once. nightly: fresh runs for hours.
 
-    Exit code 0: nothing was found; 1: something was; 2: something could not run. The last line is the verdict.
+    What needs root, or docker, is off where there is none, and the last lines say so.
+
+    Exit code 0: nothing was found; 1: something was; 2: something could not run, or it was interrupted. The last line
+    is the verdict.
     """
     if which not in SUITES:
         typer.echo(f"there is no suite {which}; there are {', '.join(SUITES)}", err=True)
@@ -62,7 +66,8 @@ def command(
     deadline = began + limits[which]
     folder = store / f"suite-{which}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
     todo = {"quick": quick, "regression": regression, "nightly": nightly}[which](first)
-    tally = carry_out(todo, folder, at_once, typer.echo, lambda: time.monotonic() < deadline)
+    with CHILDREN.ended_by_signals():
+        tally = carry_out(todo, folder, at_once, typer.echo, lambda: time.monotonic() < deadline)
     code = _tell(which, tally, time.monotonic() - began, folder)
     raise typer.Exit(code)
 
@@ -123,6 +128,8 @@ def _tell(which: str, tally: Tally, seconds: float, folder: Path) -> int:
     told, silent = coverage_of(tally.tables)
     if told:
         typer.echo(told)
+    for line in tally.off:
+        typer.echo(f"off on this machine: {line}")
     for line in tally.not_run:
         typer.echo(f"could not run: {line}")
     for line in tally.failed:
@@ -134,6 +141,12 @@ def _tell(which: str, tally: Tally, seconds: float, folder: Path) -> int:
     if which == "nightly" and len(tally.tables) >= ENOUGH_RUNS and silent:
         found += f", {len(silent)} states were met by no fault"
         code = code or ANOMALY
+    if tally.off:
+        found += f", {len(tally.off)} off on this machine"
+    if tally.cut_short:
+        found += f", {len(tally.cut_short)} cut short"
     verdict = {VALID: "VALID", ANOMALY: "INVALID", COULD_NOT_RUN: "COULD NOT RUN"}[code]
+    if tally.interrupted and code == COULD_NOT_RUN:
+        verdict = "INTERRUPTED"
     typer.echo(f"{verdict}: suite {which}, {tally.done} jobs in {seconds:.0f} s, {found} | {folder}")
     return code

@@ -9,36 +9,10 @@ import trio
 
 from barnabas.cluster.fault_points import FAULT_POINTS
 from nemeses.choosing import between, happens, one_of, some_of
+from nemeses.messages import draw
 from nemeses.nemesis import Fault, Story
 from nemeses.shapes import CLIENT, SHAPES, groups_of
-from protocol.api_keys import ApiKey
-from worlds.cluster import Damage, LinkFault, MessageRule
-
-TALKED_OF = (
-    ApiKey.PRODUCE,
-    ApiKey.FETCH,
-    ApiKey.METADATA,
-    ApiKey.INIT_PRODUCER_ID,
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.END_TXN,
-    ApiKey.TXN_OFFSET_COMMIT,
-    ApiKey.OFFSET_COMMIT,
-    ApiKey.JOIN_GROUP,
-    ApiKey.SYNC_GROUP,
-    ApiKey.HEARTBEAT,
-)
-"""APIs of clients whose messages are held, dropped and delayed."""
-TALKED_OF_INSIDE = (
-    ApiKey.FETCH,
-    ApiKey.ALTER_PARTITION,
-    ApiKey.BROKER_HEARTBEAT,
-    ApiKey.WRITE_TXN_MARKERS,
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.VOTE,
-    ApiKey.BEGIN_QUORUM_EPOCH,
-)
-"""The same between nodes."""
+from worlds.cluster import Damage, LinkFault
 
 DAMAGED_LOGS = "*-*/*.log"
 HOW_OFTEN_LOOKED_SECONDS = 0.25
@@ -135,25 +109,21 @@ async def half_open(fault: Fault) -> None:
 
 
 async def message(fault: Fault) -> None:
-    chance, cluster = fault.chance, fault.cluster
-    from_clients = happens(chance, 0.6)
-    api_key = one_of(chance, TALKED_OF if from_clients else TALKED_OF_INSIDE)
-    nodes = [*cluster.brokers, *cluster.controllers]
-    rule = MessageRule(
-        api_key=int(api_key),
-        direction="request" if happens(chance, 0.5) else "response",
-        action=one_of(chance, ["hold", "drop", "delay", "reset"]),
-        delay_ms=float(one_of(chance, [50, 300, 1_500])),
-        source=CLIENT if from_clients else one_of(chance, [None, *nodes]),
-        target=one_of(chance, [None, None, *(cluster.brokers if from_clients else nodes)]),
-        probability=one_of(chance, [1.0, 0.3, 0.05]),
-    )
-    targets = [rule.target] if rule.target else nodes
-    async with fault.told("message", targets=targets, api=api_key.name, action=rule.action, direction=rule.direction):
-        number = await cluster.add_rule(rule)
+    cluster = fault.cluster
+    drawn = await draw(fault.chance, cluster, fault.nemesis.options.messages)
+    if drawn is None:
+        fault.give_up()
+    rule = drawn.rule
+    told: dict[str, object] = {"api": drawn.api_name, "action": rule.action, "direction": rule.direction}
+    # Whose messages, and how many of them: without it nobody knows what the fault was.
+    told |= {"source": rule.source or "anybody", "probability": rule.probability}
+    if rule.action == "delay":
+        told["delay_ms"] = rule.delay_ms
+    async with fault.told("message", targets=drawn.targets, **told):
+        fault.rule = await cluster.add_rule(rule)
     await fault.hold()
     async with fault.told("heal"):
-        await cluster.clear_rule(number)
+        await fault.clear_rule()
 
 
 async def clock(fault: Fault) -> None:

@@ -19,6 +19,7 @@ import trio
 from barnabas.cluster.errors import ClusterError
 from nemeses.budget import Budget
 from nemeses.choosing import between, happens, one_of, shuffled, some_of, weighted
+from nemeses.messages import EVERYTHING, Choice
 from operations import Place
 from runtime.world import Chance
 from worlds.cluster import ClusterUnderTest, LinkFault, NodeState
@@ -56,6 +57,8 @@ class NemesisOptions:
     """Groups and transactional ids of the workload, whose coordinators are targets."""
     only: Sequence[int] = ()
     """Numbers of the faults that come about; the others leave their time empty. None: all do."""
+    messages: Choice = EVERYTHING
+    """What `message` is about."""
     points: Sequence[str] = ()
     """Fault points for `kill-at` and `pause-at`; none: all that there are."""
 
@@ -77,6 +80,8 @@ class Fault:
     nodes: list[str] = field(default_factory=list)
     """That it holds: no other fault of nodes takes them."""
     links: list[tuple[str, str]] = field(default_factory=list)
+    rule: int | None = None
+    """For messages, by the cluster's number of it."""
     value: dict[str, Any] = field(default_factory=dict)
     is_on: bool = False
     """It was told of."""
@@ -178,6 +183,17 @@ class Fault:
     async def set_links(self, fault: LinkFault) -> None:
         for source, target in self.links:
             await self.cluster.set_link(source, target, fault)
+
+    # ---- messages
+
+    async def clear_rule(self) -> None:
+        """What was held goes on; tells how many messages the rule met, where the cluster counts them."""
+        if self.rule is None:
+            return
+        met = await self.cluster.clear_rule(self.rule)
+        self.rule = None
+        if met is not None:
+            self.value["met"] = met
 
 
 Story = Callable[[Fault], Awaitable[None]]
@@ -303,6 +319,8 @@ class Nemesis:
         cannot be started within half a minute."""
         value = {"number": 0, "kind": "all", "targets": [*self.cluster.brokers, *self.cluster.controllers]}
         self.tell("invoke", "heal", value)
+        for fault in self._left:
+            await fault.clear_rule()
         await self.cluster.heal()
         for name in self._armed:
             await self.cluster.disarm(name)
@@ -325,7 +343,8 @@ class Nemesis:
         for fault in self._left:
             left = {"number": fault.number, "kind": fault.kind, "targets": fault.value.get("targets", [])}
             self.tell("invoke", "heal", left)
-            self.tell("info", "heal", left)
+            met = {"met": fault.value["met"]} if "met" in fault.value else {}
+            self.tell("info", "heal", left | met)
         self._left.clear()
 
     # ---- what faults ask

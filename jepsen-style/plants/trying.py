@@ -16,6 +16,7 @@ from typing import Any
 
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from plants.plant import Plant, Trial
+from running.children import CHILDREN, Interrupted
 from running.judging import VERDICT
 
 HOME = Path(__file__).resolve().parent.parent
@@ -79,9 +80,13 @@ def run_once(trial: Trial, world: str, seed: int, plant: Plant | None, store: Pa
     command = [sys.executable, str(HOME), *arguments(trial, world, seed, plant, store)]
     began = time.monotonic()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+        done = CHILDREN.run(command, PATIENCE_SECONDS)
+    except Interrupted:
+        raise ClusterError("interrupted") from None
     except subprocess.TimeoutExpired:
         raise ClusterError(f"a run did not end within {PATIENCE_SECONDS:.0f} s: {' '.join(command)}") from None
+    if CHILDREN.interrupted:
+        raise ClusterError("interrupted")
     seconds = time.monotonic() - began
     if done.returncode not in (VALID, ANOMALY):
         said = [*done.stdout.splitlines(), *done.stderr.splitlines()] or ["nothing"]

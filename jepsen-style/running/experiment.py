@@ -25,8 +25,10 @@ from clients.client import ClientSettings
 from clients.missing import LibraryMissing
 from histories.history import History
 from histories.recorder import HistoryError, Recorder
+from nemeses.messages import TALKED_OF, TALKED_OF_BY_LIBRDKAFKA, Choice, wish_of
 from nemeses.nemesis import Nemesis, NemesisOptions
 from operations import NEMESIS
+from running.jobs import OFF
 from running.judging import judge, write
 from running.libraries import check_libraries, open_libraries
 from running.plan import Plan, ranges_of
@@ -69,7 +71,7 @@ class Outcome:
 
 def carry_out(plan: Plan, say: Say, *, directory: Path | None = None) -> Outcome:
     """Does it. `say` is told what is going on, in lines; `directory` is a new one in the store unless given."""
-    directory = directory or _new_directory(plan)
+    directory = directory or new_directory(plan)
     try:
         versions = check_libraries(plan.clients)
         with Recorder(directory, _described(plan, directory, versions)) as recorder:
@@ -126,7 +128,7 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: S
     off = {kind: cluster.cannot[kind] for kind in plan.nemesis if kind in cluster.cannot}
     recorder.amend(cannot=off)
     for kind, why in off.items():
-        say(f"{kind} is off: {why}")
+        say(f"{kind}{OFF}{why}")
     workload = make_workload(plan.workload, plan.workload_options(_prefix(recorder.directory, plan)))
     options = RunOptions(
         time_seconds=plan.time,
@@ -143,6 +145,10 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: S
         more = NemesisOptions(
             beyond_budget=plan.beyond_budget,
             coordinated=getattr(workload, "coordinated", ()),
+            messages=Choice(
+                TALKED_OF_BY_LIBRDKAFKA if "confluent" in plan.clients else TALKED_OF,
+                [wish_of(text) for text in plan.message],
+            ),
             only=[int(number) for number in plan.only_faults],
         )
         nemesis = Nemesis(cluster, plan.nemesis, _chance(plan.seed, "nemesis"), plan.interval, options=more)
@@ -221,7 +227,8 @@ def _keep(directory: Path, history: History, verdict: Verdict, say: Say) -> None
 # ---- what a run is called, and made of
 
 
-def _new_directory(plan: Plan) -> Path:
+def new_directory(plan: Plan) -> Path:
+    """Of the next run of this plan; it is not there yet."""
     began = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     name = f"{plan.workload}-{plan.cluster}-{plan.seed}-{began}"
     directory, count = plan.store / name, 1

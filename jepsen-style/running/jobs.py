@@ -9,6 +9,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from running.children import CHILDREN
+from running.privileges import why_off
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID, Done, do
 from worlds.cluster import FAULTS
 
@@ -17,6 +19,9 @@ RUN_SEEDS = ROOT / "jepsen-style" / "seeds.txt"
 """Runs that failed once, a command line each; what they found stands behind a `#`."""
 SWARM_SEEDS = ROOT / "tests" / "simulation" / "seeds.txt"
 """The same of `make simulate`, a seed each."""
+CUT_SHORT = "cut short"
+OFF = " is off: "
+"""Between a fault and the reason why a run has to do without it."""
 LOCAL_FAULTS = ("kill", "pause", "partition")
 SETTINGS: dict[str, tuple[int, ...]] = {
     "broker.session.timeout.ms": (1_500, 6_000),
@@ -56,36 +61,60 @@ class Tally:
     failed: list[str] = field(default_factory=list)
     """Command lines that found something."""
     not_run: list[str] = field(default_factory=list)
+    off: list[str] = field(default_factory=list)
+    """What this machine cannot do, and why: jobs that did not begin, and faults that runs went without."""
+    cut_short: list[str] = field(default_factory=list)
+    """Those that ran when the suite was interrupted, and had found nothing until then."""
+    interrupted: bool = False
     seconds: float = 0.0
     tables: list[Path] = field(default_factory=list)
     """Coverage of the simulated ones."""
 
-    def add(self, job: Job, done: Done) -> None:
+    def add(self, job: Job, done: Done) -> str:
+        """The word for what came of it."""
         self.done += 1
         self.seconds += done.seconds
+        for line in done.said:
+            fault, is_off, why = line.partition(OFF)
+            if is_off and fault in FAULTS:
+                self.leave_out(f"{fault} in {job.name}", why)
         line = "python jepsen-style " + " ".join(job.words)
+        if self.interrupted and done.exit_code != VALID and not done.found_something:
+            self.cut_short.append(line)
+            return CUT_SHORT
         if done.exit_code == ANOMALY:
             self.failed.append(line)
         elif done.exit_code == COULD_NOT_RUN:
             self.not_run.append(line)
         if done.directory is not None and (done.directory / "coverage.json").exists():
             self.tables.append(done.directory / "coverage.json")
+        return {VALID: "ok", ANOMALY: "FAILED", COULD_NOT_RUN: "could not run"}[done.exit_code]
+
+    def leave_out(self, what: str, why: str) -> None:
+        line = f"{what}: {why}"
+        if line not in self.off:
+            self.off.append(line)
 
     @property
     def exit_code(self) -> int:
-        return ANOMALY if self.failed else COULD_NOT_RUN if self.not_run else VALID
+        return ANOMALY if self.failed else COULD_NOT_RUN if self.not_run or self.interrupted else VALID
 
 
 def carry_out(
     jobs: Iterable[Job], store: Path, at_once: int, say: Callable[[str], None], may_begin: Callable[[], bool]
 ) -> Tally:
-    """Does jobs until there are none left, or none may begin any more; those that run then still end."""
+    """Does jobs until there are none left, or none may begin any more; those that run then still end. What cannot be
+    on this machine is told, and left out."""
     tally, running = Tally(), dict[Future[Done], Job]()
     left = iter(jobs)
     pool = ThreadPoolExecutor(at_once)
 
     def begin() -> bool:
-        job = next(left, None) if may_begin() else None
+        job = next(left, None) if may_begin() and not CHILDREN.interrupted else None
+        while job is not None and (why := why_off(job.words)) is not None:
+            tally.leave_out(job.name, why)
+            say(f"off                {job.name}: {why}")
+            job = next(left, None)
         if job is not None:
             folder = store / f"{job.name}-{tally.done + len(running)}" if job.keeps else None
             running[pool.submit(do, job.words, folder)] = job
@@ -98,10 +127,10 @@ def carry_out(
             ended, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in ended:
                 job, done = running.pop(future), future.result()
-                tally.add(job, done)
-                word = {VALID: "ok", ANOMALY: "FAILED", COULD_NOT_RUN: "could not run"}[done.exit_code]
+                tally.interrupted = CHILDREN.interrupted
+                word = tally.add(job, done)
                 say(f"{word:6} {done.seconds:6.1f} s  {job.name}")
-                if done.exit_code != VALID:
+                if done.exit_code != VALID and word != CUT_SHORT:
                     for line in done.said[-8:]:
                         say(f"         {line}")
             while len(running) < at_once and begin():

@@ -12,6 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from nemeses.messages import wish_of
 from settings.definitions import closest_key, find_broker_key, is_plugin_key
 from settings.errors import SettingsError
 from workloads.catalogue import make_workload
@@ -50,6 +51,8 @@ class Plan:
     seed: int = _option("--seed", 0)
     cluster: str = _option("--cluster", "local")
     nemesis: tuple[str, ...] = _option("--nemesis", ())
+    message: tuple[str, ...] = _option("--message", ())
+    """`API:ACTION:DIRECTION`, of which the faults of messages are drawn; none: of all."""
     time: float = _option("--time", 60.0)
     """Seconds of work and faults."""
     rate: float = _option("--rate", 100.0)
@@ -90,11 +93,18 @@ class Plan:
     store: Path = field(default=STORE, metadata={"option": "--store"})
 
     def __post_init__(self) -> None:
+        if self.message and "message" not in self.nemesis:
+            object.__setattr__(self, "nemesis", (*self.nemesis, "message"))
         _one_of("--cluster", self.cluster, WORLDS)
         for fault in self.nemesis:
             _one_of("--nemesis", fault, FAULTS)
             if fault in NEVER.get(self.cluster, {}):
                 raise WrongPlan(f"--nemesis {fault} is not to be had in {self.cluster}: {NEVER[self.cluster][fault]}")
+        for text in self.message:
+            try:
+                wish_of(text)
+            except ValueError as error:
+                raise WrongPlan(f"--message {text}: {error}") from error
         for number in self.only_faults:
             if not number.isdecimal():
                 raise WrongPlan(f"--only-faults {number}: faults have numbers, as the history tells them: 3,7")
@@ -220,6 +230,12 @@ class Plan:
                 raise WrongPlan(f"--{name}: `run` has no such option")
             changes[by_name[name].name] = _parsed(name, text, by_name[name].default)
         return replace(self, **changes)
+
+    def told(self) -> str:
+        """What runs, in a few words."""
+        where = self.bootstrap if self.cluster == "bootstrap" else self.cluster
+        faults = f"nemesis {','.join(self.nemesis)}" if self.nemesis else "nothing is broken"
+        return f"{self.workload} on {where} for {self.time:g} s, {faults}"
 
     def replay(self) -> str:
         """The command that does the same again."""

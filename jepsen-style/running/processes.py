@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from running.children import CHILDREN, Interrupted
+
 HOME = Path(__file__).resolve().parent.parent
 VALID, ANOMALY, COULD_NOT_RUN = 0, 1, 2
 PATIENCE_SECONDS = 1_800.0
@@ -30,6 +32,11 @@ class Done:
     seconds: float
     directory: Path | None = None
     """Of the run, if it was one and got so far."""
+
+    @property
+    def found_something(self) -> bool:
+        """A run said so itself: one that was interrupted may just not have come to its end."""
+        return self.exit_code == ANOMALY and any(line.startswith("INVALID") for line in self.said)
 
     @property
     def last_line(self) -> str:
@@ -58,7 +65,9 @@ def do(words: Sequence[str], store: Path | None = None) -> Done:
     began = time.monotonic()
     command = [sys.executable, str(HOME), *words]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+        ended = CHILDREN.run(command, PATIENCE_SECONDS)
+    except Interrupted:
+        return Done(tuple(words), COULD_NOT_RUN, ("interrupted before it began",), 0.0)
     except subprocess.TimeoutExpired:
         told = f"it did not end within {PATIENCE_SECONDS:.0f} s"
         return Done(tuple(words), COULD_NOT_RUN, (told,), time.monotonic() - began)

@@ -134,7 +134,7 @@ def _fewer_faults(best: Best) -> Tries:
     """None at all; then by halves, quarters and so on."""
     if not best().plan.nemesis:
         return
-    yield "no faults", _with(best().plan, nemesis=(), only_faults=())
+    yield "no faults", _with(best().plan, nemesis=(), message=(), only_faults=())
     if not best().plan.nemesis:
         return
     yield from _fewer(

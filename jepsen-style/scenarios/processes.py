@@ -445,3 +445,5 @@ STORIES: Mapping[int, Callable[[ClusterUnderTest], Awaitable[None]]] = {
     22: coordinator_moves,
 }
 """By the number of the scenario."""
+NEED_POWER = frozenset({17})
+"""Those that cut the power of a node, which takes root on a real machine."""

@@ -75,7 +75,7 @@ class BootstrapCluster:
     async def add_rule(self, rule: MessageRule) -> int:
         raise ClusterError(_NOT_OURS)
 
-    async def clear_rule(self, number: int) -> None:
+    async def clear_rule(self, number: int) -> int | None:
         raise ClusterError(_NOT_OURS)
 
     async def heal(self) -> None:

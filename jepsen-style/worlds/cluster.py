@@ -156,8 +156,8 @@ class ClusterUnderTest(Protocol):
     async def add_rule(self, rule: MessageRule) -> int:
         """Gives a number for `clear_rule`."""
 
-    async def clear_rule(self, number: int) -> None:
-        """What was held goes on."""
+    async def clear_rule(self, number: int) -> int | None:
+        """What was held goes on; gives how many messages the rule met, where they are counted."""
 
     async def heal(self) -> None:
         """All links and messages are as they were."""

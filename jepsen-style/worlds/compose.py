@@ -256,7 +256,7 @@ class ComposeWorld:
     async def add_rule(self, rule: MessageRule) -> int:
         raise ClusterError(NO_MESSAGES)
 
-    async def clear_rule(self, number: int) -> None:
+    async def clear_rule(self, number: int) -> int | None:
         raise ClusterError(NO_MESSAGES)
 
     async def heal(self) -> None:

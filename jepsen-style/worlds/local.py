@@ -76,8 +76,8 @@ class LocalWorld(BreakableCluster):
     async def add_rule(self, rule: MessageRule) -> int:
         return await in_thread(lambda: self._proxy.add_rule(ProxyRule(**asdict(rule))))
 
-    async def clear_rule(self, number: int) -> None:
-        await in_thread(lambda: self._proxy.clear_rule(number))
+    async def clear_rule(self, number: int) -> int:
+        return await in_thread(lambda: self._proxy.clear_rule(number))
 
     async def heal(self) -> None:
         await in_thread(self._proxy.heal)

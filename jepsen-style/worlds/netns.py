@@ -154,7 +154,7 @@ class NetnsWorld(BreakableCluster):
     async def add_rule(self, rule: MessageRule) -> int:
         raise ClusterError(NO_MESSAGES)
 
-    async def clear_rule(self, number: int) -> None:
+    async def clear_rule(self, number: int) -> int | None:
         raise ClusterError(NO_MESSAGES)
 
     async def heal(self) -> None:

@@ -234,8 +234,8 @@ class SimCluster:
                 self.coverage.strike("message", self.cluster.nodes[end])
         return self.messages.add(ProxyRule(**asdict(rule)))
 
-    async def clear_rule(self, number: int) -> None:
-        self.messages.clear(number)
+    async def clear_rule(self, number: int) -> int:
+        return self.messages.clear(number)
 
     async def heal(self) -> None:
         self.links.heal()

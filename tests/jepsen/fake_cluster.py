@@ -115,9 +115,10 @@ class FakeCluster:
         self.rules[len(self.calls)] = rule
         return len(self.calls)
 
-    async def clear_rule(self, number: int) -> None:
+    async def clear_rule(self, number: int) -> int:
         await self._call("clear_rule")
         del self.rules[number]
+        return 7
 
     async def heal(self) -> None:
         await self._call("heal")

@@ -845,6 +845,24 @@ def test_lag_is_the_age_of_what_a_reader_had_not_seen() -> None:
     assert judged(story).figures["lag"]["worst"]["seconds"] == figures["worst"]["seconds"]
 
 
+def test_whoever_reads_from_the_beginning_is_not_behind() -> None:
+    """A run of two minutes told of a lag of 126 s: that of its last readings, which take several polls."""
+    story = Story()
+    for offset in range(3):
+        story.send(0, 0, offset + 1, offset)
+    story.wait(60.0)
+    story.assign(1, [0])
+    story.poll(1, {0: [(0, 1)]})
+    story.poll(1, {0: [(1, 2)]})
+    assert "worst" not in judged(story).figures["lag"]
+    # From the end on it is.
+    story.poll(1, {0: [(2, 3)]})
+    story.send(0, 0, 4, 3)
+    story.wait(2.0)
+    story.poll(1, {0: [(3, 4)]})
+    assert judged(story).figures["lag"]["worst"]["seconds"] == pytest.approx(2.0, abs=0.1)
+
+
 # ---- the table
 
 

@@ -77,7 +77,7 @@ def test_a_leader_is_seen_held_up_and_killed(tmp_path: Path) -> None:
         with trio.move_on_after(0.3) as sending:
             await send(producer)
         assert sending.cancelled_caught and await all_have(cluster, 1)
-        await cluster.clear_rule(held)
+        assert await cluster.clear_rule(held) == 1
         await until(lambda: all_have(cluster, 2))
 
         await cluster.kill(led_by)

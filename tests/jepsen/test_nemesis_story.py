@@ -7,6 +7,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from hypothesis import strategies as st
 from barnabas.cluster.errors import ClusterError
 from nemeses.budget import Budget
 from nemeses.faults import STORIES
+from nemeses.messages import TALKED_OF_BY_LIBRDKAFKA, Choice, Wish, draw
 from nemeses.nemesis import Nemesis, NemesisOptions
 from nemeses.shapes import SHAPES
 from operations import Place
+from protocol.api_keys import ApiKey
 from runtime.simulated import Universe, run_simulation
 from worlds.cluster import FAULTS, Membership
 
@@ -204,3 +207,82 @@ def test_the_budget_asks_everybody() -> None:
 @pytest.mark.feature("FI-03")
 def test_all_words_have_a_story() -> None:
     assert list(STORIES) == list(FAULTS)
+
+
+@pytest.mark.feature("FI-03")
+async def test_what_is_done_to_messages_is_told_in_full(autojump_clock: trio.abc.Clock) -> None:
+    """The history had the API and the node that was asked; whose messages, and how many of them, nobody could tell."""
+    story = Story(5, ("message",))
+    await story.play(300)
+    told = [value for _at, type_, f, value in story.told if (type_, f) == ("invoke", "message")]
+    assert {"client"} < {value["source"] for value in told}
+    for value in told:
+        assert {"api", "action", "direction", "source", "probability"} <= set(value)
+        assert ("delay_ms" in value) == (value["action"] == "delay")
+    for healed in (value for _at, type_, f, value in story.told if (type_, f) == ("info", "heal") and value["number"]):
+        assert healed["met"] == 7, "how many messages the rule met, also of the last one, which the end of the run took"
+
+
+@pytest.mark.feature("FI-03")
+async def test_a_rule_is_for_messages_that_somebody_sends(autojump_clock: trio.abc.Clock) -> None:
+    """Of the rules between nodes 57 % named two that never speak so: markers to a controller, votes between brokers."""
+    to_controllers = {"ALTER_PARTITION", "BROKER_HEARTBEAT"}
+    between_controllers = {"VOTE", "BEGIN_QUORUM_EPOCH"}
+    between_brokers = {"WRITE_TXN_MARKERS", "ADD_PARTITIONS_TO_TXN"}
+    fetches = {("broker", "broker"), ("broker", "controller"), ("controller", "controller")}
+    seen: Counter[str] = Counter()
+    cluster = FakeCluster()
+    for seed in range(3_000):
+        drawn = await draw(random.Random(seed), cluster)
+        assert drawn is not None
+        api, source, target = drawn.api_name, drawn.rule.source, drawn.rule.target
+        assert source is None or source != target
+        seen[api] += 1
+        ends = {name.partition("-")[0] for name in (*drawn.targets, *([source] if source else []))}
+        if source == "client":
+            assert ends <= {"client", "broker"}
+        elif api in between_brokers:
+            assert ends == {"broker"}
+        elif api in between_controllers:
+            assert ends == {"controller"}
+        elif api in to_controllers:
+            assert source is None or source in cluster.brokers
+            assert set(drawn.targets) <= set(cluster.controllers)
+        else:
+            assert api == "FETCH"
+            asked = drawn.targets[0].partition("-")[0]
+            assert source is None or (source.partition("-")[0], asked) in fetches
+    assert seen.keys() >= to_controllers | between_brokers | between_controllers
+
+
+@pytest.mark.feature("FI-03")
+async def test_who_asked_for_some_messages_has_no_others(autojump_clock: trio.abc.Clock) -> None:
+    cluster = FakeCluster()
+    asked = Choice(wishes=[Wish(ApiKey.END_TXN, "hold"), Wish(ApiKey.FETCH, direction="response")])
+    seen = Counter[tuple[str, ...]]()
+    for seed in range(300):
+        drawn = await draw(random.Random(seed), cluster, asked)
+        assert drawn is not None
+        rule = drawn.rule
+        if drawn.api_name == "END_TXN":
+            assert (rule.action, rule.source) == ("hold", "client")
+        else:
+            assert (drawn.api_name, rule.direction) == ("FETCH", "response")
+        source = (rule.source or "anybody").partition("-")[0]
+        seen[drawn.api_name, source, drawn.targets[0].partition("-")[0]] += 1
+    assert {("END_TXN", "client", "broker"), ("FETCH", "client", "broker"), ("FETCH", "broker", "broker")} < set(seen)
+    # Only librdkafka asks for a transaction's partitions; brokers always do.
+    added = Choice(wishes=[Wish(ApiKey.ADD_PARTITIONS_TO_TXN)])
+    sources = {(await draw(random.Random(seed), cluster, added)).rule.source for seed in range(50)}
+    assert sources == {None, *cluster.brokers}
+    added = replace(added, of_clients=TALKED_OF_BY_LIBRDKAFKA)
+    sources = {(await draw(random.Random(seed), cluster, added)).rule.source for seed in range(50)}
+    assert sources == {None, "client", *cluster.brokers}
+
+
+@pytest.mark.feature("FI-03")
+async def test_a_lonely_broker_asks_no_other(autojump_clock: trio.abc.Clock) -> None:
+    cluster = FakeCluster(brokers=("broker-1",), controllers=("controller-101",))
+    drawn = [await draw(random.Random(seed), cluster) for seed in range(500)]
+    inside = {each.api_name for each in drawn if each is not None and each.rule.source != "client"}
+    assert None in drawn and inside == {"FETCH", "ALTER_PARTITION", "BROKER_HEARTBEAT"}

@@ -127,11 +127,11 @@ def test_a_plant_is_found_by_what_should_find_it_and_not_by_something_else(
 def test_a_run_that_breaks_off_has_found_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python ends with 1 where the suite itself is at fault, and so does a run that found something."""
 
-    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+    def run(command: list[str], _timeout_seconds: float) -> subprocess.CompletedProcess[str]:
         (tmp_path / "queue-sim-1").mkdir()
         return subprocess.CompletedProcess(command, 1, "", "Traceback ...\nImportError: no module named checkers\n")
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(trying.CHILDREN, "run", run)
     with pytest.raises(ClusterError, match="without a verdict: ImportError: no module") as error:
         trying.run_once(Trial(), "sim", 1, PLANT, tmp_path)
     assert "\n" not in str(error.value)

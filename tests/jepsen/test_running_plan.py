@@ -19,6 +19,8 @@ from clients.missing import LibraryMissing
 from commands.run import command
 from histories.recorder import HistoryError
 from histories.whole import write_whole
+from nemeses.messages import Wish, wish_of
+from protocol.api_keys import ApiKey
 from running.experiment import COULD_NOT_RUN, VALID, carry_out
 from running.plan import Plan, WrongPlan
 from worlds.opening import NEVER
@@ -51,13 +53,36 @@ def test_what_replays_a_run_is_understood(monkeypatch: pytest.MonkeyPatch) -> No
     )  # fmt: skip
     carried: list[Plan] = []
 
-    def remember(given: Plan, say: Any) -> Any:
+    def remember(given: Plan, say: Any, **_more: Any) -> Any:
         carried.append(given)
         raise typer.Exit(VALID)
 
     monkeypatch.setattr("running.experiment.carry_out", remember)
     ask(*shlex.split(plan.replay())[3:])
     assert carried == [plan]
+
+
+def test_messages_are_chosen_by_words_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`run` could not be asked to hold only EndTxn, or to drop only answers to AlterPartition."""
+    carried: list[Plan] = []
+
+    def remember(given: Plan, say: Any, **_more: Any) -> Any:
+        carried.append(given)
+        raise typer.Exit(VALID)
+
+    monkeypatch.setattr("running.experiment.carry_out", remember)
+    ask("queue", "--seed", "3", "--message", "EndTxn:hold", "--message", "ALTER_PARTITION:drop:response,VOTE:request")
+    [plan] = carried
+    assert plan.nemesis == ("message",)
+    assert plan.message == ("EndTxn:hold", "ALTER_PARTITION:drop:response", "VOTE:request")
+    assert [wish_of(text) for text in plan.message] == [
+        Wish(ApiKey.END_TXN, "hold"),
+        Wish(ApiKey.ALTER_PARTITION, "drop", "response"),
+        Wish(ApiKey.VOTE, direction="request"),
+    ]
+    assert plan.replay().endswith("--nemesis message --message EndTxn:hold,ALTER_PARTITION:drop:response,VOTE:request")
+    ask(*shlex.split(plan.replay())[3:])
+    assert carried == [plan, plan]
 
 
 def test_options_by_name_are_those_of_the_command_line() -> None:
@@ -71,6 +96,23 @@ def test_options_by_name_are_those_of_the_command_line() -> None:
         plan.with_options({"concurrency": "many"})
 
 
+def test_a_run_says_at_once_what_it_is_and_where_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until its end it told its seed, and nobody knew where to look meanwhile."""
+    given: list[Path] = []
+
+    def remember(_plan: Plan, say: Any, *, directory: Path) -> Any:
+        given.append(directory)
+        raise typer.Exit(VALID)
+
+    monkeypatch.setattr("running.experiment.carry_out", remember)
+    words = ("queue", "--seed", "7", "--time", "120", "--store", str(tmp_path))
+    told = ask(*words, "--nemesis", "kill,pause", "--cluster", "sim").output
+    assert told == f"seed 7: queue on sim for 120 s, nemesis kill,pause | {given[0]}\n"
+    assert given[0].parent == tmp_path and given[0].name.startswith("queue-sim-7-")
+    told = ask(*words, "--bootstrap", "127.0.0.1:1").output
+    assert told == f"seed 7: queue on 127.0.0.1:1 for 120 s, nothing is broken | {given[1]}\n"
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -82,6 +124,12 @@ def test_options_by_name_are_those_of_the_command_line() -> None:
             for world, faults in NEVER.items()
             for fault in faults
         ),
+        (["queue", "--message", "END_TX"], "END_TX: nobody sends END_TX (END_TXN?); there are PRODUCE, FETCH, "),
+        (["queue", "--message", ":hold"], "--message :hold: nobody sends that; there are PRODUCE, "),
+        (["queue", "--message", "END_TXN:lose"], "END_TXN:lose: behind END_TXN there may be one of hold, drop"),
+        (["queue", "--message", "END_TXN:hold:drop"], "one of hold, drop, delay, reset, and one of request, response"),
+        (["queue", "--message", "VOTE", "--cluster", "netns"], "--nemesis message is not to be had in netns"),
+        (["queue", "--message", "VOTE", "--bootstrap", "a:1"], "is not ours to break"),
         (["queue", "--without-nodes", "broker-3"], "only --cluster sim can have less nodes"),
         (["queue", "--cluster", "sim", "--without-nodes", "broker-9"], "--without-nodes broker-9: there is only"),
         (["queue", "--cluster", "sim", "--without-nodes", "broker-1,broker-2,broker-3"], "has a broker and"),

@@ -94,7 +94,7 @@ def test_an_anomaly_is_1_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ((), "which one? --list names all"),
         (("nix",), "there is no scenario 'nix'; --list names all"),
-        (("2", "--cluster", "moon"), "--cluster moon: sim, local, netns"),
+        (("2", "--cluster", "moon"), "--cluster moon: scenarios are played in sim, local, netns"),
         (("2", "--cluster", "local"), "inconsistent-offsets has no form for processes; those that have: duplicate,"),
     ],
 )

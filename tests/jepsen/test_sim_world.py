@@ -15,8 +15,13 @@ import trio
 
 from barnabas import Admin, NewTopic, Producer
 from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.proxy.frames import Message
+from barnabas.cluster.proxy.rules import Faults
+from barnabas.cluster.proxy.rules import MessageRule as ProxyRule
+from nemeses.messages import AMONG_NODES
 from operations import Place
 from protocol.api_keys import ApiKey
+from runtime.world import Chance
 from tests.jepsen import sim_story
 from worlds.cluster import FAULTS, ClusterUnderTest, Damage, LinkFault, MessageRule
 from worlds.opening import WorldOptions, run_in
@@ -197,12 +202,53 @@ def test_single_messages_are_held_dropped_and_answered_by_a_reset(tmp_path: Path
         number = await cluster.add_rule(fetches)
         assert await write(cluster, "client-2", seconds=20.0) is not None, "acknowledged without the follower"
         assert all(follower not in each.isr for each in await cluster.memberships() if each.node == leader)
-        await cluster.clear_rule(number)
+        assert await cluster.clear_rule(number) >= 1, "it tells how many it met"
+        silent = await cluster.add_rule(replace(held, api_key=int(ApiKey.VOTE), source=None))
+        assert await cluster.clear_rule(silent) == 0
         while any(len(each.isr) < 3 for each in await cluster.memberships()):
             await trio.sleep(0.5)
 
     in_sim(tmp_path, story)
     assert json.loads((tmp_path / "promises.json").read_text())["kept"]
+
+
+@pytest.mark.feature("FI-03", "FI-05")
+def test_what_nodes_send_each_other_is_what_faults_are_drawn_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table of `nemeses.messages`, held against a cluster that loses leaders and a disk and ends transactions."""
+    sent: dict[ApiKey, dict[tuple[str, str], None]] = {}
+    rule_for = Faults.rule_for
+
+    def note(self: Faults, message: Message, source: str, target: str, chance: Chance) -> tuple[int, ProxyRule] | None:
+        ways = sent.setdefault(ApiKey(message.api_key), {})
+        ways[source.partition("-")[0], target.partition("-")[0]] = None
+        return rule_for(self, message, source, target, chance)
+
+    monkeypatch.setattr(Faults, "rule_for", note)
+
+    async def story(cluster: SimCluster) -> None:
+        await make_topic(cluster)
+        world = cluster.world("client-0")
+        servers = cluster.bootstrap_servers
+        async with Producer(bootstrap_servers=servers, world=world, transactional_id="pays") as producer:
+            for _ in range(2):
+                async with producer.transaction():
+                    await producer.send(PLACE.topic, value=b"x", partition=PLACE.partition)
+                leader, active = await cluster.leader_of(PLACE), await cluster.active_controller()
+                assert leader is not None and active is not None
+                await cluster.stop(leader)
+                await cluster.wipe(leader)
+                await cluster.stop(active)
+                await cluster.start(leader, active)
+                await cluster.wait_ready()
+
+    in_sim(tmp_path, story)
+    for api_key, ways in sent.items():
+        among = {way for way in ways if "client" not in way and "onlooker" not in way}
+        assert among <= set(AMONG_NODES.get(api_key, ())), api_key.name
+    unseen = {api.name: way for api, ways in AMONG_NODES.items() for way in ways if way not in sent.get(api, {})}
+    assert not unseen.keys() - {"FETCH_SNAPSHOT", "LIST_OFFSETS", "VOTE"}, unseen
 
 
 @pytest.mark.slow

@@ -96,6 +96,16 @@ def test_a_seed_gives_the_same_history(tmp_path: Path) -> None:
     assert one == two and one
 
 
+@pytest.mark.parametrize("name", ["queue", "list-append", *WORKLOADS])
+def test_in_a_foreign_cluster_all_names_begin_with_that_of_the_run(name: str, tmp_path: Path) -> None:
+    """Its topics stay there; who cleans up behind it tells them by their names."""
+    kafka, prefix = FakeKafka(7), "queue-bootstrap-7-20261123T120000-"
+    options = WorkloadOptions(processes=PROCESSES, keys=6, more={"prefix": prefix})
+    run_over(kafka, make_workload(name, options), tmp_path / "run", processes=PROCESSES, seconds=0.5)
+    assert kafka.topics or name == "metadata"
+    assert all(each.startswith(prefix) for each in (*kafka.topics, *kafka.groups))
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_the_group_protocol_is_an_option(protocol: str) -> None:
     workload = make_workload("group", WorkloadOptions(processes=6, group_protocol=protocol))
