@@ -74,23 +74,27 @@ class Stage:
     async def produce(self, partition: TopicPartition, values: Sequence[bytes], *, at_ms: int, **stamp: Any) -> None:
         records = [Record(index, at_ms + index, None, value, ()) for index, value in enumerate(values)]
         batch = build_batch(records, **{key: value for key, value in stamp.items() if key != "transactional_id"})
-        while True:
-            await self.cluster.refresh([partition.topic])
-            leadership = self.cluster.leadership(partition)
-            if leadership is not None:
-                break
+        while (code := await self._produce(partition, batch, stamp.get("transactional_id"))) != ErrorCode.NONE:
+            # Whom the metadata name as the leader may not have heard of it yet.
+            assert code in (None, ErrorCode.NOT_LEADER_OR_FOLLOWER), ErrorCode(code)
             await trio.sleep(0.05)
+
+    async def _produce(self, partition: TopicPartition, batch: bytes, transactional_id: str | None) -> int | None:
+        """The error code; None if nobody leads the partition."""
+        await self.cluster.refresh([partition.topic])
+        leadership = self.cluster.leadership(partition)
+        if leadership is None:
+            return None
         data = TopicProduceData(
             name=partition.topic,
             topic_id=self.cluster.topic_id(partition.topic),
             partition_data=[PartitionProduceData(index=partition.partition, records=batch)],
         )
-        request = ProduceRequest(
-            transactional_id=stamp.get("transactional_id"), acks=-1, timeout_ms=10_000, topic_data=[data]
-        )
+        request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=10_000, topic_data=[data])
         response = await self.cluster.call(leadership.node_id, request)
         [answer] = response.responses[0].partition_responses
-        assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code)
+        code: int = answer.error_code
+        return code
 
     # ---- groups
 
