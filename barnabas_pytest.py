@@ -201,7 +201,8 @@ def _environment() -> dict[str, str]:
 def barnabas_settings() -> Mapping[str, str]:
     """Settings of all nodes of `barnabas_cluster`, by Kafka's names; a project's conftest.py may have its own.
 
-    Without any, everything is Kafka's default, except that groups settle in half a second.
+    Without any, everything is Kafka's default, except that groups settle in half a second and that
+    records stay, however long ago their timestamps say they were written.
     """
     return {}
 

@@ -28,6 +28,9 @@ QUICK_GROUPS = {
     "group.consumer.heartbeat.interval.ms": "500",
 }
 """Groups that settle soon: with Kafka's own numbers a test would mostly wait."""
+NO_RETENTION = {"log.retention.ms": "-1"}
+"""Records of tests often tell of times long ago. With Kafka's seven days they would be deleted at the first look of the
+brokers, which is half a minute after their start: in the midst of some test."""
 _POLL_SECONDS = 0.02
 _PORT_TRIES = 3
 
@@ -36,9 +39,9 @@ class ClusterForTests(LocalCluster):
     """Three brokers and three controllers on free ports of this machine. What cannot be done is a `ClusterError`."""
 
     def __init__(self, data_dir: str | Path, overrides: Mapping[str, str] | None = None) -> None:
-        """`overrides` are settings of every node."""
+        """`overrides` are settings of every node, on top of `NO_RETENTION`."""
         programs = Programs(dict.fromkeys(MODULES, "barnabas.testing.node"))
-        super().__init__(data_dir, free_base_port(), overrides, programs=programs)
+        super().__init__(data_dir, free_base_port(), {**NO_RETENTION, **(overrides or {})}, programs=programs)
 
     @classmethod
     def start_new(cls, data: Path, overrides: Mapping[str, str] | None = None) -> Self:

@@ -15,7 +15,7 @@ import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.simulated import SimulatedCluster
-from barnabas.testing.cluster import QUICK_GROUPS
+from barnabas.testing.cluster import NO_RETENTION, QUICK_GROUPS
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
@@ -49,12 +49,12 @@ class SimulatedClusterForTests:
     def __init__(
         self, seed: int = 1, settings: Mapping[str, str] | None = None, longest_seconds: float = LONGEST_SECONDS
     ) -> None:
-        """`settings` of all nodes, by Kafka's names; groups settle soon without any. A test that takes longer than
-        `longest_seconds` of virtual time fails.
+        """`settings` of all nodes, by Kafka's names; without any, groups settle soon and records stay. A test that
+        takes longer than `longest_seconds` of virtual time fails.
         """
         self.seed = seed
         self._longest_seconds = longest_seconds
-        self._settings = {**QUICK_GROUPS, **(settings or {})}
+        self._settings = {**QUICK_GROUPS, **NO_RETENTION, **(settings or {})}
         self._side_of: dict[str, int] = {}
         """The group of each host that is in one."""
         self._paused: dict[str, None] = {}

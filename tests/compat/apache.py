@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from barnabas.cluster.probe import NoAnswer, ask
+from barnabas.testing.cluster import NO_RETENTION
 from kraft.format import FormatRequest, format_directories
 from kraft.metadata.bootstrap import bootstrap_records
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -47,6 +48,7 @@ _SETTINGS = {
     "background.threads": "2",
     "log.cleaner.dedupe.buffer.size": "4194304",
     "log.index.size.max.bytes": "1048576",
+    **NO_RETENTION,
 }
 
 

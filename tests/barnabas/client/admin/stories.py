@@ -127,11 +127,11 @@ async def configs(stage: Stage) -> None:
     admin = stage.admin
     name = await stage.topic("configured")
     topic = ConfigResource(ResourceType.TOPIC, name)
-    await admin.incremental_alter_configs({topic: {"max.message.bytes": "7777", "retention.ms": "5000"}})
+    await admin.incremental_alter_configs({topic: {"max.message.bytes": "7777", "delete.retention.ms": "5000"}})
     await admin.incremental_alter_configs(
         {topic: [AlterConfigOp("cleanup.policy", "compact", OpType.APPEND), AlterConfigOp("segment.ms", "60000")]}
     )
-    await admin.incremental_alter_configs({topic: {"retention.ms": None}})
+    await admin.incremental_alter_configs({topic: {"delete.retention.ms": None}})
 
     async def told() -> dict[str, str | None]:
         entries = (await admin.describe_configs(topic))[topic]
@@ -150,14 +150,14 @@ async def configs(stage: Stage) -> None:
     assert not entries["max.message.bytes"].is_default
     assert entries["max.message.bytes"].type is ConfigType.INT
     assert entries["max.message.bytes"].synonyms[0].source is ConfigSource.DYNAMIC_TOPIC_CONFIG
-    assert entries["retention.ms"].is_default
+    assert entries["delete.retention.ms"].is_default
 
-    await admin.incremental_alter_configs({topic: {"retention.ms": "1"}}, validate_only=True)
+    await admin.incremental_alter_configs({topic: {"delete.retention.ms": "1"}}, validate_only=True)
     with pytest.raises(InvalidConfigurationException):
-        await admin.incremental_alter_configs({topic: {"retention.ms": "soon"}})
+        await admin.incremental_alter_configs({topic: {"delete.retention.ms": "soon"}})
     with pytest.raises(InvalidConfigurationException):
         await admin.incremental_alter_configs({topic: {"no.such.config": "1"}})
-    assert (await admin.describe_configs(topic))[topic]["retention.ms"].is_default
+    assert (await admin.describe_configs(topic))[topic]["delete.retention.ms"].is_default
     missing = ConfigResource(ResourceType.TOPIC, stage.name("missing"))
     with pytest.raises(UnknownTopicOrPartitionException):
         (await admin.describe_configs(missing)).all()
