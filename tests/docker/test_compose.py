@@ -171,7 +171,7 @@ def test_the_page_looks_on_and_sees_who_dies(cluster: ComposedCluster, note: Not
     cluster.wait_for(f"the page sees {victim} come", lambda: page_states(cluster) == WELL, PATIENCE_SECONDS)
     owner = cluster.docker("exec", cluster.container("page"), "id", "-un").strip()
     assert owner == "barnabas"
-    cluster.docker("rm", "--force", cluster.container("page"))
+    cluster.docker("rm", "--force", "--volumes", cluster.container("page"))
     cluster.wait_healthy()
 
 
