@@ -9,10 +9,11 @@ in Kafka, and whoever finds another one there believes it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from nemeses.choosing import happens
-from protocol.records.batch import iterate_batches
+from protocol.records.batch import OFFSET_AND_SIZE_BYTES, BatchHeader, CorruptBatch, iterate_batches
 from runtime.disk import RealDisk
 from runtime.world import Chance
 from storage.checkpoints import RECOVERY_POINT_CHECKPOINT, MalformedCheckpoint, read_offsets
@@ -75,15 +76,23 @@ def _durable_bytes(directory: Path, path: Path) -> int:
 
 def bytes_below(data: bytes, offset: int) -> int:
     """How much of a segment holds the records below an offset."""
-    for position, header in iterate_batches(data):
+    end = 0
+    for position, header in _readable_batches(data):
         if header.base_offset >= offset:
-            return position
-    return len(data) if offset else 0
+            break
+        end = position + header.batch_length + OFFSET_AND_SIZE_BYTES
+    return end
+
+
+def _readable_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+    """Up to where a power cut or other damage left what is none: whoever recovers the log cuts it there."""
+    with suppress(CorruptBatch):
+        yield from iterate_batches(data)
 
 
 def covered_places(data: bytes, start: int) -> Iterator[int]:
     """The bytes of a file from `start` on that a checksum covers, or whose change is seen without one."""
-    heads = [position for position, _ in iterate_batches(data)]
+    heads = [position for position, _ in _readable_batches(data)]
     following = 0
     for place in range(start, len(data)):
         while following < len(heads) and heads[following] <= place:

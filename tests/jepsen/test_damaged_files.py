@@ -47,6 +47,18 @@ def test_bits_are_flipped_above_the_recovery_point_only(node: Path) -> None:
 
 
 @pytest.mark.feature("FI-03")
+@pytest.mark.parametrize("left", [bytes(100), b"\x7f" * 100, bytes(8) + b"\x7f" * 92], ids=["zeros", "noise", "a size"])
+def test_what_damage_has_left_is_damaged_again_and_what_is_durable_spared(node: Path, left: bytes) -> None:
+    path = node / "t-0" / NEW
+    path.write_bytes(batch(2) + left)
+    [told] = damage_files(node, Damage("flip", "t-0/*.log", probability=1.0), random.Random(1))
+    assert told.startswith(f"t-0/{NEW}: a bit of each of ")
+    data = path.read_bytes()
+    assert data[: len(batch(2))] == batch(2)
+    assert data[-1] != left[-1]
+
+
+@pytest.mark.feature("FI-03")
 def test_the_newest_segment_is_cut(node: Path) -> None:
     size = len(batch(2))
     [told] = damage_files(node, Damage("truncate", "t-0/*.log", bytes_=size + 3), random.Random(1))
