@@ -101,7 +101,7 @@ class LogCleaning:
 
     def slices(self) -> Generator[Slice, None, None]:
         """Raises `CleaningAborted`, `CannotClean`; the slices raise OSError and `CorruptBatch`."""
-        swap = self._log.unfinished_swap
+        swap = self._log.swaps.unfinished
         if swap is not None:
             # The disk was full when it ran last.
             yield from self._finish(swap)
@@ -217,7 +217,7 @@ class LogCleaning:
             group = list(next_group(rest, upper_offset, config.segment_bytes, config.segment_index_bytes))
             position = group[-1].base_offset + 1
             compaction.last_batches = last_batches(log)
-            self._copy = copy = log.begin_copy(group[0].base_offset, self._now_ms)
+            self._copy = copy = log.swaps.begin_copy(group[0].base_offset, config.segment_index_bytes, self._now_ms)
             copy.copied_from_ms = group[-1].largest_timestamp()
             self._is_changed = False
             yield from self._fill(copy, group, compaction)
@@ -267,7 +267,8 @@ class LogCleaning:
 
     def _put_in_place(self, copy: Segment, group: list[Segment]) -> Iterator[Slice]:
         before = sum(segment.size_bytes for segment in group)
-        swap = self._log.replace_segments(group, copy, self._now_ms)
+        due_ms = self._now_ms + self._log.config.file_delete_delay_ms
+        swap = self._log.swaps.replace(group, copy, due_ms)
         if swap is None:
             raise CleaningAborted(f"{self._log}: retention took {group[0]}")
         self._copy = None
@@ -281,7 +282,7 @@ class LogCleaning:
             return 0
 
         yield run
-        self._log.swapped(swap)
+        self._log.swaps.finished(swap)
 
     def _discard_slice(self) -> int:
         self.discard()

@@ -10,45 +10,36 @@ Invariants: log start <= last stable offset <= high watermark <= log end; recove
 segments touch: each begins where the one before it ends (compaction may take the last records of the
 earlier one away).
 
-Knows no replicas and no clients: they are `broker`'s. What a log looks like on disk is said in
-`storage.segment`.
+These are the rules; the files that follow them are `storage.log_files`. Knows no replicas and no clients: they are
+`broker`'s. What a log looks like on disk is said in `storage.segment`.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import (
-    NO_TIMESTAMP,
-    OFFSET_AND_SIZE_BYTES,
-    BatchHeader,
-    iterate_batches,
-    set_base_offset_and_epoch,
-    set_log_append_time,
-)
+from protocol.records.batch import NO_TIMESTAMP, BatchHeader, iterate_batches
 from runtime.world import Disk
 from settings.topic import TopicConfig
 from storage.aborted import AbortedTransaction
 from storage.cleaning import CleaningState
 from storage.epochs import LeaderEpochs
 from storage.fetched_batches import ANY_EPOCH, batches_up_to, portions, verify_fetched
-from storage.flushing import Flusher, FlushWork
+from storage.flushing import FlushWork
 from storage.indexes import CorruptIndex
-from storage.names import EXPIRED_SUFFIX
-from storage.producer_tracker import ProducerTracker
+from storage.log_files import LogFiles
+from storage.produced_batches import number, size_in_bytes
 from storage.producers import NO_WARRANT, ProducerStateConfig, ProducerStates, Warrant
 from storage.recovery import LoadedLog, LogLoader
-from storage.removal import Removals
 from storage.retention import Retention
+from storage.rolling import RollRule
 from storage.segment import AppendedBatch, Folder, Segment
-from storage.segment_list import LogSlice, SegmentList, TimestampedOffset
-from storage.snapshots import SnapshotFiles
-from storage.swapping import CleanedFolder, SegmentSwap
+from storage.segment_list import LogSlice, TimestampedOffset
+from storage.swapping import SegmentSwaps
 
 _READ_AHEAD_BYTES = 1 << 20
 OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -77,12 +68,9 @@ class PartitionLog:
     """Open it with `open`. Once `failure` is set, what needs the disk raises KAFKA_STORAGE_ERROR."""
 
     __slots__ = (
-        "_flusher",
-        "_folder",
-        "_removals",
+        "_files",
+        "_roll_rule",
         "_segments",
-        "_snapshots",
-        "_swap",
         "_tracker",
         "cleaned_to",
         "cleaning",
@@ -100,7 +88,7 @@ class PartitionLog:
         "topic_id",
     )
 
-    def __init__(self, folder: Folder, loaded: LoadedLog, topic: str, partition: int, config: TopicConfig) -> None:
+    def __init__(self, files: LogFiles, loaded: LoadedLog, topic: str, partition: int, config: TopicConfig) -> None:
         self.topic = topic
         self.partition = partition
         self.topic_id: bytes | None = None
@@ -118,17 +106,14 @@ class PartitionLog:
         """Told when flushed records are about to be truncated: must make the new recovery point durable."""
         self.recovery_events: Sequence[str] = loaded.events
         """One line for each thing that was found wrong on opening, or done about it."""
-        self._folder = folder
-        self._segments = SegmentList(loaded.segments)
-        self._snapshots = SnapshotFiles(folder, loaded.names)
-        self._tracker: ProducerTracker | None = None
-        self._flusher = Flusher(folder, loaded.epochs, self._snapshots, loaded.recovery_point)
-        self._removals = Removals(folder)
+        self._files = files
+        """All changes of files go through it; what is read is found in `_segments`."""
+        self._segments = files.segments
+        self._tracker = files.tracker
+        self._roll_rule = RollRule(f"{topic}-{partition}")
         self.cleaning = CleaningState()
         self.cleaned_to: int | None = None
         """Everything below it was compacted; None if nothing ever was."""
-        self._swap: SegmentSwap | None = None
-        """A copy that is read from already, while its files do not have their names yet."""
 
     @classmethod
     def open(  # noqa: PLR0913 - each says one thing about a log, and nobody calls it twice
@@ -159,20 +144,10 @@ class PartitionLog:
         folder = Folder(disk, directory)
         loader = LogLoader(folder, config, now_ms, lost_power=lost_power)
         loaded = loader.load(log_start_offset, recovery_point, clean_shutdown)
-        log = cls(folder, loaded, topic, partition, config)
-        log._flusher.believed = max(recovery_point, loaded.recovery_point)
-        if not clean_shutdown:
-            # Recovery made their indexes anew.
-            place = max(log._segments.place_of(log.recovery_point) - 1, 0)
-            log._flusher.rolled = log.segments[place:-1]
-        if producer_state is not None:
-            log._snapshots.remove_strays([each.base_offset for each in loaded.segments], log.log_end_offset)
-            log._tracker = ProducerTracker(ProducerStates(producer_state), log._snapshots)
-            reindexed = log._tracker.rebuild(loaded.segments, log.log_end_offset, now_ms, high_watermark)
-            log._flusher.rolled += [
-                each for each in reindexed if each is not log.active_segment and each not in log._flusher.rolled
-            ]
-        return log
+        files = LogFiles(folder, loaded, producer_state)
+        files.take_up(recovery_point, clean_shutdown)
+        files.rebuild_producers(loaded.log_end_offset, now_ms, high_watermark)
+        return cls(files, loaded, topic, partition, config)
 
     @classmethod
     def create(  # noqa: PLR0913 - as `open`
@@ -189,19 +164,18 @@ class PartitionLog:
         """An empty log in a directory that is there and has none; nothing is synced. Raises OSError."""
         folder = Folder(disk, directory)
         segment = Segment.create(folder, 0, config.segment_index_bytes, now_ms)
-        log = cls(folder, LoadedLog([segment], LeaderEpochs(), 0, 0, 0, names=[]), topic, partition, config)
-        log._tracker = ProducerTracker(ProducerStates(producer_state), log._snapshots)
-        return log
+        loaded = LoadedLog([segment], LeaderEpochs(), 0, 0, 0, names=[])
+        return cls(LogFiles(folder, loaded, producer_state), loaded, topic, partition, config)
 
     # -- what it is
 
     @property
     def directory(self) -> str:
-        return self._folder.path
+        return self._files.folder.path
 
     @property
     def disk(self) -> Disk:
-        return self._folder.disk
+        return self._files.folder.disk
 
     @property
     def latest_epoch(self) -> int:
@@ -211,12 +185,12 @@ class PartitionLog:
     @property
     def recovery_point(self) -> int:
         """All records below it are on stable storage."""
-        return self._flusher.recovery_point
+        return self._files.flusher.recovery_point
 
     @property
     def high_watermark_after_a_crash(self) -> int:
         """What a start may be told: below it no power cut brings back what was cut, and was never committed."""
-        cut = self._flusher.lowest_unsynced_cut
+        cut = self._files.flusher.lowest_unsynced_cut
         return self.high_watermark if cut is None else min(self.high_watermark, cut)
 
     @property
@@ -240,6 +214,11 @@ class PartitionLog:
     @property
     def open_files(self) -> int:
         return self._segments.open_files
+
+    @property
+    def swaps(self) -> SegmentSwaps:
+        """What compaction makes takes its place here."""
+        return self._files.swaps
 
     @property
     def last_stable_offset(self) -> int:
@@ -289,48 +268,26 @@ class PartitionLog:
                 ErrorCode.FENCED_LEADER_EPOCH,
                 f"{self}: epoch {leader_epoch} is older than {self.epochs.latest_epoch}",
             )
-        total = 0
-        for _, header in batches:
-            size = header.batch_length + OFFSET_AND_SIZE_BYTES
-            if size > config.max_message_bytes:
-                raise KafkaError(
-                    ErrorCode.MESSAGE_TOO_LARGE,
-                    f"{self}: a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}",
-                )
-            total += size
-        if total > config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{self}: {total} bytes in one append, segment.bytes is {config.segment_bytes}",
-            )
+        size_bytes = size_in_bytes(batches, config, self)
         repeated = self._tracker.check(buffer, batches, warrant) if self._tracker is not None else None
         if repeated is not None:
             append_time = repeated.timestamp if config.log_append_time else NO_TIMESTAMP
             return AppendResult(repeated.first_offset, repeated.last_offset, append_time, True)
 
         append_time = now_ms if config.log_append_time else NO_TIMESTAMP
-        first_offset = offset = self.log_end_offset
+        first_offset = self.log_end_offset
+        appended = number(buffer, batches, first_offset, leader_epoch, append_time)
         start = batches[0][0]
-        appended = []
-        for position, header in batches:
-            set_base_offset_and_epoch(buffer, position, offset, leader_epoch)
-            if append_time >= 0:
-                set_log_append_time(buffer, position, append_time)
-            last_offset = offset + header.last_offset_delta
-            timestamp = append_time if append_time >= 0 else header.max_timestamp
-            size = header.batch_length + OFFSET_AND_SIZE_BYTES
-            appended.append(AppendedBatch(position - start, size, last_offset, timestamp))
-            offset = last_offset + 1
-        data = buffer if len(buffer) == total else memoryview(buffer)[start : start + total]
+        data = buffer if len(buffer) == size_bytes else memoryview(buffer)[start : start + size_bytes]
         self._write(data, appended, first_offset, now_ms)
-        self.log_end_offset = offset
+        end_offset = self.log_end_offset = appended[-1].last_offset + 1
         if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, first_offset)
         if self._tracker is not None:
             self._tracker.appended(buffer, batches, self.active_segment.aborted, first_offset, append_time, warrant)
-        if offset - self.recovery_point >= config.flush_messages:
+        if end_offset - self.recovery_point >= config.flush_messages:
             self.flush()
-        return AppendResult(first_offset, offset - 1, append_time, False)
+        return AppendResult(first_offset, end_offset - 1, append_time, False)
 
     def append_as_follower(
         self, buffer: bytes | bytearray | memoryview, now_ms: int, leader_epoch: int = ANY_EPOCH
@@ -391,65 +348,23 @@ class PartitionLog:
         now_ms: int,
     ) -> None:
         """Put the bytes into the active segment, after a roll if it is due. All or nothing."""
-        active = self.active_segment
-        config = self.config
+        files, config, last = self._files, self.config, batches[-1]
+        active = self._segments.all[-1]
         try:
-            if active.size_bytes and (
-                active.size_bytes + len(data) > config.segment_bytes
-                or active.offset_index.is_full
-                or active.time_index.is_full
-                or not active.offset_index.accepts(batches[-1].last_offset)
-                or self._waited_too_long(active, batches[-1].max_timestamp, now_ms)
-            ):
-                active = self._roll(now_ms)
-            if not active.offset_index.accepts(batches[-1].last_offset):
-                active = self._begin_at(first_offset, now_ms)
+            if self._roll_rule.is_due(active, len(data), last, config, now_ms):
+                active = files.roll(self.log_end_offset, config.segment_index_bytes, now_ms)
+            if not active.offset_index.accepts(last.last_offset):
+                active = files.begin_anew_at(first_offset, config.segment_index_bytes, now_ms)
             active.append(data, batches, config.index_interval_bytes)
         except OSError as error:
             raise self._storage_failed(error) from error
 
-    def _waited_too_long(self, active: Segment, timestamp: int, now_ms: int) -> bool:
-        limit = self.config.longest_segment_ms
-        if self.config.segment_jitter_ms > 0:
-            # Drawn from the names, so that a replay draws the same, and not all partitions roll together.
-            seed = f"{self.topic}-{self.partition}-{active.base_offset}".encode()
-            limit -= min(crc32c(seed) % self.config.segment_jitter_ms, limit)
-        return active.waited_ms(now_ms, timestamp) > limit
-
-    def _begin_at(self, offset: int, now_ms: int) -> Segment:
-        """The active segment is empty, and its base too far from the offsets that come: begin it anew."""
-        self._segments.take_from(-1)[0].remove_files()
-        segment = self._add_segment(offset, now_ms)
-        self._flusher.sync_names()
-        return segment
-
-    def _add_segment(self, base_offset: int, now_ms: int) -> Segment:
-        segment = Segment.create(self._folder, base_offset, self.config.segment_index_bytes, now_ms)
-        self._segments.add(segment)
-        self._flusher.name_added()
-        return segment
-
     def roll(self, now_ms: int) -> None:
         """Begin a new segment at the log end; nothing happens if the active one is empty."""
         try:
-            self._roll(now_ms)
+            self._files.roll(self.log_end_offset, self.config.segment_index_bytes, now_ms)
         except OSError as error:
             raise self._storage_failed(error) from error
-
-    def _roll(self, now_ms: int) -> Segment:
-        active = self.active_segment
-        if active.base_offset == self.log_end_offset:
-            return active
-        self._flusher.settle(active, self.log_end_offset)
-        if len(self.segments) == 1:
-            # Were the first name lost and a later one kept, the log would seem to begin there.
-            self._flusher.sync_names()
-        active.seal()
-        if self._tracker is not None:
-            self._tracker.take_snapshot(self.log_end_offset)
-        segment = self._add_segment(self.log_end_offset, now_ms)
-        self._flusher.rolled.append(active)
-        return segment
 
     # -- failing
 
@@ -548,13 +463,9 @@ class PartitionLog:
 
     def _truncate(self, offset: int) -> None:
         self._before_cut(offset)
-        place = self._segments.place_of(offset)
-        end_offset = self.segments[place].end_if_cut(offset)
+        end_offset = self._segments.end_if_cut(offset)
         self._lower_recovery_point(end_offset)
-        self._snapshots.remove_after(end_offset)
-        if place + 1 < len(self.segments):
-            self._drop_segments(place + 1)
-        self.active_segment.truncate_to(offset)
+        self._files.cut(offset, end_offset)
         self.log_end_offset = end_offset
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.epochs.truncate_from_end(end_offset)
@@ -565,7 +476,7 @@ class PartitionLog:
 
     def _before_cut(self, offset: int) -> None:
         """Nothing that is copied now may bring back what is cut."""
-        self._settle_swap()
+        self._files.swaps.settle()
         if offset < self.active_segment.base_offset:
             self.cleaning.interrupt()
         if self.cleaned_to is not None:
@@ -573,26 +484,8 @@ class PartitionLog:
 
     def _lower_recovery_point(self, offset: int) -> None:
         """To be done before anything is cut. Raises OSError, and then nothing has changed."""
-        before = self._flusher.recovery_point, self._flusher.believed
-        if self._flusher.cut(offset) and self.on_recovery_point_lowered is not None:
-            try:
-                self.on_recovery_point_lowered(self)
-            except OSError:
-                # Else nobody would be told when it is tried again.
-                self._flusher.recovery_point, self._flusher.believed = before
-                raise
-
-    def _drop_segments(self, place: int) -> None:
-        """Take segments out, the last first, durably: a crash must not bring back what lies behind a
-        cut.
-        """
-        for segment in reversed(self.segments[place:]):
-            segment.mark_deleted()
-            self._removals.condemn([segment], 0)
-        # The one before is the active one again.
-        self._flusher.forget(self.segments[max(place - 1, 0) :])
-        self._segments.take_from(place)
-        self._folder.disk.sync_directory(self._folder.path)
+        tell = self.on_recovery_point_lowered
+        self._files.lower_recovery_point(offset, None if tell is None else partial(tell, self))
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None, now_ms: int = 0) -> None:
         """Forget everything; the next record gets `offset`. The log starts at it or at `log_start_offset`."""
@@ -600,16 +493,13 @@ class PartitionLog:
             self._before_cut(-1)
             self.cleaned_to = None
             self._lower_recovery_point(min(offset, self._segments.first_offset))
-            self._removals.finish()
-            self._drop_segments(0)
-            self._add_segment(offset, now_ms)
-            self._folder.disk.sync_directory(self._folder.path)
+            self._files.empty(offset, self.config.segment_index_bytes, now_ms)
             if self._tracker is not None:
                 self._tracker.forget_all(offset)
         except OSError as error:
             raise self._storage_failed(error) from error
         self.epochs.clear()
-        self.log_end_offset = self.high_watermark = self._flusher.recovery_point = offset
+        self.log_end_offset = self.high_watermark = self._files.flusher.recovery_point = offset
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
 
     def advance_log_start_offset(self, offset: int) -> bool:
@@ -642,79 +532,24 @@ class PartitionLog:
         return count
 
     def _delete_first(self, count: int, now_ms: int) -> None:
+        files, config = self._files, self.config
         if count == len(self.segments):
-            self._roll(now_ms)
-        self._settle_swap()
-        # What it knows of producers cannot be read from their batches any more.
+            files.roll(self.log_end_offset, config.segment_index_bytes, now_ms)
         new_start_offset = self.segments[count].base_offset
-        self._snapshots.sync(new_start_offset)
-        # Else a power cut could leave none of the segments, and offsets would be given out again.
-        self._flusher.sync_names()
+        files.prepare_start_at(new_start_offset)
         # Before the files go, so that no reader is sent to them.
         self.advance_log_start_offset(new_start_offset)
-        deleted = self._segments.take_first(count)
-        for segment in deleted:
-            segment.mark_deleted(EXPIRED_SUFFIX)
-        self._removals.condemn(deleted, now_ms + self.config.file_delete_delay_ms)
-        self._flusher.forget(deleted)
-        if self._tracker is not None:
-            self._tracker.segments_deleted(deleted)
-
-    # -- compaction (`storage.cleaner`)
-
-    def begin_copy(self, base_offset: int, now_ms: int) -> Segment:
-        """An empty segment that may take the place of others. Raises OSError."""
-        folder = CleanedFolder.beside(self._folder)
-        copy = Segment.create(folder, base_offset, self.config.segment_index_bytes, now_ms)
-        copy.hold_open()
-        return copy
-
-    def replace_segments(self, replaced: Sequence[Segment], copy: Segment, now_ms: int) -> SegmentSwap | None:
-        """Read from `copy` from now on, which is durable and holds what is left of `replaced`; None if those are not
-        all here any more. What it gives is to be run, anywhere; then call `swapped`.
-        """
-        place = self._segments.find(replaced)
-        if place is None:
-            return None
-        self._settle_swap()
-        self._segments.replace(place, len(replaced), copy)
-        self._flusher.forget(replaced)
-        self._swap = SegmentSwap(self._folder, copy, replaced, now_ms + self.config.file_delete_delay_ms)
-        return self._swap
-
-    @property
-    def unfinished_swap(self) -> SegmentSwap | None:
-        """One that has begun, and may have failed. It is to be run again before anything else is copied: the files of
-        the next copy have the names that its own may still have.
-        """
-        return self._swap
-
-    def swapped(self, swap: SegmentSwap) -> None:
-        """It has run: the files have their names."""
-        if self._swap is not swap:
-            return
-        self._swap = None
-        swap.copy.move_to(self._folder)
-        self._removals.condemn(swap.replaced, swap.due_ms)
-        if self._tracker is not None:
-            self._tracker.segments_deleted(swap.replaced[1:])
-
-    def _settle_swap(self) -> None:
-        """Waits for it, if it has begun elsewhere."""
-        if self._swap is not None:
-            self._swap()
-            self.swapped(self._swap)
+        files.delete_first(count, now_ms + config.file_delete_delay_ms)
 
     def deletion_work(self, now_ms: int) -> Callable[[], None] | None:
         """What removes the files that are due, to be run away from the event loop; None if none are."""
-        return self._removals.due(now_ms)
+        return self._files.removal_work(now_ms)
 
     # -- making durable
 
     def flush_is_due(self, now_ms: int) -> bool:
         """Whether `flush.ms` asks for a flush, or a truncation does. To be asked now and then."""
-        is_due = self._flusher.is_due(now_ms, self.log_end_offset, self.config.flush_ms)
-        return is_due or self._flusher.unsynced_cuts > 0
+        return self._files.flush_is_due(now_ms, self.log_end_offset, self.config.flush_ms)
 
     def flush_work(self, *, rolled_only: bool = False) -> FlushWork | None:
         """The slow part of a flush, to be run away from the event loop; None if all is durable already.
@@ -723,24 +558,18 @@ class PartitionLog:
         active segment alone, as is wanted after a roll.
         """
         try:
-            return self._flush_work(rolled_only)
+            return self._files.flush_work(self.log_end_offset, rolled_only=rolled_only)
         except OSError as error:
             raise self._storage_failed(error) from error
 
-    def _flush_work(self, rolled_only: bool) -> FlushWork | None:
-        active = self.active_segment
-        if rolled_only:
-            return self._flusher.work(None, active.base_offset)
-        return self._flusher.work(active, self.log_end_offset)
-
     def flushed(self, offset: int) -> None:
         """The work for `offset` has run: the recovery point moves there, unless the log was cut meanwhile."""
-        self._flusher.done(offset)
+        self._files.flusher.done(offset)
 
     @property
     def wants_flush(self) -> bool:
         """Whether a flush should be run soon: there was a roll, or a truncation."""
-        return bool(self._flusher.rolled) or self._flusher.unsynced_cuts > 0
+        return self._files.wants_flush
 
     def flush(self) -> None:
         """Make all records durable, here and now."""
@@ -756,31 +585,16 @@ class PartitionLog:
     def close(self) -> None:
         """A clean stop: everything durable, so that the next start need not look at it. Raises OSError."""
         self.cleaning.interrupt()
-        self._settle_swap()
-        self._flusher.settle(self.active_segment, self.log_end_offset)
-        self.active_segment.write_out()
-        if self._tracker is not None:
-            self._tracker.take_snapshot(self.log_end_offset)
-        work = self._flush_work(False)
-        if work is not None:
-            work()
-            self.flushed(work.offset)
-        self.close_files()
+        self._files.close(self.log_end_offset)
 
     def close_files(self) -> None:
         """Without writing anything: the disk is gone, or the directory is about to be removed."""
-        replaced = self._swap.replaced if self._swap is not None else ()
-        for segment in [*self.segments, *replaced, *self._removals.condemned]:
-            segment.close_files()
+        self._files.close_files()
 
     def rename_directory(self, path: str) -> None:
         """Move the log's directory, with its files open."""
         self.cleaning.interrupt()
-        self._settle_swap()
-        self._folder.disk.rename(self._folder.path, path)
-        self._folder.path = path
-        for segment in self.segments:
-            segment.directory_renamed()
+        self._files.rename_directory(path)
 
     def remove_expired_producers(self, now_ms: int) -> int:
         """To be called now and then (`producer.id.expiration.check.interval.ms`); gives how many were

@@ -73,6 +73,12 @@ class SegmentList:
         """Which one holds the offset, or would; -1 before all of them."""
         return bisect_right(self._bases, offset) - 1
 
+    def end_if_cut(self, offset: int) -> int:
+        """Where the log would end without all batches that reach `offset`: there, or where a batch begins that it lies
+        within.
+        """
+        return self.all[self.place_of(offset)].end_if_cut(offset)
+
     # -- changing it
 
     def add(self, segment: Segment) -> None:

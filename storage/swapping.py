@@ -11,7 +11,7 @@ synced while it keeps a later one:
 4. The copy's `.log` takes its name,
 5. then its indexes. As long as the log is a `.swap`, every other file of that name is an old one.
 
-Knows names; who reads from what meanwhile is `PartitionLog`'s.
+From the moment that a swap begins its log is read from the copy, whatever names the files have by then.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from storage.flushing import Flusher
 from storage.names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX
+from storage.producer_tracker import ProducerTracker
+from storage.removal import Removals
 from storage.segment import Folder, Segment
+from storage.segment_list import SegmentList
 
 
 @dataclass(slots=True)
@@ -78,3 +82,62 @@ class SegmentSwap:
     def _delete_replaced(self) -> None:
         for segment in self.replaced:
             segment.mark_deleted()
+
+
+class SegmentSwaps:
+    """Of one log, one after the other: compaction makes copies here, and has them take the place of segments."""
+
+    __slots__ = ("_flusher", "_folder", "_removals", "_segments", "_tracker", "unfinished")
+
+    def __init__(
+        self,
+        folder: Folder,
+        segments: SegmentList,
+        flusher: Flusher,
+        removals: Removals,
+        tracker: ProducerTracker | None,
+    ) -> None:
+        self._folder = folder
+        self._segments = segments
+        self._flusher = flusher
+        self._removals = removals
+        self._tracker = tracker
+        self.unfinished: SegmentSwap | None = None
+        """One that has begun, and may have failed: its copy is read from already. It is to be run again before anything
+        else is copied: the files of the next copy have the names that its own may still have.
+        """
+
+    def begin_copy(self, base_offset: int, index_max_bytes: int, now_ms: int) -> Segment:
+        """An empty segment that may take the place of others. Raises OSError."""
+        copy = Segment.create(CleanedFolder.beside(self._folder), base_offset, index_max_bytes, now_ms)
+        copy.hold_open()
+        return copy
+
+    def replace(self, replaced: Sequence[Segment], copy: Segment, due_ms: int) -> SegmentSwap | None:
+        """Read from `copy` from now on, which is durable and holds what is left of `replaced`, whose files may go at
+        `due_ms`; None if those are not all here any more. What it gives is to be run, anywhere; then call `finished`.
+        """
+        place = self._segments.find(replaced)
+        if place is None:
+            return None
+        self.settle()
+        self._segments.replace(place, len(replaced), copy)
+        self._flusher.forget(replaced)
+        self.unfinished = SegmentSwap(self._folder, copy, replaced, due_ms)
+        return self.unfinished
+
+    def finished(self, swap: SegmentSwap) -> None:
+        """It has run: the files have their names."""
+        if self.unfinished is not swap:
+            return
+        self.unfinished = None
+        swap.copy.move_to(self._folder)
+        self._removals.condemn(swap.replaced, swap.due_ms)
+        if self._tracker is not None:
+            self._tracker.segments_deleted(swap.replaced[1:])
+
+    def settle(self) -> None:
+        """Waits for the one that has begun, perhaps elsewhere. Raises OSError."""
+        if self.unfinished is not None:
+            self.unfinished()
+            self.finished(self.unfinished)

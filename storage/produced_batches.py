@@ -1,0 +1,64 @@
+"""What a leader does to the batches of a producer before it appends them: sees how large they are, and writes into
+their heads where they will be. A core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import (
+    OFFSET_AND_SIZE_BYTES,
+    BatchHeader,
+    set_base_offset_and_epoch,
+    set_log_append_time,
+)
+from settings.topic import TopicConfig
+from storage.segment import AppendedBatch
+
+
+def size_in_bytes(batches: Sequence[tuple[int, BatchHeader]], config: TopicConfig, log: object) -> int:
+    """Of all of them together. Raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE; `log` is named then."""
+    total = 0
+    for _, header in batches:
+        size = header.batch_length + OFFSET_AND_SIZE_BYTES
+        if size > config.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"{log}: a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}",
+            )
+        total += size
+    if total > config.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{log}: {total} bytes in one append, segment.bytes is {config.segment_bytes}",
+        )
+    return total
+
+
+def number(
+    buffer: bytearray | memoryview,
+    batches: Sequence[tuple[int, BatchHeader]],
+    first_offset: int,
+    leader_epoch: int,
+    append_time: int,
+) -> list[AppendedBatch]:
+    """Give them, which lie one after the other in `buffer`, the offsets from `first_offset` on; gives them as a segment
+    takes them.
+
+    Their heads are written to: offset, epoch and, unless it is `NO_TIMESTAMP`, `append_time` in milliseconds since the
+    epoch.
+    """
+    offset = first_offset
+    start = batches[0][0]
+    appended = []
+    for position, header in batches:
+        set_base_offset_and_epoch(buffer, position, offset, leader_epoch)
+        if append_time >= 0:
+            set_log_append_time(buffer, position, append_time)
+        last_offset = offset + header.last_offset_delta
+        timestamp = append_time if append_time >= 0 else header.max_timestamp
+        size = header.batch_length + OFFSET_AND_SIZE_BYTES
+        appended.append(AppendedBatch(position - start, size, last_offset, timestamp))
+        offset = last_offset + 1
+    return appended
