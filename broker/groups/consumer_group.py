@@ -2,7 +2,7 @@
 
 All of it follows from the log: `replay` is the only method that changes it, except for one deadline. What
 is counted over the members is kept up to date with them, because every heartbeat asks. Decides nothing: that is
-`modern.py`.
+done in `modern.py` and `consumer_assignments.py`.
 
 Invariants: assignment_epoch <= epoch; a partition is assigned to, or being given up by, at most one member.
 """

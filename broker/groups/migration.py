@@ -94,7 +94,7 @@ class GroupMigration:
             assert isinstance(record.key, ConsumerGroupKey)
             upgraded.replay(record.key, record.value)
         for member in members:
-            self._consumer.heard(group.group_id, member.member_id, member.session_timeout_ms, update.now)
+            self._consumer.sessions.heard(group.group_id, member.member_id, member.session_timeout_ms, update.now)
         update.notes.note(
             DecisionKind.LIFECYCLE,
             f"group {group.group_id}",
@@ -162,7 +162,7 @@ class GroupMigration:
         topics = sorted({name for member in members for name in member.topic_names})
         return [
             *(records.member_metadata(group_id, member) for member in members),
-            records.group_epoch(group_id, group.generation, self._consumer.metadata_hash(topics)),
+            records.group_epoch(group_id, group.generation, self._consumer.assignments.metadata_hash(topics)),
             *(records.target_assignment(group_id, each.member_id, partitions_of(each.assigned)) for each in members),
             records.target_assignment_epoch(group_id, group.generation, 0),
             *(records.current_assignment(group_id, member) for member in members),
@@ -227,7 +227,7 @@ class GroupMigration:
         classic.die()
         self._context.groups.put(group)
         for member in group.members.values():
-            self._consumer.heard(
+            self._consumer.sessions.heard(
                 group.group_id, member.member_id, member.session_timeout_ms if member.is_classic else RETRY_MS, now
             )
 
@@ -299,7 +299,7 @@ class GroupMigration:
         if static is not None and self._replaces_the_last(group, static):
             member = self._join_and_downgrade(group, static, (before, after), reported, update)
         else:
-            member = self._consumer.update_member(group, before, after, reported, update)
+            member = self._consumer.assignments.update_member(group, before, after, reported, update)
             self._expect_sync(group.group_id, member, now)
         response = JoinGroupResponse(
             member_id=member_id,
@@ -338,12 +338,12 @@ class GroupMigration:
         reported: Partitions,
         update: Update,
     ) -> ConsumerMember:
-        joined, epoch = self._consumer.update_subscription(group, *change, update)
+        joined, epoch = self._consumer.assignments.update_subscription(group, *change, update)
         member = joined.after
         is_stale = group.assignment_epoch < epoch
         if not is_stale:
             target = TargetAssignment(group.assignment_epoch, group.target_of(member))
-            member = self._consumer.reconcile(group, joined, target, reported, update)
+            member = self._consumer.assignments.reconcile(group, joined, target, reported, update)
         staying = [member if each is static else each for each in group.members.values()]
         tombstones = group.tombstones_with(static.member_id, member.member_id)
         reason = ""
@@ -373,7 +373,7 @@ class GroupMigration:
             self._expect_join(group.group_id, member, now)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         self._context.timers.cancel(sync_timer(group.group_id, member.member_id))
-        self._consumer.heard(group.group_id, member.member_id, member.session_timeout_ms, now)
+        self._consumer.sessions.heard(group.group_id, member.member_id, member.session_timeout_ms, now)
         response = SyncGroupResponse(
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
@@ -385,7 +385,7 @@ class GroupMigration:
         """Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
         group = self._consumer.group(request.group_id)
         member = self._classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
-        self._consumer.heard(group.group_id, member.member_id, member.session_timeout_ms, now)
+        self._consumer.sessions.heard(group.group_id, member.member_id, member.session_timeout_ms, now)
         code = ErrorCode.NONE
         if self._has_to_join(group, member, now):
             code = ErrorCode.REBALANCE_IN_PROGRESS
@@ -401,7 +401,7 @@ class GroupMigration:
         # Heartbeats of the consumer protocol make a new assignment when one is due. Where nobody sends any, because
         # the group may not become classic, the JoinGroup of a classic member has to.
         is_alone = group.classic_members == len(group.members)
-        return is_alone and group.assignment_epoch < group.epoch and self._consumer.may_assign(group, now)
+        return is_alone and group.assignment_epoch < group.epoch and self._consumer.assignments.may_assign(group, now)
 
     def leave(self, request: LeaveGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
         """Go, or have others go: who speaks which protocol does not matter."""
@@ -460,7 +460,7 @@ class GroupMigration:
 
     def _expect_sync(self, group_id: str, member: ConsumerMember, now: Now) -> None:
         self._context.timers.cancel(join_timer(group_id, member.member_id))
-        self._consumer.heard(group_id, member.member_id, member.session_timeout_ms, now)
+        self._consumer.sessions.heard(group_id, member.member_id, member.session_timeout_ms, now)
         fence = partial(self._consumer.fence, group_id, member.member_id, "it did not sync in time")
         deadline_ms = now.monotonic_ms + member.rebalance_timeout_ms
         self._context.timers.schedule(sync_timer(group_id, member.member_id), deadline_ms, fence)

@@ -1,0 +1,220 @@
+"""What the members of consumer groups get: what they subscribe to makes the group's epoch, a new epoch a new target
+assignment, and towards its target each member takes one step with each heartbeat. A core.
+
+Knows no requests. All that is decided is written into an `Update`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from broker.coordinator.outcome import Now
+from broker.groups import consumer_records as records
+from broker.groups.assignors import ASSIGNORS
+from broker.groups.consumer_group import ConsumerGroup, RefreshDeadline
+from broker.groups.consumer_member import ConsumerMember, MemberState, Partitions
+from broker.groups.consumer_sessions import Sessions
+from broker.groups.group import GroupContext
+from broker.groups.group_configs import consumer_assignment_interval_ms
+from broker.groups.pattern_searches import PatternSearches
+from broker.groups.reconciliation import Reconciliation
+from broker.groups.target_assignment import TargetAssignment, compute_targets, target_records, topic_ids
+from broker.groups.told import note_epoch, note_targets
+from broker.groups.topic_hashes import TopicHashes
+from broker.groups.update import Update
+from kraft.metadata.delta import MetadataDelta, TopicDelta
+
+_REFRESH_INTERVAL_MS = (1 << 31) - 1
+"""Metadata is looked at again after this time at the latest; whoever hears of a change says so much earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """How far a member gets with one heartbeat, or one JoinGroup."""
+
+    before: ConsumerMember
+    after: ConsumerMember
+    subscription_changed: bool
+    """To names or to a pattern."""
+
+
+class Assignments:
+    """Of one partition's groups."""
+
+    def __init__(self, context: GroupContext, sessions: Sessions) -> None:
+        self._context = context
+        self._sessions = sessions
+        self._hashes = TopicHashes()
+        self._patterns = PatternSearches(context, self._patterns_found)
+
+    def loaded(self) -> None:
+        """All of the log has been replayed."""
+        self._patterns.loaded()
+
+    def metadata_changed(self, delta: MetadataDelta) -> list[str]:
+        """The names of topics of which an assignment could be different now."""
+        names = [topic.name for topic in delta.changed_topics.values() if _matters(topic)]
+        names += [topic.name for topic in delta.deleted_topics.values()]
+        for name in names:
+            self._hashes.forget(name)
+        if any(topic.before is None for topic in delta.changed_topics.values()):
+            self._patterns.topics_created(delta.after.offset)
+        return names
+
+    def assignor_names(self) -> list[str]:
+        """Those that are configured and known here; the first is the default."""
+        names = [name for name in self._context.settings().group_consumer_assignors if name in ASSIGNORS]
+        return names or list(ASSIGNORS)
+
+    def metadata_hash(self, topics: Iterable[str]) -> int:
+        """Of these topics as they are now."""
+        return self._hashes.of_group(topics, self._context.image())
+
+    # -- one member
+
+    def update_member(
+        self,
+        group: ConsumerGroup,
+        before: ConsumerMember,
+        after: ConsumerMember,
+        reported: Partitions | None,
+        update: Update,
+    ) -> ConsumerMember:
+        """The member as it is from now on: subscription, group epoch, target, its own next step. Raises KafkaError:
+        INVALID_REGULAR_EXPRESSION, FENCED_MEMBER_EPOCH.
+        """
+        joined, epoch = self.update_subscription(group, before, after, update)
+        return self.reconcile(group, joined, self._target(group, epoch, joined, update), reported, update)
+
+    def update_subscription(
+        self, group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember, update: Update
+    ) -> tuple[Joined, int]:
+        """Writes the member if it has changed; gives the epoch of the group, which is a new one if what the group
+        subscribes to has changed.
+        """
+        names_changed = False
+        if after != before:
+            update.records.append(records.member_metadata(group.group_id, after))
+            names_changed = after.topic_names != before.topic_names
+        pattern = self._patterns.update(group, before, after, update)
+        needs_new_epoch = names_changed or pattern.resolved or group.must_assign_anew
+        epoch = group.epoch
+        if group.must_assign_anew:
+            update.records += [records.target_assignment_tombstone(group.group_id, it) for it in group.strangers()]
+        if needs_new_epoch or group.metadata_has_expired(update.now.monotonic_ms):
+            cause = _why_anew(group, before, after) if needs_new_epoch else ""
+            epoch = self._update_epoch(group, cause, group.topics_with(before, after), update)
+            if group.has_partition_metadata:
+                update.records.append(records.partition_metadata_tombstone(group.group_id))
+        return Joined(before, after, names_changed or pattern.changed), epoch
+
+    def _target(self, group: ConsumerGroup, epoch: int, joined: Joined, update: Update) -> TargetAssignment:
+        """The target assignment for this member: a new one if the group has a new epoch, but not too often. Who joins
+        or leaves within that time counts with the next one.
+        """
+        member = joined.after
+        if group.assignment_epoch >= epoch or not self.may_assign(group, update.now):
+            return TargetAssignment(group.assignment_epoch, group.target_of(member))
+        names = self.assignor_names()
+        preferred = group.preferred_assignor(joined.before, member)
+        assign = ASSIGNORS[preferred if preferred in names else names[0]]
+        targets = compute_targets(group, member, self._context.image().topics, assign)
+        update.records += target_records(group, targets, epoch, update.now.wall_ms)
+        note_targets(update.notes, group, epoch, preferred if preferred in names else names[0], len(targets))
+        self._context.events.consumer_rebalances += 1
+        return TargetAssignment(epoch, targets[member.member_id])
+
+    def may_assign(self, group: ConsumerGroup, now: Now) -> bool:
+        """Whether it is long enough since the last target assignment."""
+        interval_ms = consumer_assignment_interval_ms(self._context, group.group_id)
+        # A clock that was set back must not keep a group without an assignment for long.
+        return group.assignment_timestamp_ms == 0 or not 0 <= now.wall_ms - group.assignment_timestamp_ms < interval_ms
+
+    def reconcile(
+        self,
+        group: ConsumerGroup,
+        joined: Joined,
+        target: TargetAssignment,
+        reported: Partitions | None,
+        update: Update,
+    ) -> ConsumerMember:
+        """The member's next step. Raises KafkaError FENCED_MEMBER_EPOCH."""
+        member = joined.after
+        if not joined.subscription_changed and member.is_reconciled_to(target.epoch):
+            return member
+        step = Reconciliation(
+            assignment_epoch=target.epoch,
+            target=target.partitions,
+            subscribed_topics=topic_ids(group.topics_of(member), self._context.image().topics),
+            subscription_changed=joined.subscription_changed,
+            reported=reported,
+            owner_epoch=group.owner_epoch,
+        )
+        reconciled = step.next_step(member)
+        if reconciled == member:
+            return member
+        update.records.append(records.current_assignment(group.group_id, reconciled))
+        if not reconciled.is_classic:
+            if reconciled.state is MemberState.UNREVOKED_PARTITIONS:
+                self._sessions.expect_revocation(group.group_id, reconciled, update.now)
+            else:
+                self._sessions.revoked(group.group_id, reconciled.member_id)
+        return reconciled
+
+    # -- the group's epoch
+
+    def _update_epoch(self, group: ConsumerGroup, cause: str, topics: Iterable[str], update: Update) -> int:
+        """The group's epoch: a new one if there is a cause, or the topics are not what they were."""
+        metadata_hash = self.metadata_hash(topics)
+        epoch = group.epoch
+        if cause or metadata_hash != group.metadata_hash:
+            epoch += 1
+            note_epoch(update.notes, group, epoch, cause or "partitions or racks of its topics have changed")
+            update.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
+        group.refresh_deadline = RefreshDeadline(update.now.monotonic_ms + _REFRESH_INTERVAL_MS, epoch)
+        return epoch
+
+    def _patterns_found(self, group: ConsumerGroup, topics: Iterable[str], changed: bool, update: Update) -> None:
+        """What the group's patterns find has been searched for and written; `topics` is what it subscribes to now."""
+        metadata_hash = self.metadata_hash(topics)
+        if changed or metadata_hash != group.metadata_hash:
+            epoch = group.epoch + 1
+            update.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
+            note_epoch(update.notes, group, epoch, "its patterns find other topics, or those have changed")
+            group.refresh_deadline = RefreshDeadline(update.now.monotonic_ms + _REFRESH_INTERVAL_MS, epoch)
+
+    def take_out(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update, cause: str) -> None:
+        """These are not in the group any more. The group has a new epoch; the next heartbeat of anybody makes a new
+        assignment.
+        """
+        for member in leaving:
+            update.records += records.member_tombstones(group.group_id, member.member_id)
+        forgotten = self._patterns.forget(group, leaving, update)
+        topics = group.topics_without(leaving, forgotten)
+        metadata_hash = self.metadata_hash(topics)
+        update.records.append(records.group_epoch(group.group_id, group.epoch + 1, metadata_hash))
+        left = len(group.members) - len(leaving)
+        note_epoch(update.notes, group, group.epoch + 1, f"{cause}; {left or 'no'} members are left")
+
+
+def _why_anew(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> str:
+    """What a member did that asks for a new assignment."""
+    if after.member_id not in group.members:
+        return f"{after.member_id} joined"
+    if after.topic_names != before.topic_names:
+        return f"{after.member_id} subscribes to other topics"
+    if group.must_assign_anew:
+        return "its target assignment was not a whole one when this coordinator read it"
+    return f"{after.member_id} subscribes to another pattern"
+
+
+def _matters(topic: TopicDelta) -> bool:
+    """Whether an assignment could be different now: leaders and replicas in sync come and go all the time."""
+    if topic.before is None:
+        return True
+    for number, partition in topic.changed_partitions.items():
+        previous = topic.previous(number)
+        if previous is None or previous.replicas != partition.replicas:
+            return True
+    return False
