@@ -53,6 +53,15 @@ def test_every_promise_is_kept(block: int) -> None:
 
 
 @pytest.mark.feature("FI-05")
+def test_a_plan_without_faults_breaks_nothing() -> None:
+    """It ended at once with an IndexError: the nemesis drew a fault from none."""
+    report = run_seed(3, changes={"fault_weights": {}})
+    assert report.passed, describe_failure(report)
+    assert report.counts["acks"] >= LEAST_ACKS
+    assert not [what for what in report.counts if what.startswith("fault: ")]
+
+
+@pytest.mark.feature("FI-05")
 @pytest.mark.parametrize("seed", [seed for seed in read_seeds(PAST) if seed > BLOCKS * SEEDS_IN_A_BLOCK])
 def test_what_failed_once_does_not_fail_again(seed: int) -> None:
     report = run_seed(seed)

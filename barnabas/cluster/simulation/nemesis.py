@@ -66,9 +66,11 @@ class Nemesis:
         self._bad_links = BadLinks(self.universe, self._chance, self._everybody, self._hold)
 
     async def run(self) -> None:
-        """Break things until cancelled; then call `undo_all`."""
+        """Break things until cancelled; then call `undo_all`. A plan may have no faults."""
         chance, plan = self._chance, self.plan
         kinds, weights = list(plan.fault_weights), list(plan.fault_weights.values())
+        if not kinds:
+            await trio.sleep_forever()
         limit = trio.CapacityLimiter(plan.faults_at_once)
         async with trio.open_nursery() as nursery:
             while True:

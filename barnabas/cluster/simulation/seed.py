@@ -206,6 +206,7 @@ class _Story:
         """The fault phase: as long as the plan says, and on until there was enough of everything."""
         began = trio.current_time()
         chances = self._chances()
+        least_faults = LEAST_FAULTS if self.plan.fault_weights else 0
 
         def missing() -> bool:
             elapsed = trio.current_time() - began
@@ -213,7 +214,7 @@ class _Story:
                 elapsed < PATIENCE_SECONDS
                 and (
                     trio.current_time() < LEAST_SECONDS
-                    or self.nemesis.took_hold < LEAST_FAULTS
+                    or self.nemesis.took_hold < least_faults
                     or workload.history.acked < LEAST_ACKS
                 )
             )
@@ -224,7 +225,7 @@ class _Story:
                 await trio.sleep(0.5)
                 chances.look(workload.counts())
             nursery.cancel_scope.cancel()
-        if self.plan.fault_weights and self.nemesis.took_hold < LEAST_FAULTS:
+        if self.nemesis.took_hold < least_faults:
             self.findings.report(f"only {self.nemesis.took_hold} faults took hold in {PATIENCE_SECONDS:.0f} s")
         if workload.history.acked < LEAST_ACKS:
             # No partition had the chance for long, or `chances` would have told. They get one when all is healed.
