@@ -9,10 +9,11 @@ import trio
 
 from barnabas.cluster.fault_points import FAULT_POINTS
 from nemeses.choosing import between, happens, one_of, some_of
-from nemeses.messages import draw
+from nemeses.messages import PROVOKED_SECONDS, draw
 from nemeses.nemesis import Fault, Story
 from nemeses.shapes import CLIENT, SHAPES, groups_of
-from worlds.cluster import Damage, LinkFault
+from protocol.api_keys import ApiKey
+from worlds.cluster import Damage, LinkFault, MessageRule
 
 DAMAGED_LOGS = "*-*/*.log"
 HOW_OFTEN_LOOKED_SECONDS = 0.25
@@ -109,8 +110,9 @@ async def half_open(fault: Fault) -> None:
 
 
 async def message(fault: Fault) -> None:
-    cluster = fault.cluster
-    drawn = await draw(fault.chance, cluster, fault.nemesis.options.messages)
+    cluster, nemesis = fault.cluster, fault.nemesis
+    traffic = nemesis.traffic.expected(fault.seconds)
+    drawn = await draw(fault.chance, cluster, traffic, nemesis.options.wishes)
     if drawn is None:
         fault.give_up()
     rule = drawn.rule
@@ -119,11 +121,22 @@ async def message(fault: Fault) -> None:
     told |= {"source": rule.source or "anybody", "probability": rule.probability}
     if rule.action == "delay":
         told["delay_ms"] = rule.delay_ms
+    if drawn.provoked_by is not None:
+        told["provoked_by"] = _told_of_hold(drawn.provoked_by)
     async with fault.told("message", targets=drawn.targets, **told):
         fault.rule = await cluster.add_rule(rule)
+        provoking = None if drawn.provoked_by is None else await cluster.add_rule(drawn.provoked_by)
+    if provoking is not None:
+        await trio.sleep(PROVOKED_SECONDS)
+        await cluster.clear_rule(provoking)
     await fault.hold()
     async with fault.told("heal"):
         await fault.clear_rule()
+
+
+def _told_of_hold(rule: MessageRule) -> str:
+    ends = f" of {rule.source}" if rule.source else f" to {rule.target}"
+    return f"{ApiKey(rule.api_key).name}{ends}: each {rule.direction} held for {PROVOKED_SECONDS:g} s"
 
 
 async def clock(fault: Fault) -> None:

@@ -1,93 +1,71 @@
-"""Who sends which messages to whom, and of which of them a fault is drawn.
+"""Of which messages a fault is drawn: of those that somebody sends often enough for it to meet some.
 
-A rule for messages that nobody sends does nothing: WRITE_TXN_MARKERS to a controller, VOTE between brokers.
-OFFSET_FOR_LEADER_EPOCH is of clients alone: followers read in the answer to FETCH where they diverge (KIP-595).
+What only a change brings, a new leader of the quorum or an ISR that shrinks, is drawn together with another rule that
+provokes it.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from nemeses.choosing import happens, one_of
+from barnabas.cluster.proxy.rules import Way
+from nemeses.choosing import happens, one_of, shuffled
 from nemeses.shapes import CLIENT
 from protocol.api_keys import API_SPECS, ApiKey
 from runtime.world import Chance
 from worlds.cluster import ClusterUnderTest, MessageRule
 
-Role = Literal["client", "broker", "controller"]
 Action = Literal["hold", "drop", "delay", "reset"]
 Direction = Literal["request", "response"]
 ACTIONS: Sequence[Action] = ("hold", "drop", "delay", "reset")
 DIRECTIONS: Sequence[Direction] = ("request", "response")
-Way = tuple[Role, Role]
-"""(who asks, who is asked)"""
+Traffic = Mapping[Way, float]
+"""How many requests will go each way while the fault lasts, if all goes on as of late."""
 
-FROM_CLIENTS: Way = ("client", "broker")
-BETWEEN_BROKERS: Way = ("broker", "broker")
-TO_CONTROLLERS: Way = ("broker", "controller")
-BETWEEN_CONTROLLERS: Way = ("controller", "controller")
-
-AMONG_NODES: Mapping[ApiKey, Sequence[Way]] = {
-    ApiKey.FETCH: (BETWEEN_BROKERS, TO_CONTROLLERS, BETWEEN_CONTROLLERS),
-    ApiKey.LIST_OFFSETS: (BETWEEN_BROKERS,),
-    ApiKey.API_VERSIONS: (BETWEEN_BROKERS, TO_CONTROLLERS, BETWEEN_CONTROLLERS),
-    ApiKey.ADD_PARTITIONS_TO_TXN: (BETWEEN_BROKERS,),
-    ApiKey.WRITE_TXN_MARKERS: (BETWEEN_BROKERS,),
-    ApiKey.VOTE: (BETWEEN_CONTROLLERS,),
-    ApiKey.BEGIN_QUORUM_EPOCH: (BETWEEN_CONTROLLERS,),
-    ApiKey.END_QUORUM_EPOCH: (BETWEEN_CONTROLLERS,),
-    ApiKey.ALTER_PARTITION: (TO_CONTROLLERS,),
-    ApiKey.ENVELOPE: (TO_CONTROLLERS,),
-    ApiKey.FETCH_SNAPSHOT: (TO_CONTROLLERS, BETWEEN_CONTROLLERS),
-    ApiKey.BROKER_REGISTRATION: (TO_CONTROLLERS,),
-    ApiKey.BROKER_HEARTBEAT: (TO_CONTROLLERS,),
-    ApiKey.ALLOCATE_PRODUCER_IDS: (TO_CONTROLLERS,),
-    ApiKey.CONTROLLER_REGISTRATION: (BETWEEN_CONTROLLERS,),
-    ApiKey.ASSIGN_REPLICAS_TO_DIRS: (TO_CONTROLLERS,),
-}
+AMONG_NODES = (
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.API_VERSIONS,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    ApiKey.END_QUORUM_EPOCH,
+    ApiKey.ALTER_PARTITION,
+    ApiKey.ENVELOPE,
+    ApiKey.FETCH_SNAPSHOT,
+    ApiKey.BROKER_REGISTRATION,
+    ApiKey.BROKER_HEARTBEAT,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    ApiKey.CONTROLLER_REGISTRATION,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+)
 """What nodes send each other. Leaders ask a coordinator with ADD_PARTITIONS_TO_TXN whether a transaction is under way;
-what clients ask of a broker and only a controller can do goes there in an ENVELOPE."""
+what clients ask of a broker and only a controller can do goes there in an ENVELOPE. OFFSET_FOR_LEADER_EPOCH is of
+clients alone: followers read in the answer to FETCH where they diverge (KIP-595)."""
 BY_CLIENTS = tuple(
     spec.key
     for spec in API_SPECS.values()
     if "broker" in spec.listeners and (spec.forwardable or not spec.cluster_action)
 )
 """What clients may send to brokers; they send nothing to controllers."""
-FROM_ANYBODY = frozenset({ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH, ApiKey.API_VERSIONS})
-"""What is sent to controllers that do not lead, too; all else there goes to the active one."""
-TO_THE_ACTIVE = 0.75
-"""How often such a rule names the one that leads now; another may lead in a moment."""
 
-TALKED_OF = (
-    ApiKey.PRODUCE,
-    ApiKey.FETCH,
-    ApiKey.METADATA,
-    ApiKey.INIT_PRODUCER_ID,
-    ApiKey.END_TXN,
-    ApiKey.TXN_OFFSET_COMMIT,
-    ApiKey.OFFSET_COMMIT,
-    ApiKey.JOIN_GROUP,
-    ApiKey.SYNC_GROUP,
-    ApiKey.HEARTBEAT,
-)
-"""APIs of clients whose messages are held, dropped and delayed, if nobody says which."""
-TALKED_OF_BY_LIBRDKAFKA = (*TALKED_OF, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN)
-"""The same where there is librdkafka: others do not ask for a transaction's partitions any more (KIP-890)."""
-TALKED_OF_INSIDE = (
-    ApiKey.FETCH,
-    ApiKey.ALTER_PARTITION,
-    ApiKey.BROKER_HEARTBEAT,
-    ApiKey.WRITE_TXN_MARKERS,
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.VOTE,
-    ApiKey.BEGIN_QUORUM_EPOCH,
-)
-"""The same between nodes."""
-STEADY = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.HEARTBEAT, ApiKey.BROKER_HEARTBEAT})
-"""Of these some are enough, and those between two nodes; of what comes now and then a fault meets all it can."""
+OF_CLIENTS = 0.6
+"""How often a fault is of what clients ask; else of what nodes ask each other."""
+ENOUGH = 3.0
+"""So many requests must be expected: then hardly any fault meets none."""
+PROBABILITIES = (1.0, 0.3, 0.05)
+"""Of what comes often, some are enough."""
+PROVOKED_SECONDS = 5.0
+"""So long the provoking rule is there: longer than brokers have a session and voters wait for an answer in these
+runs."""
+OF_ELECTIONS = (ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH)
+"""An election comes when nobody is answered by the active controller."""
+OF_THE_ISR = (ApiKey.ALTER_PARTITION,)
+"""A broker that was fenced comes into its ISRs again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +103,6 @@ def _plain(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What messages a run's faults are about."""
-
-    of_clients: Sequence[ApiKey] = TALKED_OF
-    wishes: Sequence[Wish] = ()
-    """None: those of clients here, and always the same of nodes."""
-
-
-@dataclass(frozen=True, slots=True)
 class Drawn:
     """A rule, and what there is to tell of it."""
 
@@ -141,67 +110,95 @@ class Drawn:
     api_name: str
     targets: Sequence[str]
     """The nodes that are asked."""
+    provoked_by: MessageRule | None = None
+    """To be there meanwhile for PROVOKED_SECONDS: without it nobody would send such messages."""
 
 
-EVERYTHING = Choice()
+async def draw(
+    chance: Chance, cluster: ClusterUnderTest, traffic: Traffic, wishes: Sequence[Wish] = ()
+) -> Drawn | None:
+    """Of the wishes, or else of what is sent or can be provoked. None: nothing is, and nobody could.
 
-
-async def draw(chance: Chance, cluster: ClusterUnderTest, choice: Choice = EVERYTHING) -> Drawn | None:
-    """Of messages that somebody sends. None: this cluster has nobody who would, a single broker, say."""
-    if choice.wishes:
-        wish = one_of(chance, choice.wishes)
-        ways = _ways_among(cluster, wish.api_key)
-        if _clients_send(wish.api_key, choice):
-            ways.append(FROM_CLIENTS)
-    elif happens(chance, 0.6):
-        wish, ways = Wish(one_of(chance, choice.of_clients)), [FROM_CLIENTS]
-    else:
-        wish = Wish(one_of(chance, TALKED_OF_INSIDE))
-        ways = _ways_among(cluster, wish.api_key)
-    if not ways:
+    It depends on the traffic as little as can be: a few messages more or less seldom lead to another rule.
+    """
+    if wishes:
+        wish = one_of(chance, wishes)
+        return _drawn(chance, cluster, wish, _of_api(traffic, wish.api_key))
+    is_of_clients = happens(chance, OF_CLIENTS)
+    traffic = {way: count for way, count in traffic.items() if (way.source == CLIENT) == is_of_clients}
+    api_key = _some_api(chance, traffic, () if is_of_clients else _provokable(cluster))
+    if api_key is None:
         return None
+    traffic = _of_api(traffic, api_key)
+    if _is_enough(traffic):
+        return _drawn(chance, cluster, Wish(api_key), traffic)
+    provoked_by = await _provocation(chance, cluster, api_key)
+    if provoked_by is None:
+        return None
+    return replace(_drawn(chance, cluster, Wish(api_key), {}), provoked_by=provoked_by)
+
+
+def _drawn(chance: Chance, cluster: ClusterUnderTest, wish: Wish, traffic: Traffic) -> Drawn:
+    """`traffic` is that of its API; whoever may be named in the rule is named by it."""
     api_key = wish.api_key
-    way = one_of(chance, ways)
-    source, target = await _ends(chance, cluster, api_key, way)
-    rule = MessageRule(
-        api_key=int(api_key),
-        direction=one_of(chance, [wish.direction] if wish.direction else DIRECTIONS),
-        action=one_of(chance, [wish.action] if wish.action else ACTIONS),
-        delay_ms=float(one_of(chance, [50, 300, 1_500])),
-        source=source,
-        target=target,
-        probability=one_of(chance, [1.0, 0.3, 0.05]) if api_key in STEADY else 1.0,
-    )
-    return Drawn(rule, api_key.name, [target] if target else _of_role(cluster, way[1]))
+    direction = one_of(chance, [wish.direction] if wish.direction else DIRECTIONS)
+    action = one_of(chance, [wish.action] if wish.action else ACTIONS)
+    delay_ms = float(one_of(chance, [50, 300, 1_500]))
+    target, traffic = _some_end(chance, traffic, "target")
+    source, traffic = _some_end(chance, traffic, "source")
+    probability = _some_probability(chance, sum(traffic.values()))
+    rule = MessageRule(int(api_key), direction, action, delay_ms, source, target, probability)
+    asked = sorted({way.target for way in traffic}) or _who_answers(cluster, api_key)
+    return Drawn(rule, api_key.name, [target] if target else asked)
 
 
-def _of_role(cluster: ClusterUnderTest, role: Role) -> list[str]:
-    return {"client": [CLIENT], "broker": list(cluster.brokers), "controller": list(cluster.controllers)}[role]
+def _of_api(traffic: Traffic, api_key: ApiKey) -> Traffic:
+    return {way: count for way, count in traffic.items() if way.api_key == api_key}
 
 
-def _clients_send(api_key: ApiKey, choice: Choice) -> bool:
-    """What only librdkafka would is not theirs where others send it too."""
-    is_old = api_key in TALKED_OF_BY_LIBRDKAFKA and api_key not in choice.of_clients
-    return api_key in BY_CLIENTS and not (is_old and api_key in AMONG_NODES)
+def _is_enough(traffic: Traffic) -> bool:
+    return sum(traffic.values()) >= ENOUGH
 
 
-def _ways_among(cluster: ClusterUnderTest, api_key: ApiKey) -> list[Way]:
-    """Those on which there are two who can speak to each other."""
-    return [
-        (asker, asked)
-        for asker, asked in AMONG_NODES.get(api_key, ())
-        if len({*_of_role(cluster, asker), *_of_role(cluster, asked)}) > 1
-    ]
+def _some_api(chance: Chance, traffic: Traffic, provokable: Sequence[ApiKey]) -> ApiKey | None:
+    """In an order that does not depend on the traffic, the first that is sent."""
+    sums: dict[int, float] = {}
+    for way, count in traffic.items():
+        sums[way.api_key] = sums.get(way.api_key, 0.0) + count
+    for api_key in shuffled(chance, list(ApiKey)):
+        if api_key in provokable or sums.get(api_key, 0.0) >= ENOUGH:
+            return api_key
+    return None
 
 
-async def _ends(chance: Chance, cluster: ClusterUnderTest, api_key: ApiKey, way: Way) -> tuple[str | None, str | None]:
-    """Who asks and who is asked; None: anybody."""
-    asker, asked = way
-    if api_key not in STEADY and happens(chance, 0.5):
-        return CLIENT if asker == "client" else None, None
-    target = one_of(chance, [None, None, *_of_role(cluster, asked)])
-    if target is not None and asked == "controller" and api_key not in FROM_ANYBODY and happens(chance, TO_THE_ACTIVE):
-        target = await cluster.active_controller() or target
-    if asker == "client":
-        return CLIENT, target
-    return one_of(chance, [None, *(name for name in _of_role(cluster, asker) if name != target)]), target
+def _some_end(chance: Chance, traffic: Traffic, end: Literal["source", "target"]) -> tuple[str | None, Traffic]:
+    """Who asks or is asked, None being anybody, and what there is of it."""
+    names: list[str] = sorted({getattr(way, end) for way in traffic})
+    if names == [CLIENT]:
+        return CLIENT, traffic
+    found = {name: {way: count for way, count in traffic.items() if getattr(way, end) == name} for name in names}
+    order = shuffled(chance, [None, None, *names])
+    name = next(each for each in order if each is None or _is_enough(found[each]))
+    return name, traffic if name is None else found[name]
+
+
+def _some_probability(chance: Chance, count: float) -> float:
+    return next((each for each in shuffled(chance, PROBABILITIES) if count * each >= ENOUGH), 1.0)
+
+
+def _who_answers(cluster: ClusterUnderTest, api_key: ApiKey) -> list[str]:
+    return list(cluster.brokers if "broker" in API_SPECS[api_key].listeners else cluster.controllers)
+
+
+def _provokable(cluster: ClusterUnderTest) -> list[ApiKey]:
+    """Those for which there is somebody else to ask."""
+    elections = OF_ELECTIONS if len(cluster.controllers) > 1 else ()
+    return [*elections, *(OF_THE_ISR if len(cluster.brokers) > 1 else ())]
+
+
+async def _provocation(chance: Chance, cluster: ClusterUnderTest, api_key: ApiKey) -> MessageRule | None:
+    """None: that cannot be provoked now."""
+    if api_key in OF_THE_ISR:
+        return MessageRule(ApiKey.BROKER_HEARTBEAT, "request", "hold", source=one_of(chance, cluster.brokers))
+    active = await cluster.active_controller()
+    return None if active is None else MessageRule(ApiKey.FETCH, "response", "hold", target=active)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
@@ -19,14 +19,14 @@ import trio
 from barnabas.cluster.errors import ClusterError
 from nemeses.budget import Budget
 from nemeses.choosing import between, happens, one_of, shuffled, some_of, weighted
-from nemeses.messages import EVERYTHING, Choice
+from nemeses.messages import Wish
+from nemeses.traffic import Traffic
 from operations import Place
 from runtime.world import Chance
 from worlds.cluster import ClusterUnderTest, LinkFault, NodeState
 
 Tell = Callable[[Literal["invoke", "info"], str, Mapping[str, Any]], object]
 """(type, f, value): becomes a line of the history."""
-
 
 
 def _nobody_listens(_type: str, _f: str, _value: Mapping[str, Any]) -> None:
@@ -57,8 +57,8 @@ class NemesisOptions:
     """Groups and transactional ids of the workload, whose coordinators are targets."""
     only: Sequence[int] = ()
     """Numbers of the faults that come about; the others leave their time empty. None: all do."""
-    messages: Choice = EVERYTHING
-    """What `message` is about."""
+    wishes: Sequence[Wish] = ()
+    """What `message` is about; none: whatever is sent."""
     points: Sequence[str] = ()
     """Fault points for `kill-at` and `pause-at`; none: all that there are."""
 
@@ -222,6 +222,7 @@ class Nemesis:
         self.interval_seconds = interval_seconds
         self.tell: Tell = tell or _nobody_listens
         self.options = options or NemesisOptions()
+        self.traffic = Traffic(cluster, interval_seconds)
         self.budget = Budget(cluster.brokers, self.options.min_insync_replicas)
         self.active: list[Fault] = []
         self._stories = STORIES
@@ -239,11 +240,20 @@ class Nemesis:
         self.tell = tell or self.tell
         if not self.kinds:
             await trio.sleep_forever()
+        await self._listen()
         async with trio.open_nursery() as nursery:
             while True:
                 await trio.sleep(self.interval_seconds * between(self._chance, 0.5, 1.5) / self.options.at_once)
+                await self._listen()
                 if len(self.active) < self.options.at_once:
                     nursery.start_soon(self._one, self._next())
+
+    async def _listen(self) -> None:
+        """What is sent, where faults are drawn of it."""
+        if "message" in self.kinds:
+            # Whoever breaks something next tells what is wrong.
+            with suppress(ClusterError):
+                await self.traffic.look()
 
     def _next(self) -> Fault:
         """Every kind comes as often as the others: they are drawn from a bag until it is empty."""

@@ -25,7 +25,7 @@ from clients.client import ClientSettings
 from clients.missing import LibraryMissing
 from histories.history import History
 from histories.recorder import HistoryError, Recorder
-from nemeses.messages import TALKED_OF, TALKED_OF_BY_LIBRDKAFKA, Choice, wish_of
+from nemeses.messages import wish_of
 from nemeses.nemesis import Nemesis, NemesisOptions
 from operations import NEMESIS
 from running.jobs import OFF
@@ -145,10 +145,7 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: S
         more = NemesisOptions(
             beyond_budget=plan.beyond_budget,
             coordinated=getattr(workload, "coordinated", ()),
-            messages=Choice(
-                TALKED_OF_BY_LIBRDKAFKA if "confluent" in plan.clients else TALKED_OF,
-                [wish_of(text) for text in plan.message],
-            ),
+            wishes=[wish_of(text) for text in plan.message],
             only=[int(number) for number in plan.only_faults],
         )
         nemesis = Nemesis(cluster, plan.nemesis, _chance(plan.seed, "nemesis"), plan.interval, options=more)

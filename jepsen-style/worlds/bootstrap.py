@@ -12,6 +12,7 @@ import trio
 from barnabas import Admin
 from barnabas.client.settings import parse_address
 from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.proxy.rules import Way
 from operations import Place
 from protocol.errors import KafkaError
 from runtime.real import real_world
@@ -76,6 +77,9 @@ class BootstrapCluster:
         raise ClusterError(_NOT_OURS)
 
     async def clear_rule(self, number: int) -> int | None:
+        raise ClusterError(_NOT_OURS)
+
+    async def asked(self) -> Mapping[Way, int]:
         raise ClusterError(_NOT_OURS)
 
     async def heal(self) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
+from barnabas.cluster.proxy.rules import Way
 from operations import Place
 from runtime.world import World
 
@@ -158,6 +159,9 @@ class ClusterUnderTest(Protocol):
 
     async def clear_rule(self, number: int) -> int | None:
         """What was held goes on; gives how many messages the rule met, where they are counted."""
+
+    async def asked(self) -> Mapping[Way, int]:
+        """How many requests went each way since the cluster began, faults or not."""
 
     async def heal(self) -> None:
         """All links and messages are as they were."""

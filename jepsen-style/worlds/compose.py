@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 import trio
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.proxy.rules import Way
 from operations import Place
 from runtime.real import real_world
 from runtime.world import World
@@ -257,6 +258,9 @@ class ComposeWorld:
         raise ClusterError(NO_MESSAGES)
 
     async def clear_rule(self, number: int) -> int | None:
+        raise ClusterError(NO_MESSAGES)
+
+    async def asked(self) -> Mapping[Way, int]:
         raise ClusterError(NO_MESSAGES)
 
     async def heal(self) -> None:

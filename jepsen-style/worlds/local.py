@@ -5,7 +5,7 @@ Needs no privileges; with them it can cut the power of disks, too.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.proxied_node import save_ways
 from barnabas.cluster.proxy.driver import ProxyProcess
-from barnabas.cluster.proxy.rules import CLIENT, LinkState
+from barnabas.cluster.proxy.rules import CLIENT, LinkState, Way
 from barnabas.cluster.proxy.rules import MessageRule as ProxyRule
 from runtime.real import real_world
 from worlds.breakable import BreakableCluster, Disks, asks_for_power, make_directories, programs_of
@@ -78,6 +78,9 @@ class LocalWorld(BreakableCluster):
 
     async def clear_rule(self, number: int) -> int:
         return await in_thread(lambda: self._proxy.clear_rule(number))
+
+    async def asked(self) -> Mapping[Way, int]:
+        return await in_thread(self._proxy.asked)
 
     async def heal(self) -> None:
         await in_thread(self._proxy.heal)

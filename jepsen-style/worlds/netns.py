@@ -24,6 +24,7 @@ from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.namespaced_node import Home, save_homes
 from barnabas.cluster.plan import MODULES, Programs
 from barnabas.cluster.ports import free_base_port
+from barnabas.cluster.proxy.rules import Way
 from plants.node import broken
 from runtime.network import RealNetwork, SocketConnection
 from runtime.real import real_world
@@ -155,6 +156,9 @@ class NetnsWorld(BreakableCluster):
         raise ClusterError(NO_MESSAGES)
 
     async def clear_rule(self, number: int) -> int | None:
+        raise ClusterError(NO_MESSAGES)
+
+    async def asked(self) -> Mapping[Way, int]:
         raise ClusterError(NO_MESSAGES)
 
     async def heal(self) -> None:

@@ -23,6 +23,7 @@ from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.fault_points import DISK_POINTS
 from barnabas.cluster.layout import LOCAL_SHAPE
 from barnabas.cluster.proxy.rules import MessageRule as ProxyRule
+from barnabas.cluster.proxy.rules import Way
 from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode, current_node
 from barnabas.cluster.simulation.coverage import Coverage
 from barnabas.cluster.simulation.failures import describe, is_of_disk, place_of
@@ -236,6 +237,9 @@ class SimCluster:
 
     async def clear_rule(self, number: int) -> int:
         return self.messages.clear(number)
+
+    async def asked(self) -> Mapping[Way, int]:
+        return self.messages.asked()
 
     async def heal(self) -> None:
         self.links.heal()

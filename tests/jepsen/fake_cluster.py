@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import trio
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.proxy.rules import Way
 from operations import Place
+from protocol.api_keys import ApiKey
 from worlds.cluster import Damage, LinkFault, Membership, MessageRule, NodeState, ReplicaView
 
 PLACE = Place("t", 0)
+OFTEN, NOW_AND_THEN = 2.0, 0.1
+"""Requests in a second."""
 RESYNC_SECONDS = 4.0
 
 
@@ -119,6 +123,21 @@ class FakeCluster:
         await self._call("clear_rule")
         del self.rules[number]
         return 7
+
+    async def asked(self) -> Mapping[Way, int]:
+        await self._call("asked")
+        return {way: int(rate * trio.current_time()) for way, rate in self._rates()}
+
+    def _rates(self) -> Iterator[tuple[Way, float]]:
+        """Everybody does what is steady; a transaction comes now and then, of one client only, and nobody votes."""
+        for broker in self.brokers:
+            yield from ((Way(api_key, "client", broker), OFTEN) for api_key in (ApiKey.PRODUCE, ApiKey.FETCH))
+            yield Way(ApiKey.BROKER_HEARTBEAT, broker, self.controllers[0]), OFTEN
+            for other in (*self.brokers, self.controllers[0]):
+                if other != broker:
+                    yield Way(ApiKey.FETCH, broker, other), OFTEN
+        yield Way(ApiKey.END_TXN, "client", self.brokers[0]), OFTEN
+        yield Way(ApiKey.INIT_PRODUCER_ID, "client", self.brokers[0]), NOW_AND_THEN
 
     async def heal(self) -> None:
         await self._call("heal")

@@ -78,6 +78,8 @@ def test_a_leader_is_seen_held_up_and_killed(tmp_path: Path) -> None:
             await send(producer)
         assert sending.cancelled_caught and await all_have(cluster, 1)
         assert await cluster.clear_rule(held) == 1
+        produced = {way: count for way, count in (await cluster.asked()).items() if way.api_key == ApiKey.PRODUCE}
+        assert produced == {(ApiKey.PRODUCE, "client", led_by): 2}
         await until(lambda: all_have(cluster, 2))
 
         await cluster.kill(led_by)

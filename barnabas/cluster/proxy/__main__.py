@@ -44,6 +44,7 @@ def calls_of(proxy: Proxy) -> dict[str, Callable[..., Any]]:
         "add_rule": add_rule,
         "clear_rule": faults.clear_rule,
         "heal": faults.heal,
+        "asked": lambda: [[*way, count] for way, count in faults.asked.items()],
         "status": lambda: _status(proxy, faults),
     }
 

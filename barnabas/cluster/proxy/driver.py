@@ -13,7 +13,7 @@ from typing import Any
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.local import code_environment
-from barnabas.cluster.proxy.rules import LinkState, MessageRule
+from barnabas.cluster.proxy.rules import LinkState, MessageRule, Way
 
 Pair = tuple[str, str]
 
@@ -69,6 +69,10 @@ class ProxyProcess:
         """What was held goes on; gives how many messages the rule met."""
         struck: int = self._call("clear_rule", number=number)
         return struck
+
+    def asked(self) -> dict[Way, int]:
+        """How many requests went each way since the beginning."""
+        return {Way(api_key, source, target): count for api_key, source, target, count in self._call("asked")}
 
     def heal(self) -> None:
         """Nothing is wrong any more."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from barnabas.cluster.proxy.frames import Message
 from runtime.world import Chance
@@ -69,6 +69,16 @@ class MessageRule:
         )
 
 
+class Way(NamedTuple):
+    """Of requests of one API."""
+
+    api_key: int
+    source: str
+    """Who asks: a node, or `CLIENT`."""
+    target: str
+    """Who is asked."""
+
+
 @dataclass(slots=True)
 class Faults:
     """Everything that is wrong now."""
@@ -81,6 +91,8 @@ class Faults:
     _last_rule: int = 0
     struck: dict[int, int] = field(default_factory=dict)
     """How many messages each rule met."""
+    asked: dict[Way, int] = field(default_factory=dict)
+    """How many requests went each way since the beginning, whatever became of them; healing changes nothing of it."""
 
     def link(self, source: str, target: str) -> LinkState:
         return self._links.get((source, target), WHOLE)
@@ -117,7 +129,10 @@ class Faults:
         return number in self._rules
 
     def rule_for(self, message: Message, source: str, target: str, chance: Chance) -> tuple[int, MessageRule] | None:
-        """The first rule that is about this message and strikes."""
+        """The first rule that is about this message and strikes. To be called once for each message: it counts them."""
+        if message.is_request:
+            way = Way(message.api_key, source, target)
+            self.asked[way] = self.asked.get(way, 0) + 1
         for number, rule in self._rules.items():
             if rule.is_about(message, source, target) and chance.random() < rule.probability:
                 self.struck[number] += 1

@@ -6,10 +6,10 @@ from its first byte on, to know where messages begin; so it is there or not for 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from barnabas.cluster.proxy.frames import Conversation
-from barnabas.cluster.proxy.rules import Faults, MessageRule
+from barnabas.cluster.proxy.rules import Faults, MessageRule, Way
 from barnabas.cluster.proxy.stream import Ends, Stream
 from runtime.simulated import Universe
 from runtime.simulated.network import SimulatedConnection
@@ -36,6 +36,10 @@ class MessageFaults:
     def clear(self, number: int) -> int:
         """What was held goes on; gives how many messages it met."""
         return self.faults.clear_rule(number)
+
+    def asked(self) -> Mapping[Way, int]:
+        """How many requests went each way since the beginning."""
+        return dict(self.faults.asked)
 
     def heal(self) -> None:
         self.faults.heal()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import struct
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.cluster.proxy.frames import NO_API, Conversation, Frames, Message
-from barnabas.cluster.proxy.rules import CLIENT, Faults, LinkState, MessageRule
+from barnabas.cluster.proxy.rules import CLIENT, Faults, LinkState, MessageRule, Way
 from barnabas.cluster.proxy.stream import RESEND_SECONDS, Ends, Stream
 
 PRODUCE, FETCH, END_TXN = 0, 1, 26
@@ -231,3 +231,13 @@ def test_whom_a_rule_is_about() -> None:
     number = faults.add_rule(replace(anybody, probability=0.5))
     struck = [faults.rule_for(told, CLIENT, "broker-3", random.Random(seed)) is not None for seed in range(40)]
     assert 8 < sum(struck) < 32 and faults.struck[number] == sum(struck)
+
+
+@pytest.mark.feature("FI-04")
+def test_requests_are_counted_by_who_asks_whom_also_those_that_are_lost() -> None:
+    wire = Wire()
+    wire.faults.add_rule(MessageRule(FETCH, "request", "drop"))
+    wire.ask(request(FETCH, 1) + request(FETCH, 2) + request(END_TXN, 3))
+    wire.tell(answer(3))
+    wire.faults.heal()
+    assert wire.faults.asked == {Way(FETCH, *astuple(ENDS)): 2, Way(END_TXN, CLIENT, "broker-1"): 1}

@@ -229,6 +229,7 @@ async def test_a_process_that_ends_with_its_input() -> None:
     with pytest.raises(ClusterError, match="wobble"):
         process._call("add_rule", wobble=1)
     assert process.clear_rule(process.add_rule(MessageRule(FETCH, "request", "drop"))) == 0
+    assert process.asked() == {}
     process.heal()
     assert not process.link("a", "b").cut and process.status() == {"connections": 0, "struck": {}}
     with pytest.raises(DialRefused):

@@ -1,0 +1,59 @@
+"""What is asked in a cluster of late. Of it faults of messages are drawn, so that they meet some.
+
+Looked at again and again, and so it needs no list of what each workload and library sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import trio
+
+from barnabas.cluster.proxy.rules import Way
+from nemeses.shapes import CLIENT
+from worlds.cluster import ClusterUnderTest
+
+Kind = tuple[int, bool]
+"""The key of an API, and whether clients ask."""
+
+
+class Traffic:
+    """Of one cluster."""
+
+    def __init__(self, cluster: ClusterUnderTest, seconds: float) -> None:
+        """What came within the last `seconds`, or since the last look before them, is of late."""
+        self._cluster = cluster
+        self._seconds = seconds
+        self._looks: list[tuple[float, Mapping[Way, int]]] = []
+        """When, and how much had been asked until then; the first is the one to compare with."""
+
+    async def look(self) -> None:
+        """Counts; to be called two or three times in `seconds`. Raises ClusterError."""
+        asked = await self._cluster.asked()
+        now = trio.current_time()
+        self._looks.append((now, asked))
+        while len(self._looks) > 2 and now - self._looks[1][0] >= self._seconds:
+            del self._looks[0]
+
+    def expected(self, seconds: float) -> dict[Way, float]:
+        """How many requests will go each way in so long a time, if all goes on as of late. Only of what came between
+        each two looks: what comes all at once will not come again. Nothing is known before the second look."""
+        if len(self._looks) < 2:
+            return {}
+        (began, before), (now, asked) = self._looks[0], self._looks[-1]
+        steady = set.intersection(*(_kinds(_between(*step)) for step in pairwise(each for _at, each in self._looks)))
+        since = {way: count for way, count in _between(before, asked).items() if _kind(way) in steady}
+        return {way: count * seconds / (now - began) for way, count in since.items()}
+
+
+def _between(before: Mapping[Way, int], after: Mapping[Way, int]) -> dict[Way, int]:
+    return {way: count - before.get(way, 0) for way, count in after.items() if count > before.get(way, 0)}
+
+
+def _kind(way: Way) -> Kind:
+    return way.api_key, way.source == CLIENT
+
+
+def _kinds(ways: Mapping[Way, int]) -> set[Kind]:
+    return {_kind(way) for way in ways}
