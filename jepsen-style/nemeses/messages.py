@@ -22,7 +22,7 @@ Action = Literal["hold", "drop", "delay", "reset"]
 Direction = Literal["request", "response"]
 ACTIONS: Sequence[Action] = ("hold", "drop", "delay", "reset")
 DIRECTIONS: Sequence[Direction] = ("request", "response")
-Traffic = Mapping[Way, float]
+Expected = Mapping[Way, float]
 """How many requests will go each way while the fault lasts, if all goes on as of late."""
 
 AMONG_NODES = (
@@ -115,7 +115,7 @@ class Drawn:
 
 
 async def draw(
-    chance: Chance, cluster: ClusterUnderTest, traffic: Traffic, wishes: Sequence[Wish] = ()
+    chance: Chance, cluster: ClusterUnderTest, traffic: Expected, wishes: Sequence[Wish] = ()
 ) -> Drawn | None:
     """Of the wishes, or else of what is sent or can be provoked. None: nothing is, and nobody could.
 
@@ -138,7 +138,7 @@ async def draw(
     return replace(_drawn(chance, cluster, Wish(api_key), {}), provoked_by=provoked_by)
 
 
-def _drawn(chance: Chance, cluster: ClusterUnderTest, wish: Wish, traffic: Traffic) -> Drawn:
+def _drawn(chance: Chance, cluster: ClusterUnderTest, wish: Wish, traffic: Expected) -> Drawn:
     """`traffic` is that of its API; whoever may be named in the rule is named by it."""
     api_key = wish.api_key
     direction = one_of(chance, [wish.direction] if wish.direction else DIRECTIONS)
@@ -152,15 +152,15 @@ def _drawn(chance: Chance, cluster: ClusterUnderTest, wish: Wish, traffic: Traff
     return Drawn(rule, api_key.name, [target] if target else asked)
 
 
-def _of_api(traffic: Traffic, api_key: ApiKey) -> Traffic:
+def _of_api(traffic: Expected, api_key: ApiKey) -> Expected:
     return {way: count for way, count in traffic.items() if way.api_key == api_key}
 
 
-def _is_enough(traffic: Traffic) -> bool:
+def _is_enough(traffic: Expected) -> bool:
     return sum(traffic.values()) >= ENOUGH
 
 
-def _some_api(chance: Chance, traffic: Traffic, provokable: Sequence[ApiKey]) -> ApiKey | None:
+def _some_api(chance: Chance, traffic: Expected, provokable: Sequence[ApiKey]) -> ApiKey | None:
     """In an order that does not depend on the traffic, the first that is sent."""
     sums: dict[int, float] = {}
     for way, count in traffic.items():
@@ -171,7 +171,7 @@ def _some_api(chance: Chance, traffic: Traffic, provokable: Sequence[ApiKey]) ->
     return None
 
 
-def _some_end(chance: Chance, traffic: Traffic, end: Literal["source", "target"]) -> tuple[str | None, Traffic]:
+def _some_end(chance: Chance, traffic: Expected, end: Literal["source", "target"]) -> tuple[str | None, Expected]:
     """Who asks or is asked, None being anybody, and what there is of it."""
     names: list[str] = sorted({getattr(way, end) for way in traffic})
     if names == [CLIENT]:
