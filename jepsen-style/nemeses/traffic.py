@@ -14,6 +14,8 @@ from barnabas.cluster.proxy.rules import Way
 from nemeses.shapes import CLIENT
 from worlds.cluster import ClusterUnderTest
 
+LEAST_LOOKS = 3
+"""What came between the first two and between the next two is no burst."""
 Kind = tuple[int, bool]
 """The key of an API, and whether clients ask."""
 
@@ -22,7 +24,8 @@ class Traffic:
     """Of one cluster."""
 
     def __init__(self, cluster: ClusterUnderTest, seconds: float) -> None:
-        """What came within the last `seconds`, or since the last look before them, is of late."""
+        """What came within the last `seconds` is of late, and what came since the last look before them, or between
+        the last three."""
         self._cluster = cluster
         self._seconds = seconds
         self._looks: list[tuple[float, Mapping[Way, int]]] = []
@@ -33,13 +36,14 @@ class Traffic:
         asked = await self._cluster.asked()
         now = trio.current_time()
         self._looks.append((now, asked))
-        while len(self._looks) > 2 and now - self._looks[1][0] >= self._seconds:
+        while len(self._looks) > LEAST_LOOKS and now - self._looks[1][0] >= self._seconds:
             del self._looks[0]
 
     def expected(self, seconds: float) -> dict[Way, float]:
         """How many requests will go each way in so long a time, if all goes on as of late. Only of what came between
-        each two looks: what comes all at once will not come again. Nothing is known before the second look."""
-        if len(self._looks) < 2:
+        each two looks: what comes all at once, as at the beginning, will not come again. Nothing is known before the
+        third look."""
+        if len(self._looks) < LEAST_LOOKS:
             return {}
         (began, before), (now, asked) = self._looks[0], self._looks[-1]
         steady = set.intersection(*(_kinds(_between(*step)) for step in pairwise(each for _at, each in self._looks)))

@@ -273,7 +273,7 @@ async def draw_one(traffic: Mapping[Way, float], seed: int) -> Drawn:
 
 @pytest.mark.feature("FI-03")
 async def test_what_came_all_at_once_is_not_waited_for(autojump_clock: trio.abc.Clock) -> None:
-    """Connections are made anew after a fault, and members join again; then there is silence."""
+    """At the beginning topics are made, after a fault connections, and members join again; then there is silence."""
     steady, burst = Way(ApiKey.FETCH, "broker-2", "broker-1"), Way(ApiKey.API_VERSIONS, "broker-2", "broker-1")
     counts: list[Mapping[Way, int]] = [{steady: 10, burst: 6}, {steady: 20, burst: 90}, {steady: 30, burst: 90}]
 
@@ -282,13 +282,10 @@ async def test_what_came_all_at_once_is_not_waited_for(autojump_clock: trio.abc.
             return counts.pop(0)
 
     traffic = Traffic(Counting(), 10.0)
-    assert traffic.expected(3.0) == {}
-    await traffic.look()
-    assert traffic.expected(3.0) == {}
-    await trio.sleep(5.0)
-    await traffic.look()
-    assert traffic.expected(2.5) == {steady: 5.0, burst: 42.0}
-    await trio.sleep(5.0)
+    for _ in range(2):
+        await traffic.look()
+        assert traffic.expected(2.5) == {}, "who knows what of it was a burst"
+        await trio.sleep(5.0)
     await traffic.look()
     assert traffic.expected(2.5) == {steady: 5.0}
 
