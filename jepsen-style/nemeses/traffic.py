@@ -41,14 +41,15 @@ class Traffic:
 
     def expected(self, seconds: float) -> dict[Way, float]:
         """How many requests will go each way in so long a time, if all goes on as of late. Only of what came between
-        each two looks: what comes all at once, as at the beginning, will not come again. Nothing is known before the
-        third look."""
+        each two looks: what comes all at once, as at the beginning, will not come again; and only those ways
+        that somebody still went at last: leaders move. Nothing is known before the third look."""
         if len(self._looks) < LEAST_LOOKS:
             return {}
         (began, before), (now, asked) = self._looks[0], self._looks[-1]
-        steady = set.intersection(*(_kinds(_between(*step)) for step in pairwise(each for _at, each in self._looks)))
-        since = {way: count for way, count in _between(before, asked).items() if _kind(way) in steady}
-        return {way: count * seconds / (now - began) for way, count in since.items()}
+        steps = [_between(*step) for step in pairwise(each for _at, each in self._looks)]
+        steady = set.intersection(*map(_kinds, steps))
+        of_late = {way: count for way, count in _between(before, asked).items() if way in steps[-1]}
+        return {way: count * seconds / (now - began) for way, count in of_late.items() if _kind(way) in steady}
 
 
 def _between(before: Mapping[Way, int], after: Mapping[Way, int]) -> dict[Way, int]:

@@ -275,7 +275,12 @@ async def draw_one(traffic: Mapping[Way, float], seed: int) -> Drawn:
 async def test_what_came_all_at_once_is_not_waited_for(autojump_clock: trio.abc.Clock) -> None:
     """At the beginning topics are made, after a fault connections, and members join again; then there is silence."""
     steady, burst = Way(ApiKey.FETCH, "broker-2", "broker-1"), Way(ApiKey.API_VERSIONS, "broker-2", "broker-1")
-    counts: list[Mapping[Way, int]] = [{steady: 10, burst: 6}, {steady: 20, burst: 90}, {steady: 30, burst: 90}]
+    gone = Way(ApiKey.FETCH, "broker-2", "broker-3")
+    counts: list[Mapping[Way, int]] = [
+        {steady: 10, burst: 6},
+        {steady: 20, burst: 90, gone: 50},
+        {steady: 30, burst: 90, gone: 50},
+    ]
 
     class Counting(FakeCluster):  # type: ignore[misc, valid-type]
         async def asked(self) -> Mapping[Way, int]:
