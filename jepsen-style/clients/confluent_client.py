@@ -198,9 +198,9 @@ class ConfluentClient:
 
     async def assign(self, places: Sequence[Place], *, from_beginning: bool) -> None:
         def assign() -> None:
-            consumer = self._consumer_client()
             if self._topics:
-                _leave(consumer)
+                self._leave()
+            consumer = self._consumer_client()
             start = _kafka().OFFSET_STORED if self._settings.group_id is not None else _kafka().OFFSET_BEGINNING
             # Whoever is assigned goes on where he is, as with Kafka's own client.
             known = {} if self._topics else {place: self._next.get(place, start) for place in self._assigned}
@@ -390,6 +390,18 @@ class ConfluentClient:
         self._stuck = True
         raise ClientError("TimeoutException", f"no end within {CALL_SECONDS:g} s", definite=False, fatal=True)
 
+    def _leave(self) -> None:
+        """Returns when the group's partitions are taken from it. ClientError if that does not come."""
+        consumer = self._consumer_client()
+        if self._settings.group_protocol == "classic":
+            _unsubscribed(consumer)
+            return
+        # Once subscribed with KIP-848 it takes increments only, also when it has left: assign is _STATE for ever. One
+        # that never was in a group takes its place.
+        self._consumer = None
+        with suppress(_kafka().KafkaException, RuntimeError):
+            consumer.close()
+
     def _admin_client(self) -> Any:
         if self._admin is None:
             common = {
@@ -415,7 +427,7 @@ class ConfluentClient:
         return self._consumer
 
 
-def _leave(consumer: Any) -> None:
+def _unsubscribed(consumer: Any) -> None:
     """Returns when its group's partitions are taken from it. librdkafka does so at one of the next polls, and with them
     would go whatever was assigned by hand meanwhile. ClientError if that does not come."""
     consumer.unsubscribe()
