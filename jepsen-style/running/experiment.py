@@ -12,7 +12,7 @@ import signal
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from histories.recorder import HistoryError, Recorder
 from nemeses.messages import wish_of
 from nemeses.nemesis import Nemesis, NemesisOptions
 from operations import NEMESIS
+from running import patience
 from running.jobs import OFF
 from running.judging import judge, write
 from running.libraries import check_libraries, open_libraries
@@ -36,6 +37,7 @@ from running.runner import Ended, Run, RunOptions
 from runtime.world import Chance
 from settings.errors import SettingsError
 from workloads.catalogue import make_workload
+from worlds.bootstrap import BootstrapCluster
 from worlds.cluster import ClusterUnderTest
 from worlds.opening import WorldOptions, run_in
 from worlds.sim import SimCluster
@@ -129,12 +131,18 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: S
     recorder.amend(cannot=off)
     for kind, why in off.items():
         say(f"{kind}{OFF}{why}")
-    workload = make_workload(plan.workload, plan.workload_options(_prefix(recorder.directory, plan)))
+    settings = await _settings_of(cluster, plan)
+    workload_options = replace(
+        plan.workload_options(_prefix(recorder.directory, plan)),
+        session_seconds=patience.session_seconds(plan.group_protocol, settings),
+    )
+    recorder.amend(settings=settings, options=asdict(workload_options))
+    workload = make_workload(plan.workload, workload_options)
     options = RunOptions(
         time_seconds=plan.time,
         rate=plan.rate,
         concurrency=plan.concurrency,
-        quiet_seconds=plan.quiet,
+        quiet_seconds=patience.quiet_seconds(plan.quiet, settings),
         final_seconds=plan.final,
         resting=[int(number) for number in plan.without_processes],
         left_out=ranges_of(plan.without_operations),
@@ -160,6 +168,14 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: S
         ended = await run.run(cluster, recorder)
         nursery.cancel_scope.cancel()
     return ended
+
+
+async def _settings_of(cluster: ClusterUnderTest, plan: Plan) -> dict[str, str]:
+    """Of its nodes, as far as they are known."""
+    if isinstance(cluster, BootstrapCluster):
+        await cluster.ask_settings(patience.KEYS)
+        return dict(cluster.settings)
+    return NODE_SETTINGS | plan.node_settings()
 
 
 def _note_broken(cluster: SimCluster, recorder: Recorder, told: str) -> None:

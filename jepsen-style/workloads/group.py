@@ -49,7 +49,7 @@ class Group:
         self._lives = Lives(options)
         self._places = [Place(self._lives.named(TOPIC), partition) for partition in range(PARTITIONS)]
         self._finale = Finale(range(min(_FINAL_READERS, options.processes)))
-        self._drain = Drain()
+        self._drain = Drain(options.session_seconds)
         self._values = 0
         self._subscribed: dict[int, None] = {}
         self._readers = LogReaders(self._lives, self._places, json.loads)

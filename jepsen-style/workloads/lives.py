@@ -18,9 +18,8 @@ CRASH = Invocation("crash")
 REPLICAS = 3
 PATIENCE_NS = 180_000_000_000
 """For the last readings: what is not there then will not come."""
-QUIET_NS = 8_000_000_000
-"""After so long without a record, consumers were given all that they will be: more than a session lasts."""
-DRAIN_NS = 60_000_000_000
+REBALANCE_SECONDS = 2.0
+DRAIN_SECONDS = 60.0
 
 
 class Lives:
@@ -93,7 +92,11 @@ class Finale:
 class Drain:
     """What comes before the last readings: consumers go on until there has been nothing to consume for a while."""
 
-    def __init__(self) -> None:
+    def __init__(self, session_seconds: float) -> None:
+        """`session_seconds`: whoever died held partitions for so long, and then they are somebody else's; after more
+        than that without a record consumers were given all that they will be."""
+        self._quiet_ns = round((session_seconds + REBALANCE_SECONDS) * 1e9)
+        self._longest_ns = max(round(DRAIN_SECONDS * 1e9), 3 * self._quiet_ns)
         self._began_ns: int | None = None
         self._last_ns = 0
         self._seen = False
@@ -108,6 +111,6 @@ class Drain:
             self._began_ns = self._last_ns = now_ns
         if self._seen:
             self._seen, self._last_ns = False, now_ns
-        too_long = now_ns - self._last_ns > QUIET_NS or now_ns - self._began_ns > DRAIN_NS
+        too_long = now_ns - self._last_ns > self._quiet_ns or now_ns - self._began_ns > self._longest_ns
         self._over = self._over or too_long
         return self._over

@@ -54,7 +54,7 @@ class TxnEos:
         self._inputs = [Place(self._lives.named(INPUT), partition) for partition in range(PARTITIONS)]
         self._outputs = [Place(self._lives.named(OUTPUT), partition) for partition in range(PARTITIONS)]
         self._finale = Finale(range(min(_FINAL_READERS, options.processes)))
-        self._drain = Drain()
+        self._drain = Drain(options.session_seconds)
         self._fed = self._feeds = self._attempts = 0
         self._initialised: dict[int, None] = {}
         self._subscribed: dict[int, None] = {}

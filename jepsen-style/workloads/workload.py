@@ -32,6 +32,8 @@ class WorkloadOptions:
     group_protocol: str = "classic"
     crash_every_seconds: float = 30.0
     """Of each client, on average."""
+    session_seconds: float = 6.0
+    """A group gives up a member that it has not heard of for so long."""
     more: Mapping[str, str] = field(default_factory=dict)
 
 

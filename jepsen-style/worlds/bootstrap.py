@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import trio
 
 from barnabas import Admin
+from barnabas.client.admin.config_values import ConfigResource, ResourceType
 from barnabas.client.settings import parse_address
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
@@ -36,6 +37,8 @@ class BootstrapCluster:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
+        self.settings: Mapping[str, str] = {}
+        """Of its first broker, those that were asked for; none where it does not say."""
         self._world = real_world()
         self._began = trio.current_time()
 
@@ -135,6 +138,16 @@ class BootstrapCluster:
                 await admin.list_topics()
         except KafkaError as error:
             raise ClusterError(f"--bootstrap {self.bootstrap_servers}: {error.message or error}") from error
+
+    async def ask_settings(self, keys: Sequence[str]) -> None:
+        """What is not ours to set has to be known: `settings`. Whoever may not ask for it knows nothing."""
+        with suppress(KafkaError):
+            async with Admin(bootstrap_servers=self.bootstrap_servers, default_api_timeout_ms=_ANSWER_MS) as admin:
+                first = (await admin.describe_cluster()).nodes[0]
+                broker = ConfigResource(ResourceType.BROKER, str(first.node_id))
+                found = (await admin.describe_configs(broker))[broker]
+                told = {key: found[key].value for key in keys if key in found}
+                self.settings = {key: value for key, value in told.items() if value is not None}
 
     def log_files(self) -> Mapping[str, Path]:
         return {}

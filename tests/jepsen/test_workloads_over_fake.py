@@ -18,6 +18,7 @@ from histories.views import Views
 from tests.jepsen.fake_client import run_over
 from tests.jepsen.fake_kafka import FakeKafka
 from workloads.catalogue import make_workload
+from workloads.lives import Drain
 from workloads.workload import WorkloadOptions
 
 pytestmark = pytest.mark.feature("FI-01", "FI-02", "FI-11")
@@ -113,6 +114,17 @@ def test_the_group_protocol_is_an_option(protocol: str) -> None:
     assert {each.group_protocol for each in settings} == {protocol}
     assert [each.group_instance_id for each in settings[:6]] == [each.group_instance_id for each in settings[6:]]
     assert {each.group_instance_id is None for each in settings} == {True, False}
+
+
+def test_the_last_readings_wait_for_what_a_dead_member_held() -> None:
+    """On a cluster with Kafka's own numbers a session of KIP-848 lasts 45 s: what nobody was given was told as lost."""
+    second = 1_000_000_000
+    short, long = Drain(6.0), Drain(55.0)
+    assert not short.is_over(0) and not long.is_over(0)
+    assert short.is_over(9 * second) and not long.is_over(9 * second)
+    long.see()
+    assert not long.is_over(50 * second) and not long.is_over(107 * second)
+    assert long.is_over(108 * second)
 
 
 @pytest.mark.parametrize(("name", "processes"), [("fences", 3), ("group", 2), ("txn-eos", 1)])
