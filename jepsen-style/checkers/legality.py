@@ -49,7 +49,7 @@ _UNCOMMITTED = {"isolation": "read_uncommitted"}
 _INTERLEAVE = "open transactions interleave: Kafka does not isolate writes"
 _LAGS = "a poll may end before the log does, and each partition gets a transaction's marker by itself"
 _CYCLES = ({"ww": True}, _UNCOMMITTED)
-_WW = f"with ww edges, since {_INTERLEAVE}; under read_uncommitted anyway"
+_WW = f"{_INTERLEAVE}; under read_uncommitted anyway"
 
 ANOMALIES: Mapping[str, Rule] = {
     "inconsistent-offsets": Rule("one offset of a partition held two values"),
@@ -66,7 +66,9 @@ ANOMALIES: Mapping[str, Rule] = {
     "int-poll-skip": Rule("inside one operation a poll went past a value"),
     "int-nonmonotonic-poll": Rule("inside one operation a poll went back"),
     "poll-skip": Rule(
-        "between two operations a process's polls went past a value", ({"via": "subscribe"},), "rebalances move"
+        "between two operations a process's polls went past a value",
+        ({"via": "subscribe"},),
+        "rebalances move positions",
     ),
     "nonmonotonic-poll": Rule(
         "between two operations a process's polls went back", ({"via": "subscribe"},), "rebalances move positions"

@@ -178,7 +178,8 @@ def _tell_polls(history: History, versions: Versions, anomaly: str, pair: tuple[
     ops = [int(shown[versions.read_operation[each]]) for each in pair]
     process = int(history.operations.process[versions.read_operation[row]])
     distance = int(versions.read_index[next_row] - versions.read_index[row])
-    what = f"past {distance - 1} others" if distance > 1 else ("to itself" if distance == 0 else "back")
+    others = f"{distance - 1} {'other' if distance == 2 else 'others'}"
+    what = f"past {others}" if distance > 1 else ("to itself" if distance == 0 else "back")
     if distance > 1:
         # Who sent what was passed over belongs to the evidence.
         start = int(np.searchsorted(versions.slot_key, key)) + int(versions.read_index[row])

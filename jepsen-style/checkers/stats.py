@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from checkers.verdict import Verdict
+from histories.faults import EVERYTHING
 from histories.history import FAIL, INFO, OK, History
 
 EXCEPTED = ("crash", "debug")
@@ -32,7 +33,7 @@ class Stats:
             "operations": len(operations),
             "by f": counts,
             "errors": {history.errors[number]: int((errors == number).sum()) for number in np.unique(errors).tolist()},
-            "faults": len(history.faults),
+            "faults": sum(fault.number != EVERYTHING for fault in history.faults),
         }
         never = [f for f, count in counts.items() if f not in EXCEPTED and not count["ok"]]
         if not len(operations):

@@ -20,6 +20,12 @@ from reports.markup import plural
 from reports.scales import Floats, Integers
 from reports.values import Names, Values
 
+FOREIGN = (
+    "what only nodes know, and here nobody asks them: who is in sync, high watermarks, elections, faults, logs. "
+    "If that cluster lost power or disks meanwhile, what they explain is an anomaly all the same"
+)
+"""Of somebody else's cluster."""
+
 OUTCOMES = ("ok", "fail", "info")
 OK = 0
 
@@ -97,7 +103,8 @@ def read(directory: Path, history: History | None = None) -> Facts:
     if unfinished:
         missing.append(f"how {plural(unfinished, 'operation')} ended: never completed")
     if not len(views.looked_ns):
-        missing.append("no views of the nodes were recorded")
+        of_others = history.run.get("world") == "bootstrap"
+        missing.append(FOREIGN if of_others else "no views of the nodes were recorded")
     sends, reads, names = values.of_history(history)
     logs = directory / "logs"
     return Facts(

@@ -12,10 +12,12 @@ import numpy as np
 
 from checkers.gathering import counts_of
 from operations import Operation
-from reports import node_logs, order
+from reports import node_logs, order, replicas
 from reports.bands import Band, hue
 from reports.facts import OUTCOMES, Facts
 from reports.markup import Markup, element, shorten
+from reports.naming import named, named_note
+from reports.partitions import Seen
 from reports.plots import span
 from reports.scales import duration, number
 
@@ -61,6 +63,14 @@ class Window:
     end_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What else went on."""
+
+    faults: Sequence[Band]
+    partitions: Sequence[Seen]
+
+
 def found(verdict: Mapping[str, Any] | None) -> list[Found]:
     """In the checkers' order."""
     listed = (verdict or {}).get("findings", ())
@@ -78,23 +88,23 @@ def found(verdict: Mapping[str, Any] | None) -> list[Found]:
     ]
 
 
-def section(facts: Facts, findings: Sequence[Found], faults: Sequence[Band]) -> Markup | None:
+def section(facts: Facts, findings: Sequence[Found], around: Around) -> Markup | None:
     """What makes the run invalid, as far up as it goes."""
     wrong = [each for each in findings if not each.legal]
     if not wrong:
         return None
     shown, others = chosen(wrong, MOST_OF_A_KIND)
-    articles = _articles(facts, shown, faults, unfolded=shown[0])
+    articles = _articles(facts, shown, around, unfolded=shown[0])
     return element("section", element("h2", "Findings"), _summary(facts, wrong), articles, _list(others), id="findings")
 
 
-def legal_section(facts: Facts, findings: Sequence[Found], faults: Sequence[Band]) -> Markup | None:
+def legal_section(facts: Facts, findings: Sequence[Found], around: Around) -> Markup | None:
     """What Kafka allows under this run's options, folded."""
     legal = [each for each in findings if each.legal]
     if not legal:
         return None
     shown, others = chosen(legal, MOST_LEGAL_OF_A_KIND)
-    articles = _articles(facts, shown, faults, unfolded=None)
+    articles = _articles(facts, shown, around, unfolded=None)
     return element(
         "section",
         element("h2", "Found, and legal here"),
@@ -170,18 +180,16 @@ def _severity(legal: bool) -> str:
     return "legal" if legal else "illegal"
 
 
-def _articles(
-    facts: Facts, shown: Sequence[Found], faults: Sequence[Band], *, unfolded: Found | None
-) -> Iterator[Markup]:
+def _articles(facts: Facts, shown: Sequence[Found], around: Around, *, unfolded: Found | None) -> Iterator[Markup]:
     """What happened around them is shown as long as there is room."""
     room = MOST_CHARACTERS
     for each in shown:
-        article = _article(facts, each, faults, room > 0, unfolded=each is unfolded)
+        article = _article(facts, each, around, room > 0, unfolded=each is unfolded)
         room -= len(article)
         yield article
 
 
-def _article(facts: Facts, finding: Found, faults: Sequence[Band], has_room: bool, *, unfolded: bool) -> Markup:
+def _article(facts: Facts, finding: Found, around: Around, has_room: bool, *, unfolded: bool) -> Markup:
     calls = facts.calls
     numbers = [i for i in involved(finding) if 0 <= i < len(facts.history)]
     rows = rows_of(facts, numbers)
@@ -191,7 +199,7 @@ def _article(facts: Facts, finding: Found, faults: Sequence[Band], has_room: boo
     listed = [facts.history.operation(i) for i in sorted({*shown_by, *alone})]
     spans = [(float(calls.start_s[row]), float(calls.end_s[row])) for row in rows]
     spans += [(moment, moment) for moment in (facts.history.lines.t_ns[alone] / 1e9).tolist()]
-    around = windows(spans, facts.end_s)
+    moments = windows(spans, facts.end_s)
     left_out = len(finding.operations) - len(involved(finding))
     return element(
         "article",
@@ -205,11 +213,12 @@ def _article(facts: Facts, finding: Found, faults: Sequence[Band], has_room: boo
         element("p", shorten(finding.told, 1_200), class_="told"),
         element(
             "details",
-            element("summary", "Operations, order" + (", processes and nodes' logs" if around and has_room else "")),
+            element("summary", "Operations, order" + (", processes and nodes' logs" if moments and has_room else "")),
             _operations(facts, listed, rows),
             element("p", f"{left_out} more operations show it.", class_="note") if left_out > 0 else None,
             order.view(facts, finding.where, rows),
-            _around(facts, around, rows, faults) if has_room else None,
+            _replicas(around, finding.where, moments) if has_room else None,
+            _around(facts, moments, rows, around.faults) if has_room else None,
             open=unfolded,
         ),
         id=f"finding-{finding.number}",
@@ -217,11 +226,18 @@ def _article(facts: Facts, finding: Found, faults: Sequence[Band], has_room: boo
     )
 
 
-def _around(facts: Facts, around: Sequence[Window], rows: Sequence[int], faults: Sequence[Band]) -> list[Markup | None]:
+def _replicas(around: Around, where: str, moments: Sequence[Window]) -> Markup | None:
+    """From the first moment to the last one."""
+    return replicas.table(around.partitions, where, moments[0].start_s, moments[-1].end_s) if moments else None
+
+
+def _around(
+    facts: Facts, moments: Sequence[Window], rows: Sequence[int], faults: Sequence[Band]
+) -> list[Markup | None]:
     """What every process did then, and what the nodes said."""
-    beyond = len(around) - MOST_WINDOWS
+    beyond = len(moments) - MOST_WINDOWS
     return [
-        *(each for window in around[:MOST_WINDOWS] for each in _window(facts, window, rows, faults)),
+        *(each for window in moments[:MOST_WINDOWS] for each in _window(facts, window, rows, faults)),
         element("p", f"{beyond} more moments are left out.", class_="note") if beyond > 0 else None,
     ]
 
@@ -231,12 +247,15 @@ def _operations(facts: Facts, listed: Sequence[Operation], rows: Sequence[int]) 
         return element("p", "It names no operations of this history.", class_="note")
     started = {int(facts.calls.shown_by[row]): float(facts.calls.start_s[row]) for row in rows}
     heads = ("i", "process", "f", "outcome", "began", "took", "value", "error and notes", "client", "node")
+    by_key = facts.names.values is None
     lines = []
     for operation in listed:
         end_s = operation.t_ns / 1e9
         start_s = started.get(operation.i, end_s)
         said = [": ".join(map(str, operation.error))] if operation.error else []
-        said += [f"{key}: {_json(value)}" for key, value in operation.note.items()]
+        said += [
+            f"{key}: {_json(named_note(key, value) if by_key else value)}" for key, value in operation.note.items()
+        ]
         cells = (
             element("td", operation.i, class_="n"),
             element("td", operation.process, class_="n"),
@@ -244,8 +263,8 @@ def _operations(facts: Facts, listed: Sequence[Operation], rows: Sequence[int]) 
             element("td", element("span", operation.type, class_=f"outcome {operation.type}")),
             element("td", f"{start_s:.3f} s", class_="n"),
             element("td", duration(end_s - start_s), class_="n"),
-            element("td", _value(operation.value)),
-            element("td", shorten("; ".join(said))),
+            element("td", _value(named(operation.f, operation.value) if by_key else operation.value), class_="long"),
+            element("td", shorten("; ".join(said)), class_="long"),
             element("td", operation.client, class_="short"),
             element("td", operation.node, class_="short"),
         )

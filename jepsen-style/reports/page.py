@@ -50,12 +50,13 @@ def render(run: facts.Facts) -> str:
     found = findings.found(run.verdict)
     faults = bands.bands(run.history, run.end_s)
     seen = partitions.seen(run.history.views)
+    around = findings.Around(faults, seen)
     parts = {
-        "findings": findings.section(run, found, faults),
+        "findings": findings.section(run, found, around),
         "timeline": timeline.section(run, faults, seen, [each.where for each in found]),
         "availability": tables.availability_table(run, faults),
         "coverage": tables.coverage_table(run.coverage),
-        "legal": findings.legal_section(run, found, faults),
+        "legal": findings.legal_section(run, found, around),
         "ran": headline.what_ran(run),
         "checkers": tables.checkers_table(run.verdict),
         "legality": tables.legality_table(run, found),

@@ -44,6 +44,8 @@ class Seen:
     place: Place
     t_s: Floats
     in_sync: Integers
+    members: Sequence[tuple[int, ...]]
+    """Who was in sync."""
     leader: Integers
     """-1: nobody."""
     leader_epoch: Integers
@@ -78,6 +80,7 @@ def seen(views: Views) -> list[Seen]:
             place,
             views.t_ns[told] / 1e9,
             in_sync[views.isr[told]],
+            [views.isrs[isr] for isr in views.isr[told].tolist()],
             views.leader[told],
             views.leader_epoch[told],
             {

@@ -193,7 +193,10 @@ def _legal(anomaly: str, rule: legality.Rule, of_run: legality.Conditions) -> Ch
     without, with_ww = (legality.is_legal(anomaly, of_run._replace(ww=ww)) for ww in (False, True))
     if not rule.legal_when or not (without or with_ww):
         return "no"
-    return ("yes" if without else "with ww edges") + (f": {rule.why}" if rule.why else "")
+    if not without:
+        return f"with ww edges: {rule.why}"
+    whose = "yes" if legality.is_legal(anomaly, of_run._replace(via="assign")) else "of consumers that subscribe"
+    return f"{whose}: {rule.why}"
 
 
 def _row_class(anomaly: str, counts: Mapping[str, int], findings: Sequence[Found]) -> str | None:

@@ -15,6 +15,7 @@ from commands.report import command
 from reports import headline, page
 from reports.facts import ReportError
 from reports.findings import Found, counted
+from reports.naming import named, named_note
 from tests.jepsen.report_samples import SHOWN, Sample
 
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=//evil.example/x onerror=alert(2)>\u202e\x00\ud800]]>{{7*7}}"
@@ -126,6 +127,44 @@ def test_each_anomaly_gets_a_section_with_its_operations_their_order_and_logs(br
     assert involved
     wrong = [attrs for tag, attrs in report.tags if tag == "td" and "wrong" in str(attrs.get("class"))]
     assert wrong, "an offset with two values stands out"
+
+
+@pytest.mark.feature("FI-02")
+def test_a_finding_says_partitions_by_their_names_and_who_led_them_then(broken: Reader) -> None:
+    """Operations named partitions by the numbers of their keys, and who led was to be looked for in the timeline."""
+    micros = [text for text in broken.texts if text.startswith(('[["send", ', '[["poll", '))]
+    assert micros and all('["send", "t' in text or '["poll", {' in text for text in micros)
+    assert not [text for text in micros if re.search(r'\["send", \d|\["poll", \{"\d', text)]
+    assert re.search(r"What the nodes said of t\d+-\d then; of each its high watermark and its log end", broken.text)
+    assert re.search(r"at leader epoch in sync broker-1 broker-2 broker-3 \d+\.\d\d s [123] \d+ 1, 2, 3 ", broken.text)
+
+
+def test_notes_and_lists_of_keys_are_named_too() -> None:
+    assert named("assign", [0, 3]) == ["t0-0", "t1-1"]
+    assert named("txn", [["send", 3, [620, 464]], ["poll"]]) == [["send", "t1-1", [620, 464]], ["poll"]]
+    assert named("poll", [["poll", {"3": [[621, 462]]}]]) == [["poll", {"t1-1": [[621, 462]]}]]
+    assert named("feed", {"value": 3}) == {"value": 3}
+    assert named_note("read_epochs", [[3, 621, 622, 1]]) == [["t1-1", 621, 622, 1]]
+    assert named_note("committed", {"6": 245, "orders-1": 7}) == {"t3-0": 245, "orders-1": 7}
+    assert named_note("generation", 16) == 16
+
+
+def test_of_somebody_elses_cluster_the_report_says_what_it_cannot_know(tmp_path: Path) -> None:
+    run = Sample(seconds=5, rate=20, faults_every_s=0).write(tmp_path / "run")
+    (run / "views.jsonl").unlink()
+    told = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(told | {"world": "bootstrap"}))
+    assert "what only nodes know, and here nobody asks them: who is in sync" in read(run).text
+
+
+def test_what_is_legal_only_for_those_who_subscribe_is_told_so(tmp_path: Path) -> None:
+    """`yes` stood beside a finding that was not legal: its consumer had its partitions by hand."""
+    run = Sample(seconds=5, rate=20).write(tmp_path / "run")
+    told = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(told | {"options": {"subscribe": True}}))
+    text = read(run).text
+    assert "of consumers that subscribe: rebalances move positions" in text
+    assert "with ww edges: with ww edges" not in text
 
 
 def test_text_of_a_history_stays_text(broken: Reader) -> None:
