@@ -10,6 +10,8 @@ import typer
 
 from running.plan import STORE
 from running.telling import tell
+from workloads.catalogue import WORKLOADS
+from worlds.cluster import FAULTS
 
 
 def _comma(help_: str, metavar: str) -> Any:
@@ -17,9 +19,9 @@ def _comma(help_: str, metavar: str) -> Any:
 
 
 def command(  # noqa: PLR0913, PLR0917 - the options of a command
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="queue, list-append, ...")],
-    cluster: Annotated[str | None, typer.Option(help="sim, local, netns or compose [default: local]")] = None,
-    nemesis: Annotated[str, _comma("kinds of faults: kill,pause,partition,...", "KINDS")] = "",
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help=", ".join(WORKLOADS))],
+    cluster: Annotated[str | None, typer.Option(help="sim, local, netns or compose", show_default="local")] = None,
+    nemesis: Annotated[str, _comma(f"faults, by commas: {', '.join(FAULTS)}", "KINDS")] = "",
     message: Annotated[
         list[str] | None,
         typer.Option(metavar="API:ACTION:DIRECTION", help="faults of messages are of these only: END_TXN:hold"),
