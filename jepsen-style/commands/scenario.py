@@ -20,7 +20,9 @@ WORLDS = ("sim", "local", "netns")
 
 def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="its name or number; see --list")] = "",
-    seed: Annotated[int | None, typer.Option(help="one order of events [default: 1, 2 and 3 in sim, else 1]")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="one order of events", show_default="1, 2 and 3 in sim, else 1")
+    ] = None,
     cluster: Annotated[str, typer.Option(help="sim, or local and netns where there is a form for processes")] = "sim",
     list_: Annotated[bool, typer.Option("--list", help="what there is")] = False,
     keep: Annotated[Path | None, typer.Option(metavar="DIR", help="where processes keep data and logs")] = None,

@@ -20,7 +20,9 @@ from running.shrinking import Enough, Trial, plan_of, shrink
 
 def command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="of a run that failed: store/...")],
-    anomaly: Annotated[str | None, typer.Option(help="which must stay [default: the one that is found most]")] = None,
+    anomaly: Annotated[
+        str | None, typer.Option(help="which must stay", show_default="the one that is found most")
+    ] = None,
     minutes: Annotated[float, typer.Option(help="that the search may take")] = 15.0,
 ) -> None:
     """Drops time, faults, processes, keys, nodes and single operations while the run still fails in the same anomaly.

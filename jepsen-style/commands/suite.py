@@ -42,9 +42,11 @@ LOCAL_EVERY = 20
 
 def command(
     which: Annotated[str, typer.Argument(metavar="quick|regression|nightly")],
-    seed: Annotated[int | None, typer.Option(help="of the first run; the others follow it [default: fresh]")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="of the first run; the others follow it", show_default="fresh")
+    ] = None,
     hours: Annotated[float, typer.Option(help="of nightly")] = 8.0,
-    jobs: Annotated[int, typer.Option(help="at a time [default: one for each processor]")] = 0,
+    jobs: Annotated[int, typer.Option(help="at a time", show_default="one for each processor")] = 0,
     store: Annotated[Path, typer.Option(help="where the runs are kept")] = STORE,
 ) -> None:
     """quick: every workload in the simulation, and one run of real processes; at most three minutes on two processors.

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,24 @@ def test_messages_are_chosen_by_words_of_their_own(monkeypatch: pytest.MonkeyPat
     assert plan.replay().endswith("--nemesis message --message EndTxn:hold,ALTER_PARTITION:drop:response,VOTE:request")
     ask(*shlex.split(plan.replay())[3:])
     assert carried == [plan, plan]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("run", "[default: (local)]"),
+        ("suite", "[default: (fresh)]"),
+        ("suite", "[default: (one for each processor)]"),
+        ("scenario", "[default: (1, 2 and 3 in sim, else 1)]"),
+        ("shrink", "[default: (the one that is found most)]"),
+    ],
+)
+def test_what_is_taken_unless_something_is_said_stands_in_the_help(name: str, told: str) -> None:
+    """In brackets of its own it was taken for a style, and not shown."""
+    app = typer.Typer()
+    app.command()(import_module(f"commands.{name}").command)
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
+    assert told in " ".join(shown.split())
 
 
 def test_options_by_name_are_those_of_the_command_line() -> None:
