@@ -48,12 +48,13 @@ def write(directory: Path, history: History | None = None) -> Path:
 def render(run: facts.Facts) -> str:
     style, script = (Markup((_HERE / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     found = findings.found(run.verdict)
+    wrong = [each for each in found if not each.legal]
     faults = bands.bands(run.history, run.end_s)
     seen = partitions.seen(run.history.views)
     around = findings.Around(faults, seen)
     parts = {
         "findings": findings.section(run, found, around),
-        "timeline": timeline.section(run, faults, seen, [each.where for each in found]),
+        "timeline": timeline.section(run, faults, seen, [each.where for each in wrong or found]),
         "availability": tables.availability_table(run, faults),
         "coverage": tables.coverage_table(run.coverage),
         "legal": findings.legal_section(run, found, around),

@@ -139,6 +139,28 @@ def test_a_finding_says_partitions_by_their_names_and_who_led_them_then(broken: 
     assert re.search(r"at leader epoch in sync broker-1 broker-2 broker-3 \d+\.\d\d s [123] \d+ 1, 2, 3 ", broken.text)
 
 
+@pytest.mark.feature("FI-02")
+def test_the_partition_of_the_first_finding_is_open_in_the_timeline(tmp_path: Path) -> None:
+    """What is legal came first, if its partition had more elections."""
+    run = Sample(seconds=30, rate=25, anomalies=("lost-write",)).write(tmp_path / "run")
+    verdict = json.loads((run / "verdict.json").read_text())
+    opened = {}
+    for where, other in (("t0-1", "t1-0"), ("t1-0", "t0-1")):
+        verdict["findings"] = [
+            {"anomaly": "G0", "where": other, "operations": [1], "told": "", "legal": True},
+            {"anomaly": "lost-write", "where": where, "operations": [1], "told": "", "legal": False},
+        ]
+        (run / "verdict.json").write_text(json.dumps(verdict))
+        tags = read(run).tags
+        [place] = [
+            n
+            for n, (tag, attrs) in enumerate(tags)
+            if tag == "details" and "open" in attrs and tags[n + 3][1].get("class") == "name"
+        ]
+        opened[where] = tags[place + 3][1]["title"]
+    assert opened == {"t0-1": "t0-1", "t1-0": "t1-0"}
+
+
 def test_notes_and_lists_of_keys_are_named_too() -> None:
     assert named("assign", [0, 3]) == ["t0-0", "t1-1"]
     assert named("txn", [["send", 3, [620, 464]], ["poll"]]) == [["send", "t1-1", [620, 464]], ["poll"]]
