@@ -78,6 +78,9 @@ def _interrupted() -> NoReturn:
     """That is the last line: Python would complain behind it of coroutines that the signal kept from beginning."""
     warnings.simplefilter("ignore", RuntimeWarning)
     print("interrupted", file=sys.stderr)
+    # If the signal met code that is made of text, as dataclasses make theirs when a module is loaded, Python would kill
+    # itself at its end, though the interrupt was caught; the next such code makes it forget.
+    exec("")
     sys.exit(COULD_NOT_RUN)
 
 

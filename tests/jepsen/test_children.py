@@ -165,6 +165,15 @@ main._with_its_exit_code('scenario', command)()
     assert (done.returncode, done.stderr) == (COULD_NOT_RUN, "interrupted\n")
 
 
+def test_a_signal_while_modules_are_loaded_is_an_exit_code_too(tmp_path: Path) -> None:
+    """Caught or not, a signal in code that is made of text, as dataclasses make theirs, ended Python by SIGINT."""
+    (tmp_path / "typer.py").write_text('exec("raise KeyboardInterrupt")\n')
+    command = [sys.executable, "jepsen-style", "run", "queue"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (COULD_NOT_RUN, "interrupted\n")
+
+
 def test_a_python_that_has_nothing_says_what_to_install() -> None:
     """The documents say `python jepsen-style`, and the machine's own Python ended with a traceback: no typer."""
     done = subprocess.run(
