@@ -495,17 +495,17 @@ async def _story(
 
 def _write_down(directory: Path, cluster: SimCluster, node_log: _NodeLog, cpu_seconds: float) -> None:
     findings, universe = cluster.findings, cluster.universe
-    faults = sum(cluster.coverage.struck.values())
+    struck = sum(cluster.coverage.struck.values())
     promises: dict[str, Any] = {
         "kept": not findings.broken,
         "broken": findings.broken,
         "counts": dict(sorted(findings.counts.items())),
         "digest": universe.digest(),
         "simulated_seconds": round(universe.time.now, 3),
-        "faults": faults,
+        "nodes_struck": struck,
         "cpu_seconds": round(cpu_seconds, 2),
         "simulated_seconds_per_cpu_second": round(universe.time.now / max(cpu_seconds, 1e-9), 1),
-        "faults_per_cpu_second": round(faults / max(cpu_seconds, 1e-9), 2),
+        "nodes_struck_per_cpu_second": round(struck / max(cpu_seconds, 1e-9), 2),
     }
     logs = {name: "".join(f"{line}\n" for line in node_log.said.get(name, ())) for name in cluster.cluster.nodes}
     try:
