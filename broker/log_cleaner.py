@@ -95,6 +95,8 @@ class LogCleaner:
         try:
             # Recovery takes what lies behind this for the tail of appends, which has no gaps.
             await store.checkpoint(RECOVERY_POINT_CHECKPOINT)
+            if store.noted_recovery_point(partition_log) < extent.end_offset:
+                raise CleaningAborted(f"there was no room to write down that {extent.end_offset} is durable")
             await self._run(cleaning)
             self._world.fault_point("cleaner.log.cleaned")
             await self._checkpoint()

@@ -143,6 +143,12 @@ class LogStore:
         work = self.directories.checkpoint_work(*names)
         self._note(await self._world.run_blocking(work))
 
+    def noted_recovery_point(self, partition_log: PartitionLog) -> int:
+        """The one that the checkpoint has for this log; 0 if it is not here any more."""
+        key = (partition_log.topic, partition_log.partition)
+        directory = self.directories.directory_of(*key)
+        return 0 if directory is None else directory.noted_recovery_point(key)
+
     async def remove_deleted(self) -> None:
         """Files and directories whose time has come."""
         work = self.directories.deletion_work(self._world.wall_clock.now_ms())

@@ -35,7 +35,7 @@ async def run_periodic_tasks(broker: BrokerServices) -> None:
         (settings.producer_id_expiration_check_interval_ms, _forget_producers),
         (max(1, settings.replica_lag_time_max_ms // 2), _shrink_isrs),
         (max(1, settings.broker_session_timeout_ms // 4), _tell_readers),
-        (FLUSH_CHECK_MS, _flush),
+        (FLUSH_CHECK_MS, flush_logs),
         (FILE_DELETE_CHECK_MS, _delete_files),
     ]
     async with trio.open_nursery() as nursery:
@@ -48,7 +48,7 @@ FILE_DELETE_CHECK_MS = 5_000
 """How often it is seen which deleted files have waited for file.delete.delay.ms."""
 
 FLUSH_CHECK_MS = 1_000
-"""How often segments that were rolled are synced, and logs whose flush.ms is over."""
+"""How often segments that were rolled are synced, and logs that have gaps or whose flush.ms is over."""
 
 
 async def _every(interval_ms: int, job: Job, broker: BrokerServices) -> None:
@@ -92,8 +92,11 @@ async def _tell_readers(broker: BrokerServices) -> None:
         broker.partitions.wake_forgotten()
 
 
-async def _flush(broker: BrokerServices) -> None:
-    """Segments that were rolled, logs whose flush.ms is over: synced one after the other, off the event loop."""
+async def flush_logs(broker: BrokerServices) -> None:
+    """Segments that were rolled, logs that have gaps or whose flush.ms is over: synced one after the other, off the
+    event loop.
+    """
+    has_gaps = False
     for partition in broker.partitions:
         log = partition.log
         due = log.flush_is_due(broker.world.wall_clock.now_ms())
@@ -102,6 +105,7 @@ async def _flush(broker: BrokerServices) -> None:
         try:
             work = log.flush_work(rolled_only=not due)
             if work is not None:
+                has_gaps |= log.has_unflushed_gaps
                 await broker.world.run_blocking(work)
                 log.flushed(work.offset)
         except KafkaError:
@@ -109,6 +113,9 @@ async def _flush(broker: BrokerServices) -> None:
             continue
         except OSError as error:
             broker.store.failed(partition.topic, partition.index, error)
+    if has_gaps:
+        # A start after a loss of power keeps the gaps below it only.
+        await broker.store.checkpoint(RECOVERY_POINT_CHECKPOINT)
 
 
 async def _delete_files(broker: BrokerServices) -> None:

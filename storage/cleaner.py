@@ -37,7 +37,9 @@ _BATCH_IN_RECORDS = 4
 
 
 class CleaningAborted(Exception):
-    """The log was cut, deleted or lost its disk, is compacted no more, or retention took what was being copied."""
+    """The log was cut, deleted or lost its disk, is compacted no more, or retention took what was being copied; or the
+    disk is too full to begin.
+    """
 
 
 class CannotClean(Exception):

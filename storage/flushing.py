@@ -86,6 +86,7 @@ class Flusher:
         "_pending",
         "_snapshots",
         "believed",
+        "gaps_to",
         "lowest_unsynced_cut",
         "recovery_point",
         "rolled",
@@ -101,6 +102,10 @@ class Flusher:
         self.believed = offset
         """The recovery point that a start after a crash is told, at most: it takes for durable what lies before the
         segment that holds this offset. Above `recovery_point` if more was lost than a crash can explain.
+        """
+        self.gaps_to = 0
+        """From here on no batch has a gap before it. Behind the recovery point, recovery after a loss of power cannot
+        tell a gap that a leader's compaction made from records that were lost, and cuts the log there.
         """
         self.rolled: list[Segment] = []
         """Segments that are no longer active and not known to be durable."""
@@ -129,10 +134,16 @@ class Flusher:
         """They were taken out of the log."""
         self.rolled = [segment for segment in self.rolled if segment not in segments]
 
+    @property
+    def has_unflushed_gaps(self) -> bool:
+        return self.gaps_to > self.recovery_point
+
     def is_due(self, now_ms: int, log_end_offset: int, flush_ms: int) -> bool:
         if log_end_offset <= self.recovery_point:
             self._due_since_ms = None
             return False
+        if self.has_unflushed_gaps:
+            return True
         if self._due_since_ms is None:
             self._due_since_ms = now_ms
         return now_ms - self._due_since_ms >= flush_ms
@@ -203,6 +214,7 @@ class Flusher:
         self.unsynced_cuts += 1
         before = self.lowest_unsynced_cut
         self.lowest_unsynced_cut = offset if before is None else min(before, offset)
+        self.gaps_to = min(self.gaps_to, offset)
         if self._pending is not None:
             # What it syncs stays worth syncing, but its offset must not become the recovery point.
             self._pending[0].offset = -1

@@ -134,7 +134,8 @@ class PartitionLog:
     ) -> PartitionLog:
         """The log in `directory`, made if there is none, recovered if need be (slow then). Raises OSError.
 
-        `lost_power`: any part of what was not flushed may be missing; else it was the process alone that ended.
+        `lost_power`: any part of what was not flushed may be missing, so the log ends where an offset behind
+        `recovery_point` is missing; else it was the process alone that ended, or nobody knows the recovery point.
         `high_watermark` is what is known of it, if anything; the owner sets it all the same. Without
         `producer_state` no producers are kept track of: the metadata log has none.
         """
@@ -145,7 +146,7 @@ class PartitionLog:
         loader = LogLoader(folder, config, now_ms, lost_power=lost_power)
         loaded = loader.load(log_start_offset, recovery_point, clean_shutdown)
         files = LogFiles(folder, loaded, producer_state)
-        files.take_up(recovery_point, clean_shutdown)
+        files.take_up(recovery_point, clean_shutdown, loaded.gaps_to)
         files.rebuild_producers(loaded.log_end_offset, now_ms, high_watermark)
         return cls(files, loaded, topic, partition, config)
 
@@ -333,12 +334,16 @@ class PartitionLog:
     def _appended_fetched(
         self, buffer: bytes | bytearray | memoryview, batches: Sequence[tuple[int, BatchHeader]]
     ) -> None:
+        end_offset = self.log_end_offset
         for _, header in batches:
             if header.partition_leader_epoch > self.epochs.latest_epoch:
                 self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.base_offset > end_offset:
+                self._files.flusher.gaps_to = header.base_offset
+            end_offset = header.next_offset
         if self._tracker is not None:
             self._tracker.appended(buffer, batches, self.active_segment.aborted)
-        self.log_end_offset = batches[-1][1].next_offset
+        self.log_end_offset = end_offset
 
     def _write(
         self,
@@ -548,7 +553,7 @@ class PartitionLog:
     # -- making durable
 
     def flush_is_due(self, now_ms: int) -> bool:
-        """Whether `flush.ms` asks for a flush, or a truncation does. To be asked now and then."""
+        """Whether `flush.ms` asks for a flush, a truncation or a fetched gap. To be asked now and then."""
         return self._files.flush_is_due(now_ms, self.log_end_offset, self.config.flush_ms)
 
     def flush_work(self, *, rolled_only: bool = False) -> FlushWork | None:
@@ -565,6 +570,13 @@ class PartitionLog:
     def flushed(self, offset: int) -> None:
         """The work for `offset` has run: the recovery point moves there, unless the log was cut meanwhile."""
         self._files.flusher.done(offset)
+
+    @property
+    def has_unflushed_gaps(self) -> bool:
+        """Whether a loss of power would cut off, at such a gap, what a leader's compaction had left: until it is
+        flushed, and the recovery point is written down.
+        """
+        return self._files.flusher.has_unflushed_gaps
 
     @property
     def wants_flush(self) -> bool:

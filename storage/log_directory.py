@@ -122,6 +122,7 @@ class LogDirectory:
         "disk",
         "failure",
         "high_watermarks",
+        "knows_recovery_points",
         "log_start_offsets",
         "lost_power",
         "new_topic_ids",
@@ -149,6 +150,8 @@ class LogDirectory:
         self.high_watermarks: dict[tuple[str, int], int] = {}
         self.cleaned_offsets: dict[tuple[str, int], int] = {}
         """These four as the last owner left them; known after `begin`."""
+        self.knows_recovery_points = False
+        """Else their checkpoint is gone, cannot be read, or was never written."""
         self.new_topic_ids: dict[tuple[str, int], bytes] = {}
         """Of the logs whose `partition.metadata` may not be durable; durable themselves. Known after `begin`."""
         self.renamed_logs = False
@@ -191,6 +194,7 @@ class LogDirectory:
         """
         marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"
         self.recovery_points = self._offsets(RECOVERY_POINT_CHECKPOINT)
+        self.knows_recovery_points = bool(self.recovery_points)
         self.log_start_offsets = self._offsets(LOG_START_OFFSET_CHECKPOINT)
         self.high_watermarks = self._offsets(REPLICATION_OFFSET_CHECKPOINT)
         self.cleaned_offsets = self._offsets(CLEANER_OFFSET_CHECKPOINT)
@@ -259,6 +263,10 @@ class LogDirectory:
                 self._written.pop(name, None)
                 write_offsets(self.disk, f"{self.path}/{name}", offsets)
                 self._written[name] = offsets
+
+    def noted_recovery_point(self, key: tuple[str, int]) -> int:
+        """The one that a start would be told, as far as this owner has written any; 0 while it is being written."""
+        return self._written.get(RECOVERY_POINT_CHECKPOINT, {}).get(key, 0)
 
     def mark_clean(self, broker_epoch: int) -> None:
         """All logs are closed and durable. Raises OSError."""

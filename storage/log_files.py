@@ -42,9 +42,10 @@ class LogFiles:
 
     # -- after recovery
 
-    def take_up(self, told_recovery_point: int, clean_shutdown: bool) -> None:
-        """Go on from what recovery has left, which was told of that recovery point."""
+    def take_up(self, told_recovery_point: int, clean_shutdown: bool, gaps_to: int) -> None:
+        """Go on from what recovery has left, which was told of that recovery point; see `Flusher.gaps_to`."""
         flusher, segments = self.flusher, self.segments
+        flusher.gaps_to = gaps_to
         flusher.believed = max(told_recovery_point, flusher.recovery_point)
         if not clean_shutdown:
             # Recovery made their indexes anew.
@@ -160,7 +161,7 @@ class LogFiles:
     # -- making durable
 
     def flush_is_due(self, now_ms: int, end_offset: int, flush_ms: int) -> bool:
-        """For its age, or after a truncation."""
+        """For its age or its gaps, or after a truncation."""
         is_due = self.flusher.is_due(now_ms, end_offset, flush_ms)
         return is_due or self.flusher.unsynced_cuts > 0
 

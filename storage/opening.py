@@ -74,6 +74,8 @@ class OpenLog:
 
     def _open(self) -> PartitionLog:
         directory, key = self.directory, (self.topic, self.partition)
+        # Without the checkpoint, what was cleaned long ago would seem to lie behind the recovery point.
+        gaps_are_unknown = self.config.compacts and not directory.knows_recovery_points
         log = PartitionLog.open(
             directory.disk,
             self.path,
@@ -83,7 +85,7 @@ class OpenLog:
             now_ms=self.now_ms,
             recovery_point=directory.recovery_points.get(key, 0),
             clean_shutdown=directory.was_clean,
-            lost_power=directory.lost_power,
+            lost_power=directory.lost_power and not gaps_are_unknown,
             log_start_offset=directory.log_start_offsets.get(key, 0),
             high_watermark=directory.high_watermarks.get(key),
             producer_state=self.producer_state,

@@ -75,13 +75,15 @@ class LoadedLog:
     """One line for each thing that was found wrong or done about it."""
     scanned_bytes: int = 0
     """How much was gone through batch by batch."""
+    gaps_to: int = 0
+    """Of what was gone through, no batch from here on has a gap before it."""
 
 
 class LogLoader:
     """Loads one log. Use it once: `LogLoader(folder, config, now_ms).load(...)`."""
 
     def __init__(self, folder: Folder, config: TopicConfig, now_ms: int, *, lost_power: bool = True) -> None:
-        """`lost_power`: any part of what was not flushed may be missing."""
+        """`lost_power`: any part of what was not flushed may be missing, so it is cut where an offset is."""
         self._lost_power = lost_power
         self._folder = folder
         self._disk = folder.disk
@@ -92,6 +94,7 @@ class LogLoader:
         self._epochs = LeaderEpochs()
         self._events: list[str] = []
         self._scanned_bytes = 0
+        self._gaps_to = 0
         self._sync_failed = False
         """Of what was not flushed, any part may be in the page cache only, and not known to be."""
 
@@ -135,6 +138,7 @@ class LogLoader:
             names=self._names,
             events=self._events,
             scanned_bytes=self._scanned_bytes,
+            gaps_to=min(self._gaps_to, end_offset),
         )
 
     def _note(self, event: str) -> None:
@@ -389,12 +393,13 @@ class LogLoader:
 
         `only_indexes`: the segment may be in the middle of the log, where its epochs are known already.
         `unflushed_from`: behind this offset nothing was ever cleaned here, so what is missing was lost with the power.
-        Only whoever follows a leader whose log was compacted is given batches with gaps between them.
+        Only whoever follows a leader whose log was compacted is given batches with gaps between them, and makes
+        those durable soon (`Flusher.gaps_to`).
         """
         segment.reset(keep_aborted=only_indexes and not segment.aborted.is_stale)
         file = segment.log_file()
         size = file.size()
-        no_gaps_from = unflushed_from if self._lost_power and not self._config.compacts else None
+        no_gaps_from = unflushed_from if self._lost_power else None
         scan = _Scan(file, size, segment.base_offset, no_gaps_from)
         epochs = self._epochs
         interval = self._config.index_interval_bytes
@@ -408,6 +413,7 @@ class LogLoader:
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
             scan.advance(header)
         self._scanned_bytes += scan.position
+        self._gaps_to = max(self._gaps_to, scan.gaps_to)
         segment.cut_file(scan.position)
         return scan.problem
 
@@ -439,7 +445,17 @@ def _damage(segment: Segment, end_offset: int) -> str | None:
 class _Scan:
     """Goes through a segment's file batch by batch, reading it in large pieces."""
 
-    __slots__ = ("_chunk", "_chunk_start", "_file", "_no_gaps_from", "_size", "next_offset", "position", "problem")
+    __slots__ = (
+        "_chunk",
+        "_chunk_start",
+        "_file",
+        "_no_gaps_from",
+        "_size",
+        "gaps_to",
+        "next_offset",
+        "position",
+        "problem",
+    )
 
     def __init__(self, file: File, size: int, base_offset: int, no_gaps_from: int | None) -> None:
         """`no_gaps_from`: from this offset on each batch must begin where the one before it ends; None: nowhere."""
@@ -447,6 +463,8 @@ class _Scan:
         self._size = size
         self._no_gaps_from = no_gaps_from
         self.next_offset = base_offset
+        self.gaps_to = base_offset
+        """Where the last batch begins that has a gap before it."""
         self._chunk = b""
         self._chunk_start = 0
         self.position = 0
@@ -491,5 +509,7 @@ class _Scan:
         return None
 
     def advance(self, header: BatchHeader) -> None:
+        if header.base_offset > self.next_offset:
+            self.gaps_to = header.base_offset
         self.position += header.size_bytes
         self.next_offset = header.next_offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -15,10 +16,16 @@ from runtime.simulated import make_world, run_simulation
 from runtime.world import World
 from settings.broker import BrokerSettings, load_broker_settings
 from settings.topic import TopicConfig
-from storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, read_offsets
+from storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    PartitionOffsets,
+    read_offsets,
+)
 from storage.cleaning import Phase
 from storage.directories import LogDirectories
 from storage.log import PartitionLog
+from storage.log_directory import LogDirectory
 from storage.opening import NewLog
 from tests.storage.cleaning_rig import close_segments, compacted, keyed, put, records_of, values
 from tests.storage.rig import append
@@ -107,6 +114,33 @@ def test_a_restart_knows_what_is_clean() -> None:
         again.load(lambda topic: CONFIG, 0)
         assert again.logs["compact", 0].cleaned_to == 50
         bench.store.directories = again
+
+    play(story)
+
+
+@pytest.mark.feature("CR-02", "ST-10")
+def test_nothing_is_cleaned_before_it_is_written_down_that_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk has no room for the checkpoint. Retention makes some, and then a loss of power would find the gaps of
+    a cleaning behind the recovery point, where they count as losses.
+    """
+    write_checkpoint = LogDirectory.write_checkpoint
+    full = True
+
+    def write_if_there_is_room(directory: LogDirectory, name: str, offsets: PartitionOffsets) -> None:
+        if full:
+            raise OSError(errno.ENOSPC, "no room")
+        write_checkpoint(directory, name, offsets)
+
+    monkeypatch.setattr(LogDirectory, "write_checkpoint", write_if_there_is_room)
+
+    async def story(bench: Bench) -> None:
+        nonlocal full
+        log = bench.log("compact", 50)
+        await trio.sleep(60)
+        assert len(records_of(log)) == 50
+        assert bench.store.directories.online
+        full = False
+        await until(lambda: log.cleaned_to == 50)
 
     play(story)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -219,6 +220,73 @@ def test_a_kill_keeps_the_gaps_that_a_leader_gave() -> None:
     third = start(rig)
     assert all(directory.lost_power for directory in third.directories)
     assert all_offsets(third.logs["orders", 0]) in ([], [0]), "nobody can tell such a gap from what got lost"
+
+
+def follow(log: PartitionLog, *offsets: int) -> None:
+    """Append what a leader sent whose log was compacted."""
+    for offset in offsets:
+        log.append_as_follower(bytearray(numbered(offset)), NOW_MS)
+
+
+def flush_what_is_due(log: PartitionLog) -> None:
+    """As a broker does, now and then."""
+    if log.flush_is_due(NOW_MS):
+        log.flush()
+
+
+@pytest.mark.feature("ST-10", "CR-02")
+def test_gaps_that_a_leader_gave_are_made_durable_soon() -> None:
+    """Else a loss of power, long after, would cost all that follows on the first of them."""
+    rig = Rig()
+    directories = start(rig)
+    log = make(directories, "orders")
+    follow(log, 0, 1)
+    assert not log.flush_is_due(NOW_MS), "without a gap, flushing is left to the kernel"
+    follow(log, 7, 8)
+    assert log.has_unflushed_gaps
+    flush_what_is_due(log)
+    assert not log.has_unflushed_gaps
+    assert log.recovery_point == 9
+    follow(log, 9)
+    assert not log.flush_is_due(NOW_MS)
+    assert not directories.checkpoint_work()()
+    rig.power_cut()
+    assert all_offsets(start(rig).logs["orders", 0])[:4] == [0, 1, 7, 8]
+
+
+@pytest.mark.feature("ST-10", "CR-02")
+def test_gaps_that_are_found_after_a_kill_are_made_durable_soon() -> None:
+    rig = Rig()
+    follow(make(start(rig), "orders"), 0, 7)
+    rig.kill()
+    again = start(rig).logs["orders", 0]
+    assert again.has_unflushed_gaps
+    flush_what_is_due(again)
+    assert not again.has_unflushed_gaps
+
+
+@pytest.mark.feature("ST-10", "CR-02")
+@pytest.mark.parametrize(("lost", "end"), [(False, 10), (True, 13)])
+def test_without_their_checkpoint_compacted_logs_keep_all_gaps(
+    lost: bool, end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was cleaned long ago would seem to be damaged. With it, a gap behind the recovery point is a loss."""
+    rig = Rig()
+    config = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
+    monkeypatch.setattr(f"{__name__}.CONFIG", config)
+    directories = start(rig, ["/logs/a"])
+    log = make(directories, "orders", config=config)
+    follow(log, 0, 7, 8, 9)
+    log.flush()
+    assert not directories.checkpoint_work()()
+    follow(log, 12)
+    for _, inode in rig.store.files("/logs/a"):
+        inode.sync()
+    rig.store.sync_directory("/logs/a")
+    if lost:
+        write_durably(rig.disk, "/logs/a/recovery-point-offset-checkpoint", b"nonsense")
+    rig.power_cut()
+    assert start(rig, ["/logs/a"]).logs["orders", 0].log_end_offset == end
 
 
 @pytest.mark.feature("ST-10")

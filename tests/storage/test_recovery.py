@@ -99,10 +99,10 @@ def test_later_batches_in_the_place_of_earlier_ones_are_no_part_of_the_log() -> 
 
 
 @pytest.mark.feature("ST-10", "CR-02")
-@pytest.mark.parametrize(
-    ("policy", "recovery_point", "end"), [("delete", 22, 23), ("compact", 0, 23), ("delete", 0, 21)]
-)
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize(("recovery_point", "end"), [(22, 23), (0, 21)])
 def test_gaps_are_let_be_where_compaction_may_have_made_them(policy: str, recovery_point: int, end: int) -> None:
+    """Only what is durable is compacted. What a leader wrote behind it has no gaps, whatever its topic's policy."""
     rig = Rig()
     filled(rig)
     overwrite(rig.disk, path(20), numbered(22), len(batch()))
