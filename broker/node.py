@@ -353,6 +353,8 @@ class _BrokerNode:
             coordinator.metadata_changed(delta)
         if delta.changed_brokers:
             self._fetchers.metadata_changed()
+            self.services.markers.metadata_changed(delta)
+            self.services.verifier.metadata_changed(delta)
         self._assignments.look()
         self._published.set()
         self._lifecycle.metadata_advanced()

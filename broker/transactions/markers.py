@@ -1,9 +1,9 @@
 """Shell: tells the partitions of ended transactions how they ended (WriteTxnMarkers, 27).
 
 Markers go to the leader of each partition, those for one broker together, one request at a time: what comes while it
-is under way goes with the next. A partition that does not take its marker now is tried again until it does or its
-topic is gone. When all of a transaction's partitions are done, its machine writes the end of it. Whether a
-transaction commits was decided before (`machine.py`); nothing here knows why.
+is under way goes with the next. It is given up when the broker is fenced or starts anew. A partition that does not take
+its marker now is tried again until it does or its topic is gone. When all of a transaction's partitions are done, its
+machine writes the end of it. Whether a transaction commits was decided before (`machine.py`); nothing here knows why.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from broker.coordinator.shard import Shard, ShardState
 from broker.timing_wheel import TimingWheel
 from broker.transactions.machine import EndedTransaction, TransactionMachine
 from broker.transactions.transaction import TopicPartition, by_topic
+from kraft.metadata.delta import MetadataDelta
 from kraft.metadata.image import NO_LEADER, MetadataImage
 from protocol.errors import ErrorCode, error_code
 from protocol.messages.write_txn_markers import (
@@ -104,6 +105,16 @@ class _Destination:
     waiting: list[_Part] = field(default_factory=list)
     running: bool = False
     channel: MarkerChannel | None = None
+    asking: trio.CancelScope = field(default_factory=trio.CancelScope)
+    """Around the request that is under way."""
+
+    def hang_up(self) -> None:
+        """A request that is under way is given up; the next goes over a new connection, for it may be at another
+        address."""
+        self.asking.cancel()
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
 
 
 class MarkerWriter:
@@ -138,6 +149,16 @@ class MarkerWriter:
         """See to it that all partitions of `transaction` get their marker, and then that `shard` completes it."""
         self._world.fault_point("transactions.prepared")
         self._route(_Ending(transaction, shard, set(transaction.partitions)), transaction.partitions)
+
+    def metadata_changed(self, delta: MetadataDelta) -> None:
+        """Whoever may never answer is not waited for; others may lead by now what it led."""
+        for broker_id in delta.interrupted_brokers:
+            destination = self._destinations.get(broker_id)
+            if destination is not None:
+                destination.hang_up()
+                waiting, destination.waiting = destination.waiting, []
+                for ending, partitions in waiting:
+                    self._route(ending, partitions)
 
     # -- one transaction
 
@@ -199,17 +220,17 @@ class MarkerWriter:
         """None if there was no answer: the markers may be written or not."""
         if destination.channel is None:
             destination.channel = self._channel_to(destination.broker_id)
-        if destination.channel is None:
+        channel = destination.channel
+        if channel is None:
             return None
         request = WriteTxnMarkersRequest(markers=[_marker(*part) for part in parts])
+        response: WriteTxnMarkersResponse | None = None
         try:
-            response: WriteTxnMarkersResponse = await destination.channel.call(request, timeout_ms=self._timeout_ms())
+            with trio.CancelScope() as destination.asking:
+                response = await channel.call(request, timeout_ms=self._timeout_ms())
         except ChannelError as error:
             log.info("%d transaction markers for broker %d: %s", len(parts), destination.broker_id, error)
-            # The broker may be back at another address.
-            destination.channel.close()
-            destination.channel = None
-            return None
+            destination.hang_up()
         return response
 
     def _answered(self, parts: list[_Part], response: WriteTxnMarkersResponse | None) -> None:

@@ -19,6 +19,7 @@ from broker.metadata_cache import MetadataCache, Node
 from broker.own_channel import OwnChannel, Serve
 from broker.traffic import Verifications
 from broker.transactions.transaction import TopicPartition
+from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -85,6 +86,12 @@ class TransactionVerifier:
                 return answers
             await trio.sleep(settings.add_partitions_to_txn_retry_backoff_ms / 1000)
 
+    def metadata_changed(self, delta: MetadataDelta) -> None:
+        """Whoever may never answer is not waited for: all that comes after a question would wait with it."""
+        for broker_id in delta.interrupted_brokers:
+            if (courier := self._couriers.get(broker_id)) is not None:
+                courier.give_up("it was fenced, or has started anew")
+
     async def _ask(self, transactional_id: str, question: _Question) -> Verdict:
         node = self._coordinator(transactional_id)
         if node is None:
@@ -145,6 +152,8 @@ class _Courier:
         self._asked: dict[str, _Question] = {}
         """What goes with the next request, by transactional id."""
         self._is_on_its_way = False
+        self._asking = trio.CancelScope()
+        """Around the request that is under way."""
 
     def take(self, transactional_id: str, question: _Question) -> _Question:
         """Gives the question whose answer will hold that of this one."""
@@ -160,6 +169,12 @@ class _Courier:
             known.settle(known.all(ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.NETWORK_EXCEPTION))
         self._asked[transactional_id] = question
         return question
+
+    def give_up(self, reason: str) -> None:
+        """The question that is under way is answered with NETWORK_EXCEPTION; the next goes over a new connection."""
+        self._asking.cancel()
+        if self._channel is not None:
+            self._channel.disconnect(reason)
 
     def go(self, node: Node) -> None:
         if not self._is_on_its_way and self._asked:
@@ -178,12 +193,13 @@ class _Courier:
         request = AddPartitionsToTxnRequest(
             transactions=[_transaction(transactional_id, question) for transactional_id, question in asked.items()]
         )
+        response: AddPartitionsToTxnResponse | None = None
         try:
-            response: AddPartitionsToTxnResponse = await self._channel_to(node).call(
-                request, timeout_ms=self._settings().request_timeout_ms
-            )
+            with trio.CancelScope() as self._asking:
+                response = await self._channel_to(node).call(request, timeout_ms=self._settings().request_timeout_ms)
         except ChannelError as error:
             log.info("broker %d does not say which partitions are in which transaction: %s", node.node_id, error)
+        if response is None:
             return _all(asked, ErrorCode.NETWORK_EXCEPTION)
         if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             # Not for the eyes of clients.

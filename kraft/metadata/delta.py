@@ -61,6 +61,19 @@ class MetadataDelta:
     """Something among ACLs, SCRAM credentials, quotas or delegation tokens is different."""
 
     @property
+    def interrupted_brokers(self) -> list[int]:
+        """Those that are fenced now, have started anew, or are no more: what they were asked before they may never
+        answer, and who lost its power closes no connection."""
+        found = []
+        for broker_id, broker in self.changed_brokers.items():
+            before = self.before.cluster.brokers.get(broker_id)
+            if before is None:
+                continue
+            if broker is None or broker.epoch != before.epoch or (broker.fenced and not before.fenced):
+                found.append(broker_id)
+        return found
+
+    @property
     def is_empty(self) -> bool:
         """Nothing but the offset moved on."""
         return not (

@@ -19,7 +19,8 @@ from broker.timing_wheel import TimingWheel
 from broker.transactions.machine import EndedTransaction
 from broker.transactions.markers import FIRST_RETRY_MS, LAST_RETRY_MS, MarkerWriter
 from broker.transactions.transaction import TopicPartition
-from kraft.metadata.image import MetadataImage, PartitionImage, TopicImage, TopicsImage
+from kraft.metadata.delta import MetadataDelta
+from kraft.metadata.image import BrokerImage, ClusterImage, MetadataImage, PartitionImage, TopicImage, TopicsImage
 from protocol.errors import ErrorCode
 from protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
@@ -272,6 +273,43 @@ async def test_a_broker_that_does_not_answer_is_asked_over_a_new_connection(writ
     writer.write(A, C)
     await writer.settle(1_000)
     assert len(writer.brokers[1].requests) == 4 and writer.closed == 3
+    assert len(writer.shard.completed) == 1
+
+
+@pytest.mark.feature("TX-07")
+@pytest.mark.parametrize("change", [{"fenced": True}, {"epoch": 12}, None], ids=["fenced", "anew", "unregistered"])
+async def test_nobody_waits_for_a_broker_that_was_fenced_or_started_anew(
+    writer: Writer, change: dict[str, Any] | None
+) -> None:
+    lost = writer.brokers[1]
+    lost.hangs = trio.Event()
+    writer.write(A, producer_id=1)
+    await writer.settle()
+    writer.write(A, C, producer_id=2)
+    await writer.settle()
+    assert len(lost.requests) == 1 and len(writer.shard.completed) == 0
+
+    registered = BrokerImage(1, 11, bytes(16), {}, {}, fenced=False)
+    before = replace(writer.image, cluster=ClusterImage(brokers={1: registered}))
+    writer.lead({A: 2, B: 2, C: 2})
+    after = None if change is None else replace(registered, **change)
+    writer.writer.metadata_changed(MetadataDelta(before, writer.image, changed_brokers={1: after}))
+    await writer.settle(FIRST_RETRY_MS + 10)
+    assert len(lost.requests) == 1 and len(writer.shard.completed) == 2
+
+
+async def test_who_is_on_its_way_out_still_answers(writer: Writer) -> None:
+    writer.brokers[1].hangs = trio.Event()
+    writer.write(A)
+    await writer.settle()
+    registered = BrokerImage(1, 11, bytes(16), {}, {}, fenced=False)
+    before = replace(writer.image, cluster=ClusterImage(brokers={1: registered}))
+    leaving = replace(registered, in_controlled_shutdown=True)
+    writer.writer.metadata_changed(MetadataDelta(before, before, changed_brokers={1: leaving}))
+    await writer.settle(1_000)
+    assert writer.closed == 0
+    writer.brokers[1].hangs.set()
+    await writer.settle()
     assert len(writer.shard.completed) == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -11,6 +12,8 @@ import trio
 from broker.transactions import verification
 from broker.transactions.transaction import TopicPartition
 from broker.transactions.verification import TransactionVerifier
+from kraft.metadata.delta import MetadataDelta
+from kraft.metadata.image import BrokerImage, ClusterImage
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -161,6 +164,29 @@ async def test_no_answer_and_bad_answers(rig: Rig, verifier: TransactionVerifier
         for name, value in changes.items():
             setattr(Line, name, value)
         assert await verifier.verify("a", 7, 0, [("t", 0)], add=False) == {("t", 0): expected}, changes
+
+
+@pytest.mark.feature("TX-05")
+@with_line
+async def test_nobody_waits_for_a_coordinator_that_was_fenced(rig: Rig, verifier: TransactionVerifier) -> None:
+    registered = {node_id: BrokerImage(node_id, 11, bytes(16), {}, {}, fenced=False) for node_id in (1, 2, 3)}
+    before = replace(rig.broker(1).metadata.image, cluster=ClusterImage(brokers=registered))
+    async with trio.open_nursery() as nursery:
+        answers = Answers(nursery, verifier)
+        await answers.ask(1, "a", 0, ("t", 0))
+        await answers.ask(2, "b", 0, ("t", 1))
+        unfenced = MetadataDelta(before, before, changed_brokers=dict(registered))
+        verifier.metadata_changed(unfenced)
+        await trio.sleep(1)
+        assert answers.of == {} and len(Line.requests) == 1
+
+        fenced = {node_id: replace(each, fenced=True) for node_id, each in registered.items()}
+        verifier.metadata_changed(MetadataDelta(before, before, changed_brokers=dict(fenced)))
+        await trio.sleep(0.001)
+        assert answers.of == {1: {("t", 0): E.NETWORK_EXCEPTION}}
+        assert len(Line.requests) == 2, "what was asked behind it goes at once"
+        Line.gate.set()
+    assert answers.of[2] == {("t", 1): E.NONE}
 
 
 @pytest.mark.feature("TX-05")
