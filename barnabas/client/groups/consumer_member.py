@@ -27,6 +27,7 @@ from barnabas.client.groups.membership import (
 )
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.consumer_group_heartbeat import (
+    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
@@ -75,10 +76,13 @@ class ConsumerMember:
         """What the broker wants this member to have."""
         self._unnamed: dict[bytes, None] = {}
         """Topics of the target whose names are to be learnt."""
-        self._acknowledged: tuple[TopicPartition, ...] | None = None
-        """What the broker was told that it has; None: tell it everything."""
-        self._told: tuple[TopicPartition, ...] | None = None
-        """As the heartbeat that is under way says it."""
+        self._version = 0
+        """Of what it has: a new one with each step towards a target. The broker may wait to hear of a step that led
+        back to what the member has told before."""
+        self._acknowledged: int | None = None
+        """The version that the broker was told; None: tell it everything."""
+        self._told: int | None = None
+        """The version that the heartbeat under way tells."""
         self._changes: list[Change] = []
         self._may_be_in = False
         """The broker was asked to let it in, and has not said that it is out."""
@@ -110,6 +114,7 @@ class ConsumerMember:
         if self.change is change:
             self._changes.pop(0)
         self.owned = change.applied_to(self.owned)
+        self._version += 1
         if self.epoch == JOIN_EPOCH:
             # It is out of the group, perhaps since a moment ago, while the application was at it.
             self._changes = lose(self.owned)
@@ -185,18 +190,29 @@ class ConsumerMember:
         self._told = self._subscribing = None
         self._may_be_in = True
         if self._acknowledged is None:
+            # The answer brings the target again. Of the one before nothing may be taken on any more: what is not told
+            # now to be had is free.
+            self._target, self._unnamed = None, {}
             request.rebalance_timeout_ms = settings.max_poll_interval_ms
             request.server_assignor = settings.group_remote_assignor
             request.rack_id = settings.client_rack or None
         if self._acknowledged is None or self._subscribed != self._subscription:
             self._tell_subscription(request)
-        if self._acknowledged != self.owned and (self._acknowledged is None or not self._changes):
+        if self._acknowledged != self._version and (self._acknowledged is None or not self._changes):
             request.topic_partitions = [
                 TopicPartitions(topic_id=self._ids[topic], partitions=partitions)
-                for topic, partitions in by_topic(self.owned).items()
+                for topic, partitions in by_topic(self._had()).items()
             ]
-            self._told = self.owned
+            self._told = self._version
         return request
+
+    def _had(self) -> tuple[TopicPartition, ...]:
+        """What nobody else may get: also what the application is about to take on."""
+        had = self.owned
+        for change in self._changes:
+            if change.kind is ChangeKind.ASSIGN:
+                had = change.applied_to(had)
+        return had
 
     def _tell_subscription(self, request: ConsumerGroupHeartbeatRequest) -> None:
         wanted = self._subscription
@@ -276,17 +292,22 @@ class ConsumerMember:
             self._heartbeat_at_ms = now_ms
         if self._told is not None:
             self._acknowledged = self._told
-        elif self._acknowledged is None:
-            self._acknowledged = self.owned
         if self.state in (MemberState.JOINING, MemberState.ACKNOWLEDGING):
-            self.state = MemberState.STABLE
+            self.state = MemberState.STABLE if self._acknowledged == self._version else MemberState.ACKNOWLEDGING
+        if self.state is MemberState.ACKNOWLEDGING:
+            self._heartbeat_at_ms = now_ms
         if response.assignment is not None:
-            self._target = [
-                (topic.topic_id, partition)
-                for topic in response.assignment.topic_partitions
-                for partition in topic.partitions
-            ]
+            self._aim_at(response.assignment)
         self._reconcile()
+
+    def _aim_at(self, assignment: Assignment) -> None:
+        target = [
+            (topic.topic_id, partition) for topic in assignment.topic_partitions for partition in topic.partitions
+        ]
+        if self._target is not None and self._target != target:
+            # What was wanted and is not any more has to be told to be free, though it was never taken on.
+            self._version += 1
+        self._target = target
 
     def _reconcile(self) -> None:
         """Take up the newest target, unless the application is busy with an earlier one."""
@@ -304,7 +325,7 @@ class ConsumerMember:
             self._changes.append(Change(ChangeKind.ASSIGN, added))
         if self._changes:
             self.state = MemberState.RECONCILING
-        elif self._acknowledged != self.owned:
+        elif self._acknowledged != self._version:
             self.state = MemberState.ACKNOWLEDGING
             self._heartbeat_at_ms = 0
 

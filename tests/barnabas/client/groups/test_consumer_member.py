@@ -139,6 +139,84 @@ def test_a_newer_target_while_the_application_is_busy_with_an_older_one() -> Non
     assert story.member.state is MemberState.ACKNOWLEDGING
 
 
+def test_what_it_took_on_and_gave_up_again_between_two_heartbeats_is_told_to_be_free() -> None:
+    """It has what it had when it last told of it: the broker waits to hear just that."""
+    story = Story()
+    story.joins(1, 0)
+    story.now_ms += 5_000
+    story.beats()
+    story.hears(2, 0, 1)
+    story.now_ms += 5_000
+    story.beats()
+    story.wants(ChangeKind.ASSIGN, A1)
+    story.hears(2, 0)
+    story.acknowledges(2, 0, 1)
+    story.wants(ChangeKind.REVOKE, A1)
+    story.acknowledges(2, 0)
+
+
+def test_an_answer_to_an_earlier_heartbeat_does_not_put_off_what_it_has_to_tell() -> None:
+    story = Story()
+    story.joins(1, 0, 1)
+    story.now_ms += 5_000
+    story.beats()
+    story.hears(1, 0)
+    story.now_ms += 5_000
+    story.beats()
+    story.wants(ChangeKind.REVOKE, A1)
+    story.hears(1, same=True)
+    assert story.member.wake_at_ms(story.now_ms) == story.now_ms
+    story.acknowledges(1, 0)
+
+
+def test_what_it_was_given_and_could_not_name_before_it_was_taken_back_is_told_to_be_free() -> None:
+    story = Story()
+    story.beats()
+    story.hears(1, 0)
+    story.now_ms += 5_000
+    story.beats()
+    story.hears(1)
+    story.member.learnt(Metadata())
+    assert story.member.change is None
+    story.acknowledges(1)
+
+
+def test_who_says_everything_says_what_the_application_is_about_to_take_on() -> None:
+    """A new coordinator would give it to somebody else."""
+    story = Story()
+    story.joins(1, 0)
+    story.now_ms += 5_000
+    story.beats()
+    story.hears(2, 0, 1)
+    story.now_ms += 5_000
+    story.beats()
+    story.refused(ErrorCode.NOT_COORDINATOR)
+    story.now_ms += 100
+    assert owned(story.beats()) == [0, 1]
+    story.hears(2, 0)
+    story.wants(ChangeKind.ASSIGN, A1)
+    story.acknowledges(2, 0, 1)
+    story.wants(ChangeKind.REVOKE, A1)
+    story.acknowledges(2, 0)
+
+
+def test_who_says_everything_takes_nothing_on_that_it_did_not_say() -> None:
+    story = Story()
+    story.beats()
+    story.hears(1, 0)
+    story.now_ms += 5_000
+    story.beats()
+    story.member.unanswered(story.now_ms)
+    story.now_ms += 100
+    assert owned(story.beats()) == []
+    story.member.learnt(Metadata())
+    assert story.member.change is None, "it may be somebody else's by now"
+    story.hears(1, 0)
+    story.member.learnt(Metadata())
+    story.wants(ChangeKind.ASSIGN, A0)
+    story.acknowledges(1, 0)
+
+
 def test_after_a_lost_answer_it_says_everything_again() -> None:
     story = Story()
     story.joins(1, 0)
