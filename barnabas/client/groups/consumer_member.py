@@ -118,6 +118,9 @@ class ConsumerMember:
         if self.epoch == JOIN_EPOCH:
             # It is out of the group, perhaps since a moment ago, while the application was at it.
             self._changes = lose(self.owned)
+            if self._changes and self.state is MemberState.JOINING:
+                # It may be joining already, with nothing: it joins once more when it has lost this.
+                self._void = self._under_way
             if self.state in (MemberState.FENCED, MemberState.JOINING):
                 self.state = MemberState.FENCED if self._changes else MemberState.JOINING
         elif not self._changes and self.state is MemberState.RECONCILING:

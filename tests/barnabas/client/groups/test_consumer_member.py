@@ -263,6 +263,28 @@ def test_fenced_while_the_application_takes_partitions_on() -> None:
     assert story.beats().member_epoch == 0
 
 
+def test_fenced_and_joining_again_while_the_application_takes_partitions_on() -> None:
+    """It is let in while it has yet to lose what it has just taken on."""
+    story = Story()
+    story.beats()
+    story.hears(1, 0)
+    story.member.learnt(Metadata())
+    change = story.member.change
+    assert change is not None
+    story.now_ms += 5_000
+    story.beats()
+    story.refused(ErrorCode.FENCED_MEMBER_EPOCH)
+    story.now_ms += 1_000
+    story.beats()
+    story.member.changed(change)
+    story.hears(3, 0)
+    story.wants(ChangeKind.LOSE, A0)
+    assert story.beats().member_epoch == 0
+    story.hears(3, 0)
+    story.wants(ChangeKind.ASSIGN, A0)
+    story.acknowledges(3, 0)
+
+
 def test_a_commit_refused_while_a_heartbeat_is_under_way_voids_its_answer() -> None:
     story = Story()
     story.joins(1, 0)
