@@ -220,14 +220,13 @@ class MarkerWriter:
         """None if there was no answer: the markers may be written or not."""
         if destination.channel is None:
             destination.channel = self._channel_to(destination.broker_id)
-        channel = destination.channel
-        if channel is None:
+        if destination.channel is None:
             return None
         request = WriteTxnMarkersRequest(markers=[_marker(*part) for part in parts])
         response: WriteTxnMarkersResponse | None = None
         try:
             with trio.CancelScope() as destination.asking:
-                response = await channel.call(request, timeout_ms=self._timeout_ms())
+                response = await destination.channel.call(request, timeout_ms=self._timeout_ms())
         except ChannelError as error:
             log.info("%d transaction markers for broker %d: %s", len(parts), destination.broker_id, error)
             destination.hang_up()

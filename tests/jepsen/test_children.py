@@ -11,8 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +19,7 @@ import pytest
 from running.children import Children, Interrupted
 from running.jobs import Job, Tally
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID, Done
+from tests.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = """
@@ -46,20 +45,13 @@ print("kept")
 PATIENCE_SECONDS = 60.0
 
 
-def wait_until(come_about: Callable[[], bool]) -> None:
-    """Looks again and again: what other processes write to files tells nobody."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not come_about():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
-
-
 @pytest.mark.feature("FI-12")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_suite_that_is_told_to_end_ends_its_run_which_is_judged(number: signal.Signals, tmp_path: Path) -> None:
     program = [sys.executable, "-c", SUITE, str(tmp_path)]
     suite = subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: any(path.stat().st_size > 5_000 for path in tmp_path.glob("*/*/history.jsonl")))
+    histories = "*/*/history.jsonl"
+    eventually(lambda: any(path.stat().st_size > 5_000 for path in tmp_path.glob(histories)), PATIENCE_SECONDS)
     suite.send_signal(number)
     said, told = suite.communicate(timeout=PATIENCE_SECONDS)
 
@@ -79,7 +71,7 @@ def test_all_that_run_are_told_and_nothing_begins_any_more(tmp_path: Path) -> No
     ]
     with ThreadPoolExecutor(2) as pool:
         quick, slow = [pool.submit(children.run, program, PATIENCE_SECONDS) for program in programs]
-        wait_until(lambda: all((tmp_path / name).exists() for name in ("1", "2")))
+        eventually(lambda: all((tmp_path / name).exists() for name in ("1", "2")), PATIENCE_SECONDS)
         children.interrupt()
         assert quick.result().stdout == "kept\n"
         assert not slow.done(), "it has not heard the second one"
@@ -120,7 +112,7 @@ def test_a_command_that_is_told_to_end_has_not_run(tmp_path: Path) -> None:
     program = [sys.executable, "jepsen-style", "scenario", "crash-at-every-write"]
     with (tmp_path / "said").open("w") as said:
         scenario = subprocess.Popen(program, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT)
-    wait_until(lambda: "seed 1: ended well" in (tmp_path / "said").read_text())
+    eventually(lambda: "seed 1: ended well" in (tmp_path / "said").read_text(), PATIENCE_SECONDS)
     scenario.send_signal(signal.SIGTERM)
     assert scenario.wait(PATIENCE_SECONDS) == COULD_NOT_RUN
     assert (tmp_path / "said").read_text().splitlines()[-1] == "interrupted"

@@ -272,7 +272,9 @@ async def draw_one(traffic: Mapping[Way, float], seed: int) -> Drawn:
 
 
 @pytest.mark.feature("FI-03")
-async def test_what_came_all_at_once_is_not_waited_for(autojump_clock: trio.abc.Clock) -> None:
+async def test_what_came_all_at_once_is_not_waited_for(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At the beginning topics are made, after a fault connections, and members join again; then there is silence."""
     steady, burst = Way(ApiKey.FETCH, "broker-2", "broker-1"), Way(ApiKey.API_VERSIONS, "broker-2", "broker-1")
     gone = Way(ApiKey.FETCH, "broker-2", "broker-3")
@@ -282,11 +284,12 @@ async def test_what_came_all_at_once_is_not_waited_for(autojump_clock: trio.abc.
         {steady: 30, burst: 90, gone: 50},
     ]
 
-    class Counting(FakeCluster):  # type: ignore[misc, valid-type]
-        async def asked(self) -> Mapping[Way, int]:
-            return counts.pop(0)
+    async def asked() -> Mapping[Way, int]:
+        return counts.pop(0)
 
-    traffic = Traffic(Counting(), 10.0)
+    cluster = FakeCluster()
+    monkeypatch.setattr(cluster, "asked", asked)
+    traffic = Traffic(cluster, 10.0)
     for _ in range(2):
         await traffic.look()
         assert traffic.expected(2.5) == {}, "who knows what of it was a burst"

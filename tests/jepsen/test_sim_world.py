@@ -267,8 +267,18 @@ def test_messages_that_only_a_change_brings_are_provoked(tmp_path: Path) -> None
 @pytest.mark.parametrize("workload", ["offsets", "metadata"])
 def test_faults_of_messages_meet_some_whatever_clients_do(tmp_path: Path, workload: str) -> None:
     """Neither workload sends a record or ends a transaction, and each of their faults of clients met nothing."""
-    words = {"time": 40.0, "rate": 15.0, "interval": 5.0, "concurrency": 4, "quiet": 3.0}
-    plan = Plan(workload, seed=3, cluster="sim", nemesis=("message",), store=tmp_path, **words)  # type: ignore[arg-type]
+    plan = Plan(
+        workload,
+        seed=3,
+        cluster="sim",
+        nemesis=("message",),
+        store=tmp_path,
+        time=40.0,
+        rate=15.0,
+        interval=5.0,
+        concurrency=4,
+        quiet=3.0,
+    )
     outcome = carry_out(plan, lambda _told: None)
     assert outcome.exit_code == VALID, outcome.told
     lines = (outcome.directory / "history.jsonl").read_text().splitlines()

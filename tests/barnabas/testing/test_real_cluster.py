@@ -6,22 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from barnabas_pytest import BarnabasCluster, BarnabasError
+from tests.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def eventually(is_so: Callable[[], bool], timeout_seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_seconds
-    while not is_so():
-        assert time.monotonic() < deadline, "it never was so"
-        time.sleep(0.05)
 
 
 def test_a_killed_leader_is_replaced_and_comes_back(barnabas_cluster: BarnabasCluster) -> None:

@@ -67,11 +67,25 @@ class Story:
         assert change == Change(kind, partitions)
         self.member.changed(change)
 
-    def joins(self, epoch: int, *partitions: int) -> None:
+    def is_given(self, epoch: int, *partitions: int) -> None:
+        """The application has yet to take them on."""
         self.beats()
         self.hears(epoch, *partitions)
         assert self.member.ids_to_learn() == [A]
         self.member.learnt(Metadata())
+
+    def is_fenced_while_it_takes_on(self, *partitions: int) -> Change:
+        """What the application is at."""
+        self.is_given(1, *partitions)
+        change = self.member.change
+        assert change is not None
+        self.now_ms += 5_000
+        self.beats()
+        self.refused(ErrorCode.FENCED_MEMBER_EPOCH)
+        return change
+
+    def joins(self, epoch: int, *partitions: int) -> None:
+        self.is_given(epoch, *partitions)
         self.wants(ChangeKind.ASSIGN, *(TopicPartition("a", index) for index in partitions))
         self.acknowledges(epoch, *partitions)
 
@@ -248,14 +262,7 @@ def test_a_fenced_member_loses_what_it_had_and_joins_again(code: ErrorCode) -> N
 
 def test_fenced_while_the_application_takes_partitions_on() -> None:
     story = Story()
-    story.beats()
-    story.hears(1, 0)
-    story.member.learnt(Metadata())
-    change = story.member.change
-    assert change is not None
-    story.now_ms += 5_000
-    story.beats()
-    story.refused(ErrorCode.FENCED_MEMBER_EPOCH)
+    change = story.is_fenced_while_it_takes_on(0)
     story.member.changed(change)
     story.now_ms += 1_000
     assert story.member.next_request(story.now_ms) is None
@@ -266,14 +273,7 @@ def test_fenced_while_the_application_takes_partitions_on() -> None:
 def test_fenced_and_joining_again_while_the_application_takes_partitions_on() -> None:
     """It is let in while it has yet to lose what it has just taken on."""
     story = Story()
-    story.beats()
-    story.hears(1, 0)
-    story.member.learnt(Metadata())
-    change = story.member.change
-    assert change is not None
-    story.now_ms += 5_000
-    story.beats()
-    story.refused(ErrorCode.FENCED_MEMBER_EPOCH)
+    change = story.is_fenced_while_it_takes_on(0)
     story.now_ms += 1_000
     story.beats()
     story.member.changed(change)
