@@ -95,7 +95,9 @@ async def coordinator_of(rig: Rig, group_id: str) -> int:
 @pytest.mark.feature("RP-02", "CG-02")
 @pytest.mark.parametrize("version", [3, 5])
 @on_cluster(brokers=3)
-async def test_a_member_id_that_cannot_be_encoded_fails_only_its_member(rig: Rig, version: int) -> None:
+async def test_a_member_id_that_cannot_be_encoded_fails_only_its_member(
+    rig: Rig, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """The failure came up in somebody else's turn: it ended a follower's Fetch, and whoever waited behind it."""
     await rig.create("t", partitions=3, replicas=3)
     node = await coordinator_of(rig, "g")
@@ -111,6 +113,8 @@ async def test_a_member_id_that_cannot_be_encoded_fails_only_its_member(rig: Rig
     with pytest.raises(ChannelError):
         await channel.call(join, timeout_ms=5_000, version=version)
     await all_are_well(rig)
+    failed = [record.getMessage() for record in caplog.records if record.exc_info]
+    assert all("JoinGroup" in each for each in failed), failed
     decent = Channel(rig.world, rig.nursery, rig.name(node), rig.port(node), client_id="decent")
     join.group_id = "another"
     if await coordinator_of(rig, "another") == node:
@@ -143,12 +147,12 @@ async def test_forwarded_requests_of_one_connection_take_effect_in_their_order(r
     await rig.create("t")
     for attempt in range(10):
         raw = await rig.raw(1)
-        wanted = [str(1000 + 10 * attempt + each) for each in range(4)]
+        wanted = [str(1000 + 20 * attempt + each) for each in range(12)]
         for correlation_id, value in enumerate(wanted):
             change = AlterableConfig(name="retention.ms", config_operation=0, value=value)
             resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
             await raw.send_frame(frame_of(IncrementalAlterConfigsRequest(resources=[resource]), 1, correlation_id))
-        for correlation_id in range(4):
+        for correlation_id in range(12):
             answer = await raw.receive_frame()
             assert answer is not None and answer[:4] == struct.pack(">i", correlation_id)
         await rig.until(lambda: rig.broker(1).metadata.image.config(2, "t").get("retention.ms") == wanted[-1])  # noqa: B023
@@ -185,17 +189,24 @@ def commit(group_id: str, offset: int) -> OffsetCommitRequest:
 async def test_an_acknowledged_commit_is_not_undone_by_a_connection_that_was_closed_before(rig: Rig) -> None:
     """The client pipelined commits, gave its connection up, and came back over another one."""
     await rig.create("t", partitions=3, replicas=3)
-    for trial in range(4):
+    for trial in range(12):
         group_id = f"g-{trial}"
         node = await coordinator_of(rig, group_id)
         given_up = await rig.raw(node)
+        channel = rig.channel(node)
+        await channel.call(MetadataRequest(topics=[]), timeout_ms=60_000)
         frames = [frame_of(commit(group_id, offset), 7, offset) for offset in range(1500)]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(given_up.send, b"".join(struct.pack(">i", len(it)) + it for it in frames))
-            await trio.sleep(0.02 * (trial + 1))
+            await trio.sleep(0.001 * (trial + 1))
+            followers = [rig.name(each) for each in (1, 2, 3) if each != node]
+            for follower in followers:
+                rig.universe.wires.cut(follower, rig.name(node))  # the first commits stay under way
             given_up.close()
             nursery.cancel_scope.cancel()
-        channel = rig.channel(node)
+        await trio.sleep(0.5)  # the end of the connection has arrived
+        for follower in followers:
+            rig.universe.wires.link(follower, rig.name(node)).set(cut=False)
         answer = await channel.call(commit(group_id, 5000), timeout_ms=60_000, version=7)
         assert answer.topics[0].partitions[0].error_code == 0
         await trio.sleep(5)
