@@ -69,29 +69,22 @@ class Turns:
         self.stopwatch = stopwatch
         self._run_blocking = run_blocking
         self._one_at_a_time = trio.Lock()
-        self._spent = 0.0
-        """The time of all turns since the last round."""
+        self.spent = 0.0
+        """The time of all turns since the last round. Turns are free while it is below `ROUND_SECONDS`."""
         self._line: list[tuple[float, int, Share, trio.Event]] = []
         self._arrivals = count()
         self._bell = trio.Event()
-
-    @property
-    def are_free(self) -> bool:
-        """Nobody has to wait for a turn now."""
-        return self._spent < ROUND_SECONDS
 
     @property
     def waiting(self) -> int:
         """Connections in the line."""
         return len(self._line)
 
-    def charge(self, share: Share, began: float) -> float:
-        """A turn of `share` that began then is over. Returns the seconds that it took."""
-        now = self.stopwatch()
-        seconds = now - began
-        self._spent += seconds
-        share.charge(seconds, now)
-        return seconds
+    def charge(self, share: Share, began: float, ended: float) -> None:
+        """A turn of `share` is over."""
+        seconds = ended - began
+        self.spent += seconds
+        share.charge(seconds, ended)
 
     async def wait(self, share: Share) -> None:
         """Return when `share` may have a turn."""
@@ -111,7 +104,7 @@ class Turns:
                 self._bell = trio.Event()
 
     def _begin_round(self) -> None:
-        self._spent = 0.0
+        self.spent = 0.0
         expected = 0.0
         while self._line and expected < ROUND_SECONDS:
             _, _, share, admitted = heapq.heappop(self._line)

@@ -40,7 +40,7 @@ class Crowd:
     def spend(self, share: Share, seconds: float) -> None:
         began = self.stopwatch.now
         self.stopwatch.now += seconds
-        self.turns.charge(share, began)
+        self.turns.charge(share, began, self.stopwatch.now)
 
     async def take_turn(self, name: str, share: Share, seconds: float) -> None:
         await self.turns.wait(share)
@@ -51,11 +51,10 @@ class Crowd:
 async def test_turns_are_free_until_the_round_is_used_up() -> None:
     crowd = Crowd()
     share = Share()
-    assert crowd.turns.are_free
     crowd.spend(share, ROUND_SECONDS / 2)
-    assert crowd.turns.are_free
+    assert crowd.turns.spent < ROUND_SECONDS
     crowd.spend(share, ROUND_SECONDS)
-    assert not crowd.turns.are_free
+    assert crowd.turns.spent >= ROUND_SECONDS
 
 
 async def test_the_connection_that_used_least_goes_first_and_nodes_before_all(autojump_clock: MockClock) -> None:
