@@ -396,8 +396,9 @@ class ServerConnection:
                 position = 0
                 if not frames:
                     return
+            began = self._service.stopwatch() if self._was_held_up else self._received
             self._was_held_up = False
-            taken, cost = self._burst(frames, position)
+            taken, cost = self._burst(frames, position, began)
             position += taken
             self._spent += cost
             if self._steps is not None:
@@ -594,14 +595,14 @@ class ServerConnection:
             self._count_requests()
         self._service.turns.charge(self.share, began, ended)
 
-    def _burst(self, frames: list[bytearray], position: int) -> tuple[int, int]:
+    def _burst(self, frames: list[bytearray], position: int, began: float) -> tuple[int, int]:
         """Hand over frames from `position` until all are, the turn is over, or answers must leave first.
 
         Gives how many were handed over, and what that counts towards `BURST_BYTES`.
         """
         service = self._service
         stopwatch = service.stopwatch
-        began = before = stopwatch() if position else self._received
+        before = began
         taken, cost = 0, 0
         self._begin_turn()
         try:

@@ -34,8 +34,11 @@ BUDGET_SECONDS = 0.020
 FORGOTTEN_PER_SECOND = 0.1
 """The share of each second by which the time that a connection used is forgotten."""
 
-LONGEST_PENALTY_SECONDS = 0.5
-"""No connection waits for longer than this because of what it used."""
+PENALTY = 100
+"""A connection stands so many times the time that it used further behind in the line."""
+
+LONGEST_PENALTY_SECONDS = 1.0
+"""No connection stands further behind because of what it used."""
 
 
 class Share:
@@ -59,7 +62,7 @@ class Share:
     def place(self, now: float) -> float:
         """Where it stands in a line that it enters now; the lowest is first."""
         ahead = 2 * LONGEST_PENALTY_SECONDS if self.is_node else 0.0
-        return now + min(self.used, LONGEST_PENALTY_SECONDS) - ahead
+        return now + min(PENALTY * self.used, LONGEST_PENALTY_SECONDS) - ahead
 
 
 class Turns:
