@@ -10,6 +10,7 @@ from typing import TypeVar
 import trio
 
 from runtime.clocks import MonotonicClock, WallClock
+from runtime.descriptors import count_descriptors
 from runtime.disk import RealDisk
 from runtime.network import RealNetwork
 from runtime.world import World
@@ -40,4 +41,5 @@ def real_world(seed: int | None = None) -> World:
         chance=random.Random(seed),
         run_blocking=_Threads(),
         stopwatch=time.monotonic,
+        count_descriptors=count_descriptors,
     )

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import trio
 
+from runtime.descriptors import DescriptorBudget
 from runtime.exchange import (
     AnswerSlot,
     Flusher,
@@ -48,6 +49,7 @@ class Server:
         self._listeners: list[Listener] = []
         self._connections: dict[int, ServerConnection] = {}
         self._per_host: Counter[str] = Counter()
+        self._descriptors = DescriptorBudget(world.count_descriptors)
         self._next_id = 0
         self._stopping = False
         self._vacancy = trio.lowlevel.ParkingLot()
@@ -109,13 +111,17 @@ class Server:
                 log.error("cannot accept on listener %s: %s", listener_name, error)
                 await trio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
-            if self._stopping or self._too_many_from(connection.peer_host):
+            if self._stopping or not self._has_descriptors() or self._too_many_from(connection.peer_host):
                 connection.close()
                 continue
             serving = ServerConnection(self._service, connection, listener_name, self._next_id)
             self._connections[self._next_id] = serving
             nursery.start_soon(self._serve_connection, serving, self._next_id, nursery)
             self._next_id += 1
+
+    def _has_descriptors(self) -> bool:
+        connections = self._connections
+        return self._descriptors.admits(connections.values(), len(connections), self._world.monotonic.now_ms())
 
     def _too_many_from(self, host: str) -> bool:
         limits = self._limits

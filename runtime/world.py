@@ -191,6 +191,8 @@ class World:
     node there by raising."""
     stopwatch: Callable[[], float] = stopped
     """Seconds since some fixed point, as exactly as there are: to measure by, never to decide by."""
+    count_descriptors: Callable[[], tuple[int, int]] | None = None
+    """(open descriptors of this process, how many it may have); None where there is no limit."""
 
 
 @dataclass(frozen=True, slots=True)
