@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 RESERVE_SHARE = 4
 MOST_RESERVED = 4096
-"""One in `RESERVE_SHARE` descriptors is kept for files and for connections that the node dials itself, at most so many."""
+"""One in `RESERVE_SHARE` descriptors is kept for files and for connections that the node dials, at most so many."""
 IDLE_MS = 10_000
 """A connection that has said nothing for so long may have to make room for another."""
 EVICTED_AT_ONCE = 16

@@ -226,6 +226,7 @@ class LogDirectories:
         log.on_failure = lambda log, error: self._fail(directory, error)
         log.on_no_room = partial(self._no_room, directory)
         log.on_recovery_point_lowered = lambda log: self._recovery_point_lowered(directory)
+        log.is_closed_for_room = directory.is_closed_for_room
         self.logs[key] = log
         self._places[key] = directory
         return log
@@ -262,6 +263,13 @@ class LogDirectories:
         self._condemned = [entry for entry in self._condemned if entry.directory is not directory]
         if self.on_offline is not None:
             self.on_offline(directory, logs)
+
+    def close_for_room(self, directory: LogDirectory, closed: bool) -> None:
+        """Whether a directory is too full for appends. Its logs can still be read, cut and deleted."""
+        directory.is_closed_for_room = closed
+        for key, place in self._places.items():
+            if place is directory:
+                self.logs[key].is_closed_for_room = closed
 
     def _no_room(self, directory: LogDirectory) -> None:
         if self.on_no_room is not None:

@@ -76,6 +76,7 @@ class PartitionLog:
         "epochs",
         "failure",
         "high_watermark",
+        "is_closed_for_room",
         "log_end_offset",
         "log_start_offset",
         "on_failure",
@@ -103,6 +104,8 @@ class PartitionLog:
         """Called once, when the disk under this log fails; a shortage (`storage.shortage`) is no failure."""
         self.on_no_room: Callable[[], None] | None = None
         """Called each time there is no room for what is appended."""
+        self.is_closed_for_room = False
+        """Nothing is appended while its directory is full, so that what little room there is goes to the rest."""
         self.on_recovery_point_lowered: Callable[[PartitionLog], None] | None = None
         """Told when flushed records are about to be truncated: must make the new recovery point durable."""
         self.recovery_events: Sequence[str] = loaded.events
@@ -354,6 +357,8 @@ class PartitionLog:
         now_ms: int,
     ) -> None:
         """Put the bytes into the active segment, after a roll if it is due. All or nothing."""
+        if self.is_closed_for_room:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: its log directory is full")
         files, config, last = self._files, self.config, batches[-1]
         active = self._segments.all[-1]
         try:

@@ -24,5 +24,11 @@ def lacks_descriptors(error: OSError) -> bool:
     return error.errno in OUT_OF_DESCRIPTORS
 
 
+def shortage_behind(error: Exception) -> OSError | None:
+    """The shortage that `error` is, or that it was raised from; None if it is anything else."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return cause if isinstance(cause, OSError) and is_shortage(cause) else None
+
+
 def lacks_room(error: OSError) -> bool:
     return error.errno in OUT_OF_SPACE
