@@ -1,4 +1,4 @@
-"""A disk without room, on whole clusters under virtual time: what it holds is led elsewhere until there is room again."""
+"""A disk without room, on whole clusters under virtual time: what it holds is led elsewhere until there is room."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runtime.simulated.store import Store
 pytestmark = pytest.mark.feature("ST-17")
 
 SECONDS = 8.0
-"""Within so many seconds acknowledged writes go on: 2 until a disk counts as full, and what clients wait to try again."""
+"""Within so many seconds acknowledged writes go on: 2 until a disk counts as full, and the pauses of clients."""
 MUCH = 1 << 40
 SAFE = {"min.insync.replicas": "2"}
 Cluster = SimulatedClusterForTests
