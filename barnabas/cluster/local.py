@@ -299,7 +299,8 @@ class LocalCluster:
 
 
 def _failures(lines: Sequence[str]) -> list[str]:
-    return [line for line in lines if " ERROR " in line or " CRITICAL " in line]
+    """The lines of a traceback are indented."""
+    return [line for line in lines if (" ERROR " in line or " CRITICAL " in line) and not line.startswith(" ")]
 
 
 def code_environment() -> dict[str, str]:
