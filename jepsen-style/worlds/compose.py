@@ -84,8 +84,8 @@ class Project:
         """Ids, by node."""
 
     def _services(self, settings: Mapping[str, str]) -> dict[str, Any]:
-        """What the run changes: settings of the nodes, the ports of this machine, and that a node which ends stays down,
-        so that somebody notices.
+        """What the run changes: settings of the nodes and the ports of this machine. A node that ends stays down, and
+        somebody notices.
         """
         more = [f"--set={key}={value}" for key, value in settings.items()]
         services: dict[str, Any] = {
