@@ -22,6 +22,8 @@ IDLE_MS = 10_000
 """A connection that has said nothing for so long may have to make room for another."""
 EVICTED_AT_ONCE = 16
 COUNT_EVERY_MS = 1_000
+COUNT_EVERY_CONNECTIONS = 16
+"""How old a count may be: files come and go, too."""
 REPORT_EVERY_MS = 10_000
 
 
@@ -52,6 +54,7 @@ class DescriptorBudget:
         self._count = count
         self._for_connections = 0
         self._count_at_ms: int | None = None
+        self._since_count = 0
         self._refused = 0
         self._evicted = 0
         self._report_at_ms = 0
@@ -60,8 +63,9 @@ class DescriptorBudget:
         """Whether one more may be served beside these, `number` of them, oldest first. May close some of them."""
         if self._count is None:
             return True
-        if self._count_at_ms is None or now_ms >= self._count_at_ms:
-            self._count_at_ms = now_ms + COUNT_EVERY_MS
+        self._since_count += 1
+        if self._count_at_ms is None or now_ms >= self._count_at_ms or self._since_count >= COUNT_EVERY_CONNECTIONS:
+            self._count_at_ms, self._since_count = now_ms + COUNT_EVERY_MS, 0
             used, allowed = self._count()
             others = max(0, used - number)
             reserve = min(allowed // RESERVE_SHARE, MOST_RESERVED)
