@@ -207,3 +207,64 @@ def test_a_topic_that_a_full_disk_cannot_take_is_there_when_there_is_room() -> N
             nursery.cancel_scope.cancel()
 
     play(story)
+
+
+def test_a_broker_without_room_for_metadata_follows_again_later() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create_topic("t")
+        name = await cluster.leader_of("t")
+        writer = Writer(cluster)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.run)
+            await writer.more()
+            store = cluster.universe.disk(name)
+            with full(store):
+                await writer.more()
+                store.capacity_bytes = store.used_bytes
+                await trio.sleep(5)
+                known = offset_of(cluster, name)
+                await trio.sleep(20)
+                assert offset_of(cluster, name) == known, "nothing more fits"
+                assert cluster._cluster.nodes[name].is_up
+                await writer.more()
+            with trio.fail_after(60):
+                while offset_of(cluster, name) <= known or await cluster.leader_of("t") != name:
+                    await trio.sleep(1)
+            await writer.more()
+            nursery.cancel_scope.cancel()
+        found = await read_all(cluster, len(writer.acknowledged))
+        assert [value for value in writer.acknowledged if value not in found] == []
+
+    play(story)
+
+
+def test_a_broker_that_dies_with_a_full_disk_comes_back_when_there_is_room() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create_topic("t")
+        name = await cluster.leader_of("t")
+        writer = Writer(cluster)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.run)
+            await writer.more()
+            with full(cluster.universe.disk(name)):
+                await writer.more()
+                cluster.kill(name)
+                await writer.more()
+            cluster.start(name)
+            await cluster.wait_ready()
+            with trio.fail_after(120):
+                while await cluster.leader_of("t") != name:
+                    await trio.sleep(1)
+            await writer.more()
+            nursery.cancel_scope.cancel()
+        found = await read_all(cluster, len(writer.acknowledged))
+        assert [value for value in writer.acknowledged if value not in found] == []
+
+    play(story)
+
+
+def offset_of(cluster: Cluster, name: str) -> int:
+    """How far a broker has read the metadata log."""
+    services = cluster._cluster.nodes[name].broker
+    assert services is not None
+    return services.metadata.image.offset
