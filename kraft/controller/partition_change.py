@@ -157,7 +157,10 @@ class PartitionChange:
             order.insert(0, self.replicas[0])
         able = [it for it in order if self._holds_all_committed(it) and self.rules.may_lead(it)]
         if able:
-            return next(filter(self.rules.has_room, able), able[0]), False
+            # Whoever joins the ISR by this very change is no reason to leave a leader that may stay.
+            before = (*self.partition.isr, *self.partition.elr)
+            with_room = (it for it in able if self.rules.has_room(it) and (it in before or it == able[0]))
+            return next(with_room, able[0]), False
         last_known = self._last_known_leader()
         if last_known is not None:
             return last_known, True

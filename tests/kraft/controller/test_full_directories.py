@@ -77,6 +77,17 @@ def test_where_nobody_has_room_nothing_changes(started: Any) -> None:
     assert len(isr) == 2
 
 
+def test_who_has_just_joined_leads_from_the_next_heartbeat_on(cluster: Any) -> None:
+    cluster.create_topic("t", [1, 2, 3], configs={"min.insync.replicas": "1"})
+    assert cluster.propose_isr("t", [1]).error_code == ErrorCode.NONE
+    report(cluster, 1, full=True)
+    assert state_of(cluster) == (1, (1,)), "there is nobody else"
+    assert cluster.propose_isr("t", [1, 2]).error_code == ErrorCode.NONE
+    assert state_of(cluster) == (1, (1, 2))
+    report(cluster, 1, full=True)
+    assert state_of(cluster) == (2, (2,))
+
+
 def test_when_the_one_with_room_dies_a_full_one_leads(started: Any) -> None:
     report(started, 2, full=True)
     report(started, 1, full=True)
