@@ -16,7 +16,7 @@ from barnabas.client.settings import ClientSettings
 from barnabas.testing.simulated import SimulatedClusterForTests
 from runtime.simulated.store import Store
 
-pytestmark = pytest.mark.feature("ST-17")
+pytestmark = pytest.mark.feature("OP-06")
 
 SECONDS = 8.0
 """Within so many seconds acknowledged writes go on: 2 until a disk counts as full, and the pauses of clients."""

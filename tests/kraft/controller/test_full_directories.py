@@ -11,7 +11,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.schema import decode, encode
 
-pytestmark = pytest.mark.feature("ST-17")
+pytestmark = pytest.mark.feature("OP-06")
 
 
 def report(cluster: Any, broker_id: int, *, full: bool) -> None:
