@@ -196,6 +196,8 @@ class World:
     """Seconds since some fixed point, as exactly as there are: to measure by, and to share out turns."""
     memory_bytes: int = 4 << 30
     """The memory of the machine."""
+    count_descriptors: Callable[[], tuple[int, int]] | None = None
+    """(open descriptors of this process, how many it may have); None where there is no limit."""
 
 
 @dataclass(frozen=True, slots=True)
