@@ -1,7 +1,8 @@
 """Records, and the way to them through one batch: its head, what compresses it, the walk.
 
-Walking costs about as much as all else a broker does to a batch, so nobody walks on the way of a produce or a
-replication: consumers do, compaction does, and whoever replays a log of his own.
+Walking costs about as much as all else a broker does to a batch, so followers do not walk, and a leader scans what it
+is sent without making records of it (`record_check`). Consumers walk, compaction does, and whoever replays a log of
+his own.
 """
 
 from __future__ import annotations
@@ -10,14 +11,28 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from protocol.records import layout
-from protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, read_header
+from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, read_header
 from protocol.records.layout import Fields, Headers
 from protocol.records.runs import walk_in_runs
 
-__all__ = ["COMPILED", "DECODED_LIMIT_BYTES", "Fields", "Headers", "Record", "decode_fields", "decode_records"]
+__all__ = [
+    "COMPILED",
+    "DECODED_LIMIT_BYTES",
+    "SERVED_LIMIT_BYTES",
+    "Fields",
+    "Headers",
+    "Record",
+    "decode_fields",
+    "decode_records",
+    "payload_of",
+]
 
 DECODED_LIMIT_BYTES = 256 * 1024 * 1024
 """How far a batch may unfold when it is decompressed, unless the caller says otherwise."""
+
+SERVED_LIMIT_BYTES = 16 * 1024 * 1024
+"""How far a broker unfolds a batch that came from a client, unless `max.message.bytes` is larger. A client that makes
+larger batches has to split them."""
 
 COMPILED = not layout.__file__.endswith(".py")
 """Whether mypyc made the module that walks and lays out records."""
@@ -65,13 +80,7 @@ def decode_fields(
         from protocol.records.legacy import decode_legacy
 
         return [*decode_legacy(view[position:end], header, limit_bytes)]
-    payload: bytes
-    if header.attributes & 7:
-        from protocol.records.compression import decompress
-
-        payload = decompress(header.attributes & 7, view[position + BATCH_HEADER_BYTES : end], limit_bytes)
-    else:
-        payload = bytes(view[position + BATCH_HEADER_BYTES : end])
+    payload = payload_of(view, header, position, limit_bytes)
     count = header.records_count
     if count < 0:
         raise CorruptBatch(f"a record count of {count} at offset {base_offset}")
@@ -85,3 +94,16 @@ def decode_fields(
         timestamp = header.max_timestamp
         return [(offset, timestamp, key, value, headers) for offset, _, key, value, headers in records]
     return records
+
+
+def payload_of(view: memoryview, header: BatchHeader, position: int, limit_bytes: int) -> bytes:
+    """What lies behind the head of the batch (format v2) at `position`, which is whole, decompressed.
+
+    `CorruptBatch` as `decompress` raises it.
+    """
+    content = view[position + BATCH_HEADER_BYTES : position + header.size_bytes]
+    if header.attributes & 7:
+        from protocol.records.compression import decompress
+
+        return decompress(header.attributes & 7, content, limit_bytes)
+    return bytes(content)

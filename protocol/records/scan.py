@@ -24,7 +24,7 @@ TWO_BYTE_REACH: Final = 8192
 
 
 def check(data: bytes, position: int, first: int, count: int) -> tuple[int, int, int, int]:
-    """Check up to `count` records from `position` on, of which the offset deltas must be `first`, `first` + 1 and so on.
+    """Check up to `count` records from `position` on; their offset deltas must be `first`, `first` + 1 and so on.
 
     Returns (position after them, offset delta that comes next, reach, records without a key). No timestamp delta is
     further from 0 than the reach. The scan stops early behind very many headers.
@@ -54,8 +54,7 @@ def check(data: bytes, position: int, first: int, count: int) -> tuple[int, int,
             position += 2
         elif data[position + 2] < 0x80:
             position += 3
-            if reach < TWO_BYTE_REACH:
-                reach = TWO_BYTE_REACH
+            reach = max(reach, TWO_BYTE_REACH)
         else:
             delta, position = read_varlong(data, position + 1)
             reach = max(reach, abs(delta))
@@ -157,18 +156,19 @@ def _check_headers(data: bytes) -> int:
     return count
 
 
-def seek(data: bytes, position: int, count: int, lowest: int, highest: int, keyed: bool) -> tuple[int, int, int, int]:
+def seek(
+    data: bytes, position: int, count: int, lowest: int, highest: int, keyed: bool
+) -> tuple[int, int, int, int, bool]:
     """Look through up to `count` records for the first with a timestamp delta outside [`lowest`, `highest`] or, if
     records are to be `keyed`, without a key.
 
-    Returns (records passed, with the one found; position after them; offset delta and timestamp delta of the one found).
-    An offset delta of -1 means that none was found. The rest of a record is passed over unseen.
+    Returns (records passed, with the one found; position after them; offset delta, timestamp delta and whether it has a
+    key, of the one found). An offset delta of -1 means that none was found. The rest of a record is passed over unseen.
 
     Raises `CorruptBatch` or IndexError as `check` does.
     """
-    passed = 0
     size = len(data)
-    while passed < count:
+    for passed in range(1, count + 1):
         length, position = _read_length(data, position)
         end = position + length
         if end > size:
@@ -177,7 +177,6 @@ def seek(data: bytes, position: int, count: int, lowest: int, highest: int, keye
         offset_delta, position = read_varint(data, position)
         has_key = data[position] & 1 == 0
         position = end
-        passed += 1
-        if not lowest <= timestamp_delta <= highest or (keyed and not has_key):
-            return passed, position, offset_delta, timestamp_delta
-    return passed, position, -1, 0
+        if timestamp_delta < lowest or timestamp_delta > highest or (keyed and not has_key):
+            return passed, position, offset_delta, timestamp_delta, has_key
+    return count, position, -1, 0, True
