@@ -98,9 +98,9 @@ def check(data: bytes, position: int, first: int, count: int) -> tuple[int, int,
 
         if data[position]:
             # Many have the headers of the one before.
-            section = data[position:end]
-            if not section:
+            if position >= end:
                 raise CorruptBatch(f"record {expected >> 1} of the batch ends before its headers")
+            section = data[position:end]
             if section != last_section:
                 headers += _check_headers(section)
                 last_section = section
@@ -169,14 +169,27 @@ def seek(
     """
     size = len(data)
     for passed in range(1, count + 1):
-        length, position = _read_length(data, position)
-        end = position + length
+        byte = data[position]
+        if not byte & 0x81:
+            position += 1
+            end = position + (byte >> 1)
+        else:
+            length, position = _read_length(data, position)
+            end = position + length
         if end > size:
             raise IndexError
-        timestamp_delta, position = read_varlong(data, position + 1)
-        offset_delta, position = read_varint(data, position)
-        has_key = data[position] & 1 == 0
+
+        # The byte stepped over is the attributes.
+        byte = data[position + 1]
+        if byte < 0x80:
+            timestamp_delta = (byte >> 1) ^ -(byte & 1)
+            position += 2
+        else:
+            timestamp_delta, position = read_varlong(data, position + 1)
+        if keyed or timestamp_delta < lowest or timestamp_delta > highest:
+            offset_delta, position = read_varint(data, position)
+            has_key = data[position] & 1 == 0
+            if not (keyed and has_key) or timestamp_delta < lowest or timestamp_delta > highest:
+                return passed, end, offset_delta, timestamp_delta, has_key
         position = end
-        if timestamp_delta < lowest or timestamp_delta > highest or (keyed and not has_key):
-            return passed, position, offset_delta, timestamp_delta, has_key
     return count, position, -1, 0, True
