@@ -26,7 +26,7 @@ from protocol.records.batch import (
 )
 from protocol.records.compression import decompress
 from protocol.records.control import read_end_txn
-from protocol.records.record import DECODED_LIMIT_BYTES, decode_fields
+from protocol.records.record import CLIENT_LIMIT_BYTES, decode_fields
 
 Buffer = bytes | bytearray | memoryview
 
@@ -200,7 +200,7 @@ def _payload(buffer: Buffer, place: int, header: BatchHeader) -> Buffer:
         raise CorruptBatch(f"a record count of {header.records_count} at offset {header.base_offset}")
     payload = memoryview(buffer)[place + BATCH_HEADER_BYTES : place + header.size_bytes]
     if header.compression:
-        return decompress(header.compression, payload, DECODED_LIMIT_BYTES)
+        return decompress(header.compression, payload, max(CLIENT_LIMIT_BYTES, header.size_bytes))
     return payload
 
 
@@ -376,7 +376,7 @@ def _read_legacy(
     buffer: Buffer, place: int, header: BatchHeader, window: Window, include_headers: bool
 ) -> Iterator[Columns]:
     """A message, or a compressed set of them, of magic 0 or 1: such have no headers."""
-    records = decode_fields(buffer, place)
+    records = decode_fields(buffer, place, max(CLIENT_LIMIT_BYTES, header.size_bytes))
     offsets = np.array([record[0] for record in records], dtype=np.int64)
     timestamps = np.array([record[1] for record in records], dtype=np.int64)
     kind = NO_TIMESTAMP_TYPE if header.magic == 0 else int(header.is_log_append_time)

@@ -14,11 +14,9 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records import scan
 from protocol.records.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch
 from protocol.records.compression import UnfoldsTooFar
-from protocol.records.record import COMPILED, SERVED_LIMIT_BYTES, payload_of
+from protocol.records.record import COMPILED, SERVED_LIMIT_BYTES, SERVED_LIMIT_RECORDS, payload_of
 from protocol.records.runs import check_in_runs
 
-MOST_RECORDS: Final = 1 << 20
-"""In one batch."""
 MOST_RECORD_ERRORS: Final = 10_000
 """So many are listed; all are counted."""
 BYTES_IN_STEP: Final = 256
@@ -88,11 +86,10 @@ class RecordCheck:
         self, buffer: memoryview, header: BatchHeader, limits: ProduceLimits, now_ms: int, partition: str
     ) -> None:
         """`partition` is named in errors."""
-        if header.records_count > MOST_RECORDS:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"{header.records_count} records in a batch for {partition}; at most {MOST_RECORDS} are allowed",
-            )
+        count, most = header.records_count, SERVED_LIMIT_RECORDS
+        if count > most:
+            reason = f"{count} records in a batch for {partition}; at most {most} are allowed"
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, reason)
         self._buffer = buffer
         self._header = header
         self._limits = limits

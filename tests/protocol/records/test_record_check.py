@@ -8,22 +8,22 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import read_header
 from protocol.records.builder import build_batch
 from protocol.records.compression import UnfoldsTooFar, compress
-from protocol.records.record import Record
-from protocol.records.record_check import MOST_RECORDS, ProduceLimits, RecordCheck, RecordsRefused
+from protocol.records.record import SERVED_LIMIT_RECORDS, Record
+from protocol.records.record_check import ProduceLimits, RecordCheck, RecordsRefused
 from tests.protocol.records.poison import NOW, batch_around, bomb, poisons, record, zeros
 
 LIMITS = ProduceLimits()
 MIB = 1 << 20
 
 
-def check(batch: bytes, limits: ProduceLimits = LIMITS, steps: int = MOST_RECORDS) -> None:
+def check(batch: bytes, limits: ProduceLimits = LIMITS, steps: int = SERVED_LIMIT_RECORDS) -> None:
     one = RecordCheck(memoryview(batch), read_header(batch), limits, NOW, "t-0")
     one.unfold(limits.unfolded_limit_bytes)
     while not one.go_on(steps):
         pass
 
 
-def refusal(batch: bytes, limits: ProduceLimits = LIMITS, steps: int = MOST_RECORDS) -> KafkaError:
+def refusal(batch: bytes, limits: ProduceLimits = LIMITS, steps: int = SERVED_LIMIT_RECORDS) -> KafkaError:
     with pytest.raises(KafkaError) as caught:
         check(batch, limits, steps)
     return caught.value
@@ -37,14 +37,14 @@ def test_right_records_are_taken(codec: int, count: int) -> None:
     records = [
         Record(i, NOW + i, None if i % 2 else b"k" * i, b"v" * (i % 70), headers if i % 3 else ()) for i in range(count)
     ]
-    for steps in (1, 7, MOST_RECORDS):
+    for steps in (1, 7, SERVED_LIMIT_RECORDS):
         check(build_batch(records, compression=codec), steps=steps)
 
 
 @pytest.mark.feature("RP-03")
 @pytest.mark.parametrize("wrong", list(poisons()))
 def test_what_no_reader_could_read_is_an_invalid_record(wrong: str) -> None:
-    for steps in (1, MOST_RECORDS):
+    for steps in (1, SERVED_LIMIT_RECORDS):
         refused = refusal(poisons()[wrong], steps=steps)
         assert refused.code is ErrorCode.INVALID_RECORD
         assert not isinstance(refused, RecordsRefused), "no single record is to blame"
@@ -148,5 +148,5 @@ def test_whoever_has_little_time_may_unfold_a_little() -> None:
 def test_a_batch_of_very_many_records_has_to_be_split() -> None:
     few = bomb(1000)
     check(few, steps=100)
-    lying = batch_around(compress(4, record()), MOST_RECORDS + 1, 4)
+    lying = batch_around(compress(4, record()), SERVED_LIMIT_RECORDS + 1, 4)
     assert refusal(lying).code is ErrorCode.MESSAGE_TOO_LARGE
