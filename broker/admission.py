@@ -30,7 +30,7 @@ Batches = list[tuple[int, BatchHeader]]
 
 STEPS_AT_ONCE: Final = 10_000
 """Of the checks for one request, before the event loop gets a turn: some 5 ms where nothing is compiled."""
-STEPS_IN_SLICE: Final = 4_000
+STEPS_IN_SLICE: Final = 1_000
 BYTES_AT_ONCE: Final = 1 << 20
 """A batch that unfolds to more is unfolded in a worker thread."""
 _STEPS_TO_COMPRESS: Final = 10
