@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from broker.admission import STEPS_AT_ONCE
 from protocol.errors import ErrorCode
@@ -14,6 +15,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.records.builder import build_batch
 from protocol.records.record import Record
 from tests.broker.apis.rig import NOW_MS, Rig, batch_of, frame_of, on_cluster, produce_request, values_in
+from tests.broker.apis.test_transactional_partitions import Oracle, produce
 from tests.protocol.records.poison import batch_around, bomb, poisons, record, zeros
 
 MIB = 1 << 20
@@ -117,6 +119,33 @@ async def test_a_batch_that_takes_long_holds_up_its_own_connection_alone(rig: Ri
     assert log.log_end_offset == 2 * STEPS_AT_ONCE + 2
     assert values_in(await rig.fetch("t", 2 * STEPS_AT_ONCE + 1)) == ["second"]
     assert len(broker.slow_admissions.lines) == 0
+
+
+@pytest.mark.feature("RP-03")
+@on_cluster()
+async def test_what_comes_later_in_a_request_is_not_appended_first(rig: Rig) -> None:
+    await rig.create("t")
+    pieces = [PartitionProduceData(index=0, records=batch) for batch in (many(2 * STEPS_AT_ONCE), batch_of("second"))]
+    request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[TopicProduceData(name="t", partition_data=pieces)])
+    answers = (await rig.ask(1, request, 12)).responses[0].partition_responses
+    assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, 0), (0, 2 * STEPS_AT_ONCE)]
+
+
+@pytest.mark.feature("RP-03", "TX-05")
+@on_cluster()
+async def test_transactional_batches_that_take_long_begin_their_transaction_when_all_are_checked(rig: Rig) -> None:
+    await rig.create("t", partitions=3)
+    oracle = Oracle(rig)
+    options = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    large, small = many(2 * STEPS_AT_ONCE, **options), batch_of("small", **options)
+    poison = bytearray(large)
+    poison[-1] = 2
+    poison[17:21] = crc32c(bytes(poison[21:])).to_bytes(4, "big")
+    codes = await produce(rig, ("t", 0, large), ("t", 1, bytes(poison)), ("t", 2, small))
+    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_RECORD, ErrorCode.NONE]
+    assert oracle.asked == [("tx", 7, 0, [("t", 0), ("t", 2)], False)]
+    ends = [rig.partition(1, "t", index).log.log_end_offset for index in range(3)]
+    assert ends == [2 * STEPS_AT_ONCE, 0, 1]
 
 
 @pytest.mark.feature("RP-03")
