@@ -163,7 +163,7 @@ class Fetched:
                 except UnreadableBatchException as error:
                     if not unpacking.skips_unreadable:
                         raise
-                    log.warning("skipped offsets %d to %d: %s", error.offset, error.next_offset - 1, error)
+                    log.warning("skipped: %s", error.message)
                     self._records, self._at = [], 0
             self._batches.popleft()
             self.size_bytes -= header.size_bytes
