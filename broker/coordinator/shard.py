@@ -220,7 +220,12 @@ class Shard(Generic[MachineT]):
     # -- commands
 
     def check_active(self) -> None:
-        """Raises KafkaError unless commands can be taken."""
+        """Raises KafkaError unless commands of clients can be taken."""
+        if self.partition.is_forgotten:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "others may coordinate by now")
+        self._check_state()
+
+    def _check_state(self) -> None:
         if self.state is ShardState.LOADING:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if self.state is not ShardState.ACTIVE:
@@ -229,7 +234,11 @@ class Shard(Generic[MachineT]):
     def run(self, operation: Operation, reply: Reply | None) -> None:
         """Run a command. `reply` is refused with whatever KafkaError it raises."""
         try:
-            self.check_active()
+            if reply is None:
+                # What the broker itself has to tell the machine (metadata, the end of loading) must not be missed.
+                self._check_state()
+            else:
+                self.check_active()
             outcome = operation(self.now())
         except KafkaError as error:
             if reply is None:
@@ -388,6 +397,9 @@ class Shard(Generic[MachineT]):
         self._wait(reply, self.partition.log.log_end_offset, settled)
 
     def _wait(self, reply: Reply, required_offset: int, settled: Settled) -> None:
+        if self.partition.is_forgotten:
+            settled(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
         if self.partition.log.high_watermark >= required_offset and self.partition.is_leader:
             settled(None)
             return
@@ -405,7 +417,7 @@ class Shard(Generic[MachineT]):
     # -- the end
 
     def give_up(self) -> None:
-        """The partition is led elsewhere, or gone."""
+        """The partition is led elsewhere, or gone, or may be."""
         if self.state is ShardState.GONE:
             return
         self.state = ShardState.GONE
@@ -413,4 +425,10 @@ class Shard(Generic[MachineT]):
         self._timers.cancel_all()
         for reply in self.machine.give_up():
             reply.refuse(ErrorCode.NOT_COORDINATOR)
-        # Those who wait for the high watermark are told by the partition itself.
+        # The partition itself answers those who wait for the high watermark once it is led elsewhere. Until then it
+        # may not know, and they must not wait for that.
+        waiting, self._waiting = self._waiting, {}
+        for reply, (ack, timer) in waiting.items():
+            ack.cancel()
+            timer.cancel()
+            reply.refuse(ErrorCode.NOT_COORDINATOR)
