@@ -129,7 +129,7 @@ class Coordinator(Generic[MachineT]):
     @property
     def may_be_deposed(self) -> bool:
         """Whether others may have taken over something that is coordinated here. A list would not be whole then."""
-        return bool(self._forgotten) or any(shard.partition.is_forgotten for shard in self._shards.values())
+        return bool(self._forgotten) or any(shard.may_be_deposed for shard in self._shards.values())
 
     # -- what happens to the partitions
 
@@ -139,7 +139,7 @@ class Coordinator(Generic[MachineT]):
         after all, the log is loaded again, and members get a whole session to come back.
         """
         for index, shard in list(self._shards.items()):
-            if shard.partition.is_forgotten:
+            if shard.may_be_deposed:
                 log.info("%r is given up: this broker hears neither controllers nor followers", shard)
                 del self._shards[index]
                 self._forgotten[index] = shard.partition

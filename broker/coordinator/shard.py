@@ -219,9 +219,15 @@ class Shard(Generic[MachineT]):
 
     # -- commands
 
+    @property
+    def may_be_deposed(self) -> bool:
+        """This broker hears neither controllers nor followers: others may coordinate by now, and what is known here
+        may be old."""
+        return self.partition.is_forgotten
+
     def check_active(self) -> None:
         """Raises KafkaError unless commands of clients can be taken."""
-        if self.partition.is_forgotten:
+        if self.may_be_deposed:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "others may coordinate by now")
         self._check_state()
 
@@ -397,7 +403,7 @@ class Shard(Generic[MachineT]):
         self._wait(reply, self.partition.log.log_end_offset, settled)
 
     def _wait(self, reply: Reply, required_offset: int, settled: Settled) -> None:
-        if self.partition.is_forgotten:
+        if self.may_be_deposed:
             settled(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         if self.partition.log.high_watermark >= required_offset and self.partition.is_leader:
