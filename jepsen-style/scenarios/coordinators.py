@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import trio
@@ -63,7 +64,11 @@ async def _coordinators(stage: Stage) -> None:
     for kind, topic in ((0, GROUP_TOPIC), (1, TRANSACTION_TOPIC)):
         await stage.ask(stage.brokers[0], FindCoordinatorRequest(key=GROUP, key_type=kind), version=2)
         for index in range(3):
-            await stage.until(lambda t=topic, i=index: len(stage.isr(t, i)) == 3, f"{topic}-{index} is in sync")
+            await stage.until(partial(_all_in_sync, stage, topic, index), f"{topic}-{index} is in sync")
+
+
+def _all_in_sync(stage: Stage, topic: str, index: int) -> bool:
+    return len(stage.isr(topic, index)) == 3
 
 
 def _index(stage: Stage) -> int:
@@ -104,9 +109,7 @@ def _questions_of_groups() -> list[tuple[Message, int]]:
         (_commit(9), 7),
         (HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="m"), 4),
         (
-            JoinGroupRequest(
-                group_id=GROUP, session_timeout_ms=6_000, protocol_type="consumer", protocols=[protocol]
-            ),
+            JoinGroupRequest(group_id=GROUP, session_timeout_ms=6_000, protocol_type="consumer", protocols=[protocol]),
             7,
         ),
         (SyncGroupRequest(group_id=GROUP, generation_id=1, member_id="m"), 5),
