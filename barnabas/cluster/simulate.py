@@ -44,6 +44,7 @@ MUST_HAPPEN = (
     "transactions aborted",
     "inputs written on",
     "cores that converged",
+    "questions to brokers that are cut off",
     *(f"fault: {kind}" for kind in ALL_FAULTS),
 )
 

@@ -65,8 +65,8 @@ def _coordinator(broker: BrokerServices, listener_name: str, key_type: int, key:
     index = partition_for(key, len(image.partitions))
     placed = image.partitions.get(index)
     leader = -1 if placed is None else placed.leader
-    partition = broker.partitions.find(topic, index)
-    if leader == broker.settings.node_id and partition is not None and partition.is_forgotten:
+    coordinator = broker.groups if topic == GROUP_TOPIC else broker.transactions
+    if coordinator.may_have_lost(index):
         raise KafkaError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker hears neither controllers nor followers: ask another one"
         )

@@ -131,6 +131,11 @@ class Coordinator(Generic[MachineT]):
         """Whether others may have taken over something that is coordinated here. A list would not be whole then."""
         return bool(self._forgotten) or any(shard.may_be_deposed for shard in self._shards.values())
 
+    def may_have_lost(self, index: int) -> bool:
+        """Whether a partition was led here when this broker last heard anything, and others may lead it by now."""
+        shard = self._shards.get(index)
+        return index in self._forgotten if shard is None else shard.may_be_deposed
+
     # -- what happens to the partitions
 
     def look_at_forgotten(self) -> None:

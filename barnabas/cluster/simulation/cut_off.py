@@ -129,5 +129,5 @@ class CutOffClient:
         knows = question.code_of(answer) in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         whose, name = f"{question.topic}-{question.partition}", self.node.node.name
         self.findings.check(
-            not knows, lambda: f"{whose}: {before} leads it, {name} hears no node, and answers its clients with {answer}"
+            not knows, lambda: f"{whose}: {before} leads it, {name} hears no node, and answers a client with {answer}"
         )
