@@ -39,6 +39,8 @@ RETRY_MS = 500
 
 LOAD_STRETCH_BYTES = 256 * 1024
 """How much is replayed before others get their turn."""
+LOAD_PAUSE_MS = 0
+"""How long others have their turn at least."""
 
 _UNAVAILABLE = frozenset(
     {
@@ -157,7 +159,7 @@ class Shard(Generic[MachineT]):
             # Others may append transaction markers meanwhile: on to what is the end then.
             while self.state is ShardState.LOADING and offset < partition_log.log_end_offset:
                 offset = self._load_stretch(offset)
-                await trio.lowlevel.checkpoint()
+                await trio.sleep(self._world.tuned("coordinator.load.pause.ms", LOAD_PAUSE_MS) / 1000)
         except (KafkaError, CorruptBatch, MalformedMessage) as error:
             if self.state is ShardState.LOADING:
                 log.error("%r cannot be loaded: %s", self, error)
@@ -185,11 +187,12 @@ class Shard(Generic[MachineT]):
     def _load_stretch(self, offset: int) -> int:
         """Replay some batches from `offset` on; gives where to go on."""
         end_offset = self.partition.log.log_end_offset
+        stretch_bytes = self._world.tuned("coordinator.load.stretch.bytes", LOAD_STRETCH_BYTES)
         size_bytes = 0
         for batch in self.partition.log.batches(offset):
             offset = self._replay_batch(batch)
             size_bytes += len(batch)
-            if size_bytes >= LOAD_STRETCH_BYTES:
+            if size_bytes >= stretch_bytes:
                 return offset
         # Nothing more is there, whatever compaction has left of the last batches.
         return max(offset, end_offset)

@@ -29,6 +29,11 @@ from runtime.world import World
 
 current_fault: ContextVar[str] = ContextVar("current_fault", default="")
 """The kind of fault whose task this is."""
+aimed_at: ContextVar[SimulatedNode | None] = ContextVar("aimed_at", default=None)
+"""Whom the fault of this task is to strike, if it can."""
+AIM_SECONDS = 0.02
+AIMED_PAUSE_SECONDS = 3.0
+"""Mean time between faults that are aimed."""
 AT_THEIR_OWN_MOMENT = frozenset(
     {"kill at a point", "power cut at a point", "kill at a disk operation", "power cut at a disk operation"}
 )
@@ -80,11 +85,26 @@ class Nemesis:
                 nursery.start_soon(self._cut_off_now_and_then, plan.cut_off_pause_seconds)
             if not kinds:
                 await trio.sleep_forever()
+            if plan.aims:
+                nursery.start_soon(self._aim, kinds, limit)
             while True:
                 await trio.sleep(chance.expovariate(1.0 / plan.fault_pause_seconds))
                 kind = chance.choices(kinds, weights)[0]
                 if limit.available_tokens:
                     nursery.start_soon(self._one, kind, limit)
+
+    async def _aim(self, kinds: Sequence[str], limit: trio.CapacityLimiter) -> None:
+        """Strike nodes in states that are soon over, as soon as one is."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                await trio.sleep(AIM_SECONDS)
+                loading = [node for node in self.cluster.nodes.values() if self.coverage.is_loading(node)]
+                if not loading or not limit.available_tokens:
+                    continue
+                aimed_at.set(self._chance.choice(loading))
+                nursery.start_soon(self._one, self._chance.choice(kinds), limit)
+                aimed_at.set(None)
+                await trio.sleep(self._chance.expovariate(1.0 / AIMED_PAUSE_SECONDS))
 
     async def _cut_off_now_and_then(self, pause_seconds: float) -> None:
         """Beside the others, and not counted among those at once."""
@@ -155,13 +175,17 @@ class Nemesis:
         free = [node for node in nodes if node.running and node.node.name not in self._busy]
         if not free:
             return None
-        node = self._chance.choice(free)
+        aimed = aimed_at.get()
+        node = aimed if aimed in free and aimed is not None else self._chance.choice(free)
         if current_fault.get() not in AT_THEIR_OWN_MOMENT:
             self.coverage.strike(current_fault.get(), node)
         return node
 
     def _any_node(self) -> SimulatedNode | None:
         """Often a leader: that is where things happen."""
+        aimed = aimed_at.get()
+        if aimed is not None:
+            return self._pick([aimed])
         if self._chance.random() < 0.3:
             leader = self._pick(node for node in self.cluster.controllers if node.node.id == self._active_controller())
             if leader is not None:

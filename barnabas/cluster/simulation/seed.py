@@ -42,6 +42,7 @@ from kraft.metadata.image import NO_LEADER
 from runtime.simulated import Universe, run_simulation
 from runtime.simulated.determinism import SimulationStuck
 from runtime.simulated.store import Store
+from runtime.world import World
 
 LEAST_SECONDS = 60.0
 LEAST_FAULTS = 3
@@ -131,6 +132,8 @@ class _Story:
                     cluster = self.cluster = SimulatedCluster(
                         universe, nodes, self.plan.settings, features=self.plan.features, size=size
                     )
+                    if self.plan.inner:
+                        cluster.dress = self._tuned
                     self.watch = Watch(universe, findings, cluster, Coverage(universe, ALL_FAULTS))
                     cluster.on_failure = self._node_failed
                     for name in cluster.nodes:
@@ -147,6 +150,9 @@ class _Story:
             report.trace = list(universe.trace_tail)
             report.coverage = self.watch.coverage.table()
             report.log = node_log.lines
+
+    def _tuned(self, _name: str, world: World) -> World:
+        return replace(world, tuned=self.plan.inner.get)
 
     async def _play(self) -> None:
         cluster, findings, universe = self.cluster, self.findings, self.universe

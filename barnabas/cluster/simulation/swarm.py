@@ -143,6 +143,10 @@ class Plan:
     """How likely it is that, before everything is healed, a core is, and has to do without the rest."""
     cut_off_pause_seconds: float | None = None
     """Mean time between brokers that are cut off from nodes alone; None: none is."""
+    inner: Mapping[str, int] = field(default_factory=dict)
+    """Inner constants of nodes that are not what the code says: see `World.tuned`."""
+    aims: bool = False
+    """Some faults wait for a state that is rare, and strike whoever is in it."""
 
 
 def draw_plan(chance: Stream) -> Plan:
@@ -160,7 +164,18 @@ def draw_later(plan: Plan, chance: Stream) -> Plan:
     """What was thought of later, by a chance of its own: the rest of a seed is as it was before there was this. Seeds
     that were recorded before run without it."""
     pause_seconds = chance.choice((6.0, 12.0, 25.0))
-    return replace(plan, cut_off_pause_seconds=pause_seconds if chance.random() < 0.5 else None)
+    plan = replace(plan, cut_off_pause_seconds=pause_seconds if chance.random() < 0.5 else None)
+    if chance.random() < 0.5:
+        return plan
+    inner = {
+        "coordinator.load.stretch.bytes": chance.choice((300, 2_000)),
+        "coordinator.load.pause.ms": chance.choice((5, 30, 100)),
+    }
+    snapshots = {
+        "controller.quorum.fetch.snapshot.max.bytes": str(chance.choice((100, 1_000))),
+        "metadata.log.max.record.bytes.between.snapshots": str(chance.choice((1_000, 3_000))),
+    }
+    return replace(plan, inner=inner, aims=True, settings={**plan.settings, **snapshots})
 
 
 def _fitting(topics: tuple[TopicPlan, ...], brokers: int, chance: Stream) -> tuple[TopicPlan, ...]:
