@@ -38,7 +38,7 @@ async def run_periodic_tasks(broker: BrokerServices) -> None:
         (settings.log_retention_check_interval_ms, _apply_retention),
         (settings.producer_id_expiration_check_interval_ms, _forget_producers),
         (max(1, settings.replica_lag_time_max_ms // 2), _shrink_isrs),
-        (max(1, settings.broker_session_timeout_ms // 4), _tell_readers),
+        (max(1, settings.broker_session_timeout_ms // 4), _look_at_forgotten),
         (FLUSH_CHECK_MS, flush_logs),
         (FILE_DELETE_CHECK_MS, _delete_files),
         (POSTPONED_CHECK_MS, _make_postponed_logs),
@@ -94,8 +94,10 @@ async def _shrink_isrs(broker: BrokerServices) -> None:
     broker.partitions.shrink_isrs()
 
 
-async def _tell_readers(broker: BrokerServices) -> None:
-    """While the controllers are silent: readers who wait where others may lead by now."""
+async def _look_at_forgotten(broker: BrokerServices) -> None:
+    """While the controllers are silent, nobody waits where others may lead by now: neither readers nor members."""
+    for coordinator in broker.coordinators:
+        coordinator.look_at_forgotten()
     if broker.lifecycle.may_be_fenced():
         broker.partitions.wake_forgotten()
 

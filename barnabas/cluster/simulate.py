@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.cluster.simulation.coverage import merged
 from barnabas.cluster.simulation.seed import SeedReport, run_seed
@@ -44,6 +44,7 @@ MUST_HAPPEN = (
     "transactions aborted",
     "inputs written on",
     "cores that converged",
+    "questions to brokers that are cut off",
     *(f"fault: {kind}" for kind in ALL_FAULTS),
 )
 
@@ -97,9 +98,10 @@ class Summary:
         yield f"failed: {', '.join(map(str, self.failed))}" if self.failed else "every promise was kept"
 
 
-def replay_command(seed: int) -> str:
+def replay_command(report: SeedReport) -> str:
     """What a person types to see this seed again."""
-    return f"python -m barnabas.cluster.simulate --seeds {seed} --verbose"
+    first_draw = "" if report.draws_later else " --first-draw"
+    return f"python -m barnabas.cluster.simulate --seeds {report.seed}{first_draw} --verbose"
 
 
 def describe_failure(report: SeedReport, last_lines: int = 40) -> str:
@@ -110,7 +112,7 @@ def describe_failure(report: SeedReport, last_lines: int = 40) -> str:
             *(f"  {broken}" for broken in report.broken),
             *report.log[-last_lines:],
             *report.trace[-last_lines:],
-            f"replay: {replay_command(report.seed)}",
+            f"replay: {replay_command(report)}",
         ]
     )
 
@@ -126,30 +128,53 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def read_seeds(path: Path) -> list[int]:
+class RecordedSeed(NamedTuple):
+    """A seed, and whether it has what seeds draw since there is `swarm.draw_later`."""
+
+    seed: int
+    draws_later: bool = True
+
+
+FIRST_DRAW = "first-draw"
+"""Behind a recorded seed: it failed before there were later draws, and runs without them."""
+
+
+def read_seeds(path: Path) -> list[RecordedSeed]:
     """One a line; what stands behind a `#` is for people. Raises OSError, ValueError."""
-    lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
-    return [int(line) for line in lines if line]
+    lines = (line.partition("#")[0].split() for line in path.read_text(encoding="utf-8").splitlines())
+    return [_recorded(line) for line in lines if line]
 
 
-def run_seeds(seeds: Sequence[int], jobs: int) -> Iterable[SeedReport]:
+def _recorded(words: Sequence[str]) -> RecordedSeed:
+    """Raises ValueError."""
+    if words[1:] not in ([], [FIRST_DRAW]):
+        raise ValueError(f"{' '.join(words)!r}: a line is a seed, or a seed and {FIRST_DRAW}")
+    return RecordedSeed(int(words[0]), draws_later=len(words) == 1)
+
+
+def run_recorded(recorded: RecordedSeed, *, log_level: int = logging.WARNING) -> SeedReport:
+    return run_seed(recorded.seed, draws_later=recorded.draws_later, log_level=log_level)
+
+
+def run_seeds(seeds: Sequence[RecordedSeed], jobs: int) -> Iterable[SeedReport]:
     """The reports of many seeds, each as soon as it and those before it are there."""
     if jobs == 1:
-        return map(run_seed, seeds)
+        return map(run_recorded, seeds)
     pool = ProcessPoolExecutor(jobs)
-    return pool.map(run_seed, seeds)
+    return pool.map(run_recorded, seeds)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="simulate", description="Run simulated clusters under faults.")
     parser.add_argument("--seeds", default="1-50", help="7, 1-50 or 3,8,20-30")
     parser.add_argument("--also", type=Path, help="a file with seeds that run before all others, one a line")
+    parser.add_argument("--first-draw", action="store_true", help=f"run them as recorded seeds with {FIRST_DRAW} run")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--coverage", type=Path, help="write there which faults met which states, as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what nodes say, seed by seed")
     arguments = parser.parse_args(argv)
     try:
-        seeds = parse_seeds(arguments.seeds)
+        seeds = [RecordedSeed(seed, not arguments.first_draw) for seed in parse_seeds(arguments.seeds)]
     except ValueError as error:
         parser.error(f"--seeds: {error}")
     if arguments.also is not None:
@@ -159,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.error(f"--also {arguments.also}: {error}")
     summary = Summary()
     if arguments.verbose:
-        reports: Iterable[SeedReport] = (run_seed(seed, log_level=logging.INFO) for seed in seeds)
+        reports: Iterable[SeedReport] = (run_recorded(seed, log_level=logging.INFO) for seed in seeds)
     else:
         reports = run_seeds(seeds, arguments.jobs)
     for report in reports:

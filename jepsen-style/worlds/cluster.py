@@ -32,9 +32,10 @@ FAULTS = (
     "membership",
     "kill-at",
     "pause-at",
+    "cut-off",
 )
 """Every kind; `--nemesis` takes these words. `partition`: one, halves, one-way, bridge, ring. `kill-at` and `pause-at`:
-at a named fault point."""
+at a named fault point. `cut-off`: a broker from all nodes, and from no client, for longer than its session."""
 
 NodeState = Literal["running", "paused", "dead"]
 

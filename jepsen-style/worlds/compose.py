@@ -194,7 +194,7 @@ class ComposeWorld:
     def cannot(self) -> Mapping[str, str]:
         off = dict(NEVER["compose"])
         if os.geteuid() != 0 or shutil.which("nsenter") is None:
-            off |= dict.fromkeys(("partition", "lossy", "half-open"), _NO_ROOT)
+            off |= dict.fromkeys(("partition", "cut-off", "lossy", "half-open"), _NO_ROOT)
         return off
 
     @property

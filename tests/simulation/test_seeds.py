@@ -15,11 +15,13 @@ import pytest
 from barnabas.cluster.simulate import (
     ENOUGH_SEEDS,
     MUST_HAPPEN,
+    RecordedSeed,
     Summary,
     describe_failure,
     main,
     parse_seeds,
     read_seeds,
+    run_recorded,
 )
 from barnabas.cluster.simulation.seed import LEAST_ACKS, LEAST_FAULTS, LEAST_SECONDS, SeedReport, run_seed
 from barnabas.cluster.simulation.swarm import Plan
@@ -29,7 +31,7 @@ SEEDS_IN_A_BLOCK = 5
 """Short blocks: two workers that share them end at the same time."""
 ROOT = Path(__file__).resolve().parents[2]
 PAST = Path(__file__).with_name("seeds.txt")
-"""Seeds that failed once; those of the blocks run in there."""
+"""Seeds that failed once."""
 
 REPLAY = """
 from barnabas.cluster.simulation.seed import run_seed
@@ -62,9 +64,9 @@ def test_a_plan_without_faults_breaks_nothing() -> None:
 
 
 @pytest.mark.feature("FI-05")
-@pytest.mark.parametrize("seed", [seed for seed in read_seeds(PAST) if seed > BLOCKS * SEEDS_IN_A_BLOCK])
-def test_what_failed_once_does_not_fail_again(seed: int) -> None:
-    report = run_seed(seed)
+@pytest.mark.parametrize("recorded", read_seeds(PAST), ids=lambda recorded: str(recorded.seed))
+def test_what_failed_once_does_not_fail_again(recorded: RecordedSeed) -> None:
+    report = run_recorded(recorded)
     assert report.passed, describe_failure(report)
 
 
@@ -129,10 +131,14 @@ def test_a_summary_names_the_seeds_that_failed() -> None:
     assert list(summary.lines())[-1] == "failed: 8"
 
 
-def test_which_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_which_seeds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert parse_seeds("7") == [7]
     assert parse_seeds("3,8,20-22") == [3, 8, 20, 21, 22]
-    assert 2 in read_seeds(PAST)
+    assert RecordedSeed(2, draws_later=False) in read_seeds(PAST)
+    wrong = tmp_path / "seeds.txt"
+    wrong.write_text("7 sometimes  # a word that means nothing\n")
+    with pytest.raises(ValueError, match="7 sometimes"):
+        read_seeds(wrong)
     with pytest.raises(SystemExit):
         main(["--seeds", "some"])
     assert "--seeds" in capsys.readouterr().err
