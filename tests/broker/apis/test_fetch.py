@@ -183,6 +183,27 @@ async def test_how_much_an_answer_holds(rig: Rig) -> None:
 
 
 @pytest.mark.feature("RP-05")
+@on_cluster()
+async def test_partitions_are_read_and_answered_in_the_order_of_the_request(rig: Rig) -> None:
+    """A topic may come up more than once: whoever is asked for first is given room first."""
+    batch = batch_of("v" * 1000)
+    for topic in ("a", "b"):
+        await rig.create(topic, partitions=2)
+        for index in (0, 1):
+            await rig.produce(topic, batch, index=index)
+    request = fetch_request("a", max_bytes=3 * len(batch))
+    order = [("b", 1), ("a", 0), ("b", 0), ("a", 1)]
+    request.topics = [
+        FetchTopic(topic=topic, partitions=[FetchPartition(partition=index, partition_max_bytes=1 << 20)])
+        for topic, index in order
+    ]
+    response = await rig.ask(1, request, 12)
+    told = [(topic.topic, it) for topic in response.responses for it in topic.partitions]
+    assert [(topic, it.partition_index) for topic, it in told] == order
+    assert [bool(it.records) for _, it in told] == [True, True, True, False]
+
+
+@pytest.mark.feature("RP-05")
 @on_cluster(fetch__max__bytes="1024")
 async def test_the_broker_limits_an_answer_too(rig: Rig) -> None:
     await rig.create("t")
