@@ -8,7 +8,7 @@ sources and types.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from settings.definitions import (
@@ -138,9 +138,16 @@ def describe_group_configs(overrides: Mapping[str, str], layers: BrokerLayers) -
 
 def describe_broker_configs(layers: BrokerLayers) -> list[ConfigEntry]:
     """Every key of a running broker by name, and whatever else was set on it."""
+    layers = replace(layers, static=_with_both_ids(layers.static))
     known = definitions("broker")
     set_beyond = [name for name in sorted(layers.merged()) if name not in known]
     return [_broker_entry(name, layers) for name in [*known, *set_beyond] if _is_shown(name, layers)]
+
+
+def _with_both_ids(static: Mapping[str, str]) -> Mapping[str, str]:
+    """As Kafka reads a file: `node.id` and `broker.id` stand for each other."""
+    node_id = static.get("node.id", static.get("broker.id"))
+    return static if node_id is None else {"node.id": node_id, "broker.id": node_id, **static}
 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigEntry]:

@@ -63,6 +63,14 @@ def test_a_broker_shows_every_key_and_hides_secrets() -> None:
 
 
 @pytest.mark.feature("AD-02")
+@pytest.mark.parametrize("key", ["node.id", "broker.id"])
+def test_a_broker_shows_its_id_under_both_names(key: str) -> None:
+    entries = by_name(describe_broker_configs(BrokerLayers({key: "7"})))
+    for name in ("node.id", "broker.id"):
+        assert (entries[name].value, entries[name].source) == ("7", ConfigSource.STATIC_BROKER), name
+
+
+@pytest.mark.feature("AD-02")
 def test_keys_that_only_a_running_broker_takes_are_shown_when_they_are_set() -> None:
     rates = ["leader.replication.throttled.rate", "follower.replication.throttled.rate"]
     rates.append("replica.alter.log.dirs.io.max.bytes.per.second")
