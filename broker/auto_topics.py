@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CREATE_TIMEOUT_MS = 30_000
+FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 50, 2000
+"""After a refusal the controller is not asked for that topic again for so long; each further refusal doubles it."""
+MAX_REMEMBERED = 1000
 
 
 class AutoTopics:
@@ -31,6 +34,8 @@ class AutoTopics:
     def __init__(self, broker: BrokerServices) -> None:
         self._broker = broker
         self._under_way: dict[str, None] = {}
+        self._refused: dict[str, tuple[int, int]] = {}
+        """The last pause of topics that could not be created, and when it ends, in milliseconds."""
 
     def create(self, names: Sequence[str]) -> None:
         """Begin to create the topics; returns at once. The client's next Metadata request finds them."""
@@ -42,7 +47,12 @@ class AutoTopics:
         self._begin([name])
 
     def _begin(self, names: Sequence[str]) -> None:
-        fresh = [name for name in dict.fromkeys(names) if name not in self._under_way]
+        now_ms = self._broker.world.monotonic.now_ms()
+        fresh = [
+            name
+            for name in dict.fromkeys(names)
+            if name not in self._under_way and self._refused.get(name, (0, now_ms))[1] <= now_ms
+        ]
         if not fresh:
             return
         self._under_way.update(dict.fromkeys(fresh))
@@ -61,29 +71,48 @@ class AutoTopics:
         )
         try:
             answer: EnvelopeResponse = await self._broker.controller.call(envelope, timeout_ms=CREATE_TIMEOUT_MS)
-            _tell_failures(answer, version)
+            failed = _tell_failures(answer, version)
         except (KafkaError, MalformedMessage) as error:
             log.warning("topics %s could not be created: %s", ", ".join(names), error)
+            failed = frozenset(names)
         finally:
             for name in names:
                 self._under_way.pop(name, None)
+        for name in names:
+            if name in failed:
+                self._pause(name)
+            else:
+                self._refused.pop(name, None)
+
+    def _pause(self, name: str) -> None:
+        """Clients ask again at once; neither the controller nor the log need to hear each of them."""
+        pause_ms = min(2 * self._refused.pop(name, (FIRST_PAUSE_MS // 2, 0))[0], LONGEST_PAUSE_MS)
+        self._refused[name] = (pause_ms, self._broker.world.monotonic.now_ms() + pause_ms)
+        if len(self._refused) > MAX_REMEMBERED:
+            del self._refused[next(iter(self._refused))]
 
     def _topic(self, name: str) -> CreatableTopic:
+        """As this broker's file says; -1, the controller's own value, where it says nothing."""
         settings = self._broker.settings
+        count = settings.num_partitions if "num.partitions" in settings.raw else -1
+        factor = settings.default_replication_factor if "default.replication.factor" in settings.raw else -1
         return internal_topic(name, settings) or CreatableTopic(
-            name=name,
-            num_partitions=settings.num_partitions,
-            replication_factor=settings.default_replication_factor,
+            name=name, num_partitions=count, replication_factor=factor
         )
 
 
-def _tell_failures(answer: EnvelopeResponse, version: int) -> None:
-    """Nobody waits for these topics, so the log is the one place that says why there is none."""
+def _tell_failures(answer: EnvelopeResponse, version: int) -> frozenset[str]:
+    """The topics that could not be created. Nobody waits for them, so the log is the one place that says why."""
     if answer.error_code or answer.response_data is None:
         raise KafkaError(ErrorCode(answer.error_code))
     header_version = API_SPECS[ApiKey.CREATE_TOPICS].response_header_version(version)
     data = memoryview(answer.response_data)
     _, position = decode_prefix(ResponseHeader, data, 0, header_version)
-    for topic in decode(CreateTopicsResponse, data[position:], version).topics:
-        if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            log.warning("topic %s could not be created: %s", topic.name, topic.error_message)
+    failed = [
+        topic
+        for topic in decode(CreateTopicsResponse, data[position:], version).topics
+        if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    ]
+    for topic in failed:
+        log.warning("topic %s could not be created: %s", topic.name, topic.error_message)
+    return frozenset(topic.name for topic in failed)

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
@@ -65,9 +67,7 @@ class _CachedPartition:
             data.records
             or data.high_watermark != self.high_watermark
             or data.log_start_offset != self.log_start_offset
-            or data.error_code != 0
-            or data.preferred_read_replica >= 0
-            or data.diverging_epoch.epoch >= 0
+            or _must_be_repeated(data)
         )
 
     def told(self, data: PartitionData) -> None:
@@ -131,6 +131,13 @@ class _Session:
             for partition in topic.partitions:
                 partitions.pop((forgotten, partition), None)
                 self.moved.pop((forgotten, partition), None)
+
+
+def _must_be_repeated(data: PartitionData) -> bool:
+    """Whether this answer holds until the fetcher does something: a consumer that cannot reach the replica that it was
+    pointed at asks the leader again, and does not name the partition.
+    """
+    return bool(data.error_code != 0 or data.preferred_read_replica >= 0 or data.diverging_epoch.epoch >= 0)
 
 
 def _wanted(request: FetchRequest, uses_topic_ids: bool) -> Iterator[Wanted]:
@@ -270,7 +277,7 @@ class _IncrementalContext(FetchContext):
             # Until the fetcher asks from further on, it has to get the same again.
             if data.records:
                 served.append(key)
-            elif data.error_code != 0 or key in left_open:
+            elif _must_be_repeated(data) or key in left_open:
                 moved[key] = None
             if not cached.is_news(data):
                 continue
@@ -441,9 +448,6 @@ def _discard(values: list[_Value], value: _Value) -> None:
         del values[position]
 
 
-def by_topic(answers: Iterable[Answer]) -> dict[TopicKey, list[PartitionData]]:
-    """Answers as a response has them: grouped by topic, in the order in which topics first occur."""
-    topics: dict[TopicKey, list[PartitionData]] = {}
-    for key, data in answers:
-        topics.setdefault(key, []).append(data)
-    return topics
+def by_topic(answers: Iterable[Answer]) -> list[tuple[TopicKey, list[PartitionData]]]:
+    """Answers as a response has them: in their order, grouped where neighbours belong to one topic."""
+    return [(topic, [data for _, data in run]) for topic, run in groupby(answers, key=itemgetter(0))]

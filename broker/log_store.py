@@ -119,7 +119,7 @@ class LogStore:
         opened = self.directories.find(name, index, topic_id)
         place = self.directories.directory_of(name, index)
         if opened is None or place is None:
-            problem = "failed" if self.directories.online else "failed, and so did all others"
+            problem = "failed" if self.online_ids else "failed, and so did all others"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {name}-{index} {problem}")
         opened.config = config
         if place.directory_id is not None and place.directory_id != directory:
@@ -188,13 +188,14 @@ class LogStore:
 
     @property
     def online_ids(self) -> list[bytes]:
-        return [each.directory_id for each in self.directories.online if each.directory_id is not None]
+        known = self.directories.with_replicas
+        return [it.directory_id for it in known if it.failure is None and it.directory_id is not None]
 
     @property
     def offline_ids(self) -> list[bytes]:
         """Directories that failed since the start; those that never could be read have no id."""
         return [
             each.directory_id
-            for each in self.directories.directories
+            for each in self.directories.with_replicas
             if each.failure is not None and each.directory_id is not None
         ]

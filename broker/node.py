@@ -82,10 +82,15 @@ async def run_broker(
     task_status: trio.TaskStatus[BrokerServices] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run until `stop` is set or something breaks; started once clients are served."""
-    paths = settings.all_log_dirs
     try:
         directories = await world.run_blocking(
-            lambda: LogDirectories.open(world.disk, paths, settings.node_id, world.chance)
+            lambda: LogDirectories.open(
+                world.disk,
+                settings.log_dirs,
+                settings.node_id,
+                world.chance,
+                metadata_path=settings.metadata_directory,
+            )
         )
     except LogDirectoryError as error:
         raise CannotRun(str(error)) from None
@@ -271,7 +276,7 @@ class _BrokerNode:
 
     def _tell_start(self) -> None:
         directories = self._store.directories
-        unclean = [each.path for each in directories.online if not each.was_clean]
+        unclean = [it.path for it in directories.with_replicas if it.failure is None and not it.was_clean]
         cause = "it had stopped cleanly"
         if not directories.logs:
             cause = "there is nothing in its directories yet"
@@ -422,7 +427,7 @@ class _BrokerNode:
     def _directory_failed(self, directory: LogDirectory, lost: list[PartitionLog]) -> None:
         log.error("log directory %s failed with %d logs in it", directory.path, len(lost))
         self.services.partitions.directory_failed(directory.path)
-        if not self._store.directories.online or directory.path == self._settings.metadata_directory:
+        if not self._store.online_ids or directory.path == self._settings.metadata_directory:
             # Nothing is left to serve from, or the metadata cannot be followed: another start may find the disk well.
             self._nursery.start_soon(_give_up, f"log directory {directory.path} failed: {directory.failure}")
             return

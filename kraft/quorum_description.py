@@ -67,7 +67,6 @@ def describe_quorum(
         partition.current_voters = [_state(voter, clocks) for voter in progress.voters.values()]
         for state in partition.current_voters:
             if state.replica_id == own_id:
-                state.replica_directory_id = config.directory_id
                 state.log_end_offset = core.log.end_offset
                 state.last_fetch_timestamp = state.last_caught_up_timestamp = clocks.wall_ms(clocks.now_ms)
         partition.observers = [_state(observer, clocks) for observer in progress.active_observers(clocks.now_ms)]

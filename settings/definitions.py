@@ -20,7 +20,7 @@ from typing import Literal, cast
 
 from settings.errors import SettingsError
 
-Scope = Literal["broker", "topic", "dynamic", "group"]
+Scope = Literal["broker", "topic", "dynamic", "group", "client-metrics"]
 """`dynamic`: broker keys which are never in a file, only altered while a broker runs."""
 KeyType = Literal["boolean", "string", "int", "short", "long", "double", "list", "class", "password"]
 Update = Literal["read-only", "per-broker", "cluster-wide"]

@@ -8,12 +8,11 @@ sources and types.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from settings.definitions import (
     KeyDefinition,
-    Scope,
     Value,
     closest_key,
     definitions,
@@ -49,6 +48,7 @@ TYPE_NUMBERS = {
     "password": 9,
 }
 """The types of keys as DescribeConfigs numbers them (v3 and later)."""
+UNKNOWN_TYPE = 0
 
 _FINER_UNITS = [[name for name, _factor in synonyms] for synonyms in BROKER_SYNONYMS.values() if len(synonyms) > 1]
 
@@ -138,9 +138,26 @@ def describe_group_configs(overrides: Mapping[str, str], layers: BrokerLayers) -
 
 def describe_broker_configs(layers: BrokerLayers) -> list[ConfigEntry]:
     """Every key of a running broker by name, and whatever else was set on it."""
-    known = {**definitions("broker"), **definitions("dynamic")}
+    layers = replace(layers, static=_with_both_ids(layers.static))
+    known = definitions("broker")
     set_beyond = [name for name in sorted(layers.merged()) if name not in known]
     return [_broker_entry(name, layers) for name in [*known, *set_beyond] if _is_shown(name, layers)]
+
+
+def _with_both_ids(static: Mapping[str, str]) -> Mapping[str, str]:
+    """As Kafka reads a file: `node.id` and `broker.id` stand for each other."""
+    node_id = static.get("node.id", static.get("broker.id"))
+    return static if node_id is None else {"node.id": node_id, "broker.id": node_id, **static}
+
+
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every key of a subscription to clients' metrics by name, as it was set or by default."""
+    entries = []
+    for name, definition in definitions("client-metrics").items():
+        value = to_text(definition.parse(overrides[name])) if name in overrides else definition.default
+        synonyms = [ConfigSynonym(name, value, ConfigSource.CLIENT_METRICS)] if name in overrides else []
+        entries.append(_entry(definition, name, value, synonyms, read_only=False))
+    return entries
 
 
 def describe_cluster_defaults(layers: BrokerLayers) -> list[ConfigEntry]:
@@ -161,8 +178,8 @@ def _broker_entry(name: str, layers: BrokerLayers) -> ConfigEntry:
     text = layers.merged().get(name, definition.default if definition else None)
     if definition is None:
         # A name that means nothing to us may be a password of somebody's plug-in.
-        unknown = KeyDefinition("broker", name, "password", None, False, "", "read-only", False)
-        return _entry(unknown, name, None, synonyms, read_only=True)
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+        return ConfigEntry(name, None, source, True, True, UNKNOWN_TYPE, tuple(synonyms))
     value = to_text(definition.parse(text)) if text is not None else None
     return _entry(definition, name, value, synonyms, read_only=definition.update == "read-only")
 
@@ -175,7 +192,7 @@ def _broker_synonyms(names: list[str], layers: BrokerLayers) -> list[ConfigSynon
         if name in values
     ]
     for name in names:
-        definition = _find(name)
+        definition = find_broker_key(name)
         if definition is not None and definition.default is not None:
             found.append(ConfigSynonym(name, definition.default, ConfigSource.DEFAULT))
     return found
@@ -216,13 +233,12 @@ def to_text(value: Value) -> str | None:
 
 
 def validate_broker_config(name: str, value: str, *, for_all: bool) -> None:
-    """Raises `SettingsError` unless running brokers take `value` for `name`: one broker, or all with
-    `for_all`.
+    """Raises `SettingsError` unless running brokers take `value` for `name`: one broker, or all with `for_all`. A name
+    that means nothing here is taken, as Kafka takes it: it may be a plug-in's.
     """
     definition = _find(name)
     if definition is None:
-        near = closest_key(name) or _closest_dynamic(name)
-        raise SettingsError("no such broker config" + (f"; did you mean {near}?" if near else ""), name)
+        return
     if definition.update == "read-only":
         raise SettingsError("stands in the broker's file and is read when it starts; cannot be altered", name)
     if for_all and definition.update == "per-broker":
@@ -230,6 +246,9 @@ def validate_broker_config(name: str, value: str, *, for_all: bool) -> None:
     definition.parse(value)
 
 
-def _closest_dynamic(name: str) -> str | None:
-    scope: Scope = "dynamic"
-    return closest_key(name, scope)
+def unknown_broker_config(name: str) -> str | None:
+    """What to log when a broker is given a config that means nothing here; None if it means something."""
+    if _find(name) is not None:
+        return None
+    near = closest_key(name) or closest_key(name, "dynamic")
+    return f"{name} is no broker config and has no effect" + (f"; did you mean {near}?" if near else "")

@@ -96,14 +96,23 @@ class LogDirectories:
 
     @classmethod
     def open(
-        cls, disk: Disk, paths: Sequence[str], node_id: int, chance: Chance, cluster_id: str | None = None
+        cls,
+        disk: Disk,
+        paths: Sequence[str],
+        node_id: int,
+        chance: Chance,
+        cluster_id: str | None = None,
+        metadata_path: str | None = None,
     ) -> LogDirectories:
-        """Lock the directories and check whose they are; those that are new become this node's.
+        """Lock the directories and check whose they are; those that are new become this node's. The one at
+        `metadata_path` takes no replicas if it is none of `paths`.
 
         Without `cluster_id` at least one must have been formatted. Raises `LogDirectoryError` if the node
         must not start; a directory whose disk fails is offline, unless all are.
         """
         opened = cls([LogDirectory(disk, path) for path in paths], chance)
+        if metadata_path is not None and metadata_path not in paths:
+            opened.directories.append(LogDirectory(disk, metadata_path, takes_replicas=False))
         try:
             opened._take(node_id, cluster_id)
         except BaseException:
@@ -119,13 +128,15 @@ class LogDirectories:
                 directory.lock()
                 directory.note_last_stop()
                 directory.properties = read_meta_properties(directory.disk, directory.path)
+                if not directory.takes_replicas:
+                    _look_for_replicas(directory)
             except OSError as error:
                 self._fail(directory, error)
         for directory in self.online:
             if directory.properties is not None:
                 cluster_id = cluster_id or directory.properties.cluster_id
                 _check_owner(directory.path, directory.properties, cluster_id, node_id)
-        if not self.online:
+        if not any(directory.takes_replicas for directory in self.online):
             problems = "; ".join(f"{directory.path}: {directory.failure}" for directory in self.directories)
             raise LogDirectoryError(f"no log dir can be used: {problems or 'none is configured'}")
         if cluster_id is None:
@@ -148,6 +159,11 @@ class LogDirectories:
         return [directory for directory in self.directories if directory.failure is None]
 
     @property
+    def with_replicas(self) -> list[LogDirectory]:
+        """Those that the controller and clients know, failed ones too."""
+        return [directory for directory in self.directories if directory.holds_replicas]
+
+    @property
     def cluster_id(self) -> str:
         return next(directory.properties.cluster_id for directory in self.online if directory.properties)
 
@@ -156,7 +172,7 @@ class LogDirectories:
         """The broker epoch in which this node stopped cleanly with all its directories; -1 otherwise
         (KIP-966).
         """
-        epochs = {directory.previous_broker_epoch for directory in self.directories}
+        epochs = {directory.previous_broker_epoch for directory in self.with_replicas}
         return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
 
     def directory_of(self, topic: str, partition: int) -> LogDirectory | None:
@@ -282,13 +298,14 @@ class LogDirectories:
 
         Raises `LogDirectoryError` if no directory is online.
         """
-        online = self.online
+        online = [directory for directory in self.online if directory.takes_replicas]
         if not online:
             raise LogDirectoryError("no log dir is online")
         by_id = {directory.directory_id: directory for directory in online}
         counts = {directory.path: 0 for directory in online}
         for place in self._places.values():
-            counts[place.path] += 1
+            if place.takes_replicas:
+                counts[place.path] += 1
         shares: dict[str, list[NewLog]] = {directory.path: [] for directory in online}
         for new in wanted:
             assert (new.topic, new.partition) not in self.logs, f"{new.topic}-{new.partition} exists"
@@ -460,6 +477,16 @@ def _check_owner(path: str, properties: MetaProperties, cluster_id: str, node_id
         raise LogDirectoryError(f"{path} belongs to cluster {properties.cluster_id}, not {cluster_id}")
     if properties.node_id != node_id:
         raise LogDirectoryError(f"{path} belongs to node {properties.node_id}, not {node_id}")
+
+
+def _look_for_replicas(directory: LogDirectory) -> None:
+    """Replicas that were placed in the `metadata.log.dir` stay there and work, until they are deleted or moved away."""
+    names = directory.disk.list(directory.path)
+    parsed = [it for it in map(parse_directory_name, names) if it is not None]
+    count = sum(it.kind == "current" and it.topic != METADATA_TOPIC for it in parsed)
+    directory.holds_replicas = count > 0
+    if count:
+        _log.warning("%s is no log dir, but holds %d replicas; it takes no more", directory.path, count)
 
 
 def _remove_directory(entry: _Condemned) -> None:

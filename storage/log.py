@@ -16,12 +16,13 @@ These are the rules; the files that follow them are `storage.log_files`. Knows n
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import NO_TIMESTAMP, BatchHeader, iterate_batches
+from protocol.records.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch, iterate_batches
 from runtime.world import Disk
 from settings.topic import TopicConfig
 from storage.aborted import AbortedTransaction
@@ -41,7 +42,10 @@ from storage.segment_list import LogSlice, TimestampedOffset
 from storage.shortage import is_shortage, lacks_room
 from storage.swapping import SegmentSwaps
 
+_log = logging.getLogger(__name__)
+
 _READ_AHEAD_BYTES = 1 << 20
+_DAMAGE_REMEMBERED = 16
 
 
 class OffsetOutOfRange(KafkaError):
@@ -69,6 +73,7 @@ class PartitionLog:
         "_files",
         "_roll_rule",
         "_segments",
+        "_told_damage",
         "_tracker",
         "cleaned_to",
         "cleaning",
@@ -114,6 +119,8 @@ class PartitionLog:
         """All changes of files go through it; what is read is found in `_segments`."""
         self._segments = files.segments
         self._tracker = files.tracker
+        self._told_damage: tuple[str, ...] = ()
+        """What was logged of batches that are damaged: readers come back again and again."""
         self._roll_rule = RollRule(f"{topic}-{partition}")
         self.cleaning = CleaningState()
         self.cleaned_to: int | None = None
@@ -419,6 +426,11 @@ class PartitionLog:
             raise self._storage_failed(error) from error
         except CorruptIndex as error:
             raise self._storage_error(error) from error
+        except CorruptBatch as error:
+            if (told := str(error)) not in self._told_damage:
+                self._told_damage = (*self._told_damage, told)[-_DAMAGE_REMEMBERED:]
+                _log.error("%s: offset %d cannot be read: %s", self, offset, told)
+            raise
 
     def aborted_transactions(self, from_offset: int, upper_offset: int) -> list[AbortedTransaction]:
         """Those with records or their marker in [from_offset, upper_offset), in the order of their markers.

@@ -122,6 +122,7 @@ class LogDirectory:
         "disk",
         "failure",
         "high_watermarks",
+        "holds_replicas",
         "is_closed_for_room",
         "knows_recovery_points",
         "log_start_offsets",
@@ -132,12 +133,19 @@ class LogDirectory:
         "properties",
         "recovery_points",
         "renamed_logs",
+        "takes_replicas",
         "was_clean",
     )
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, *, takes_replicas: bool = True) -> None:
         self.disk = disk
         self.path = path
+        self.takes_replicas = takes_replicas
+        """Whether new replicas may be placed here: false for a `metadata.log.dir` that is none of `log.dirs`."""
+        self.holds_replicas = takes_replicas
+        """Whether the controller has to know it: replicas may be here, if only from a time when they were placed in the
+        `metadata.log.dir`, too.
+        """
         self.properties: MetaProperties | None = None
         self.failure: OSError | None = None
         self.is_closed_for_room = False

@@ -438,6 +438,8 @@ class Segment:
         if len(data) - at < HOP_BYTES:
             raise self._corrupt(position, "the file ends within a batch head")
         base_offset, length, magic, delta = _HOP.unpack_from(data, at)
+        if not 0 <= magic <= 2:
+            raise self._corrupt(position, f"no batch begins here (magic {magic})")
         if magic < 2:
             delta = 0
         end = position + length + OFFSET_AND_SIZE_BYTES
@@ -458,6 +460,19 @@ class Segment:
                     return 0
                 return self._search(self.offset_index.lookup(offset).position, offset)
         return known
+
+    def start_of_read(self, offset: int) -> int:
+        """As `position_of`, for whoever sends on what is there: the head of the first batch is looked at, unless it was
+        just appended. Raises `CorruptBatch` if it is none.
+        """
+        known = self._boundaries.get(offset)
+        return self.checked_start(self.position_of(offset)) if known is None else known
+
+    def checked_start(self, position: int) -> int:
+        """`position`. Raises `CorruptBatch` unless the head of a batch is there, or the segment ends."""
+        if position < self.size_bytes:
+            self._checked_hop(self._pread(HOP_BYTES, position), 0, position)
+        return position
 
     def _search(self, position: int, offset: int) -> int:
         """Hop from batch to batch, reading a page at a time, from a boundary on."""

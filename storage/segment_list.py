@@ -122,20 +122,22 @@ class SegmentList:
     ) -> LogSlice | None:
         """Whole batches of one segment from the one with `offset` on, below `upper_offset`; both are in the log.
 
-        No more than `max_bytes`, unless that is not even one batch and `at_least_one` is wanted.
+        No more than `max_bytes`, unless that is not even one batch and `at_least_one` is wanted. Raises `CorruptBatch`
+        if the first one has no sound head.
         """
         segments = self.all
         place = len(segments) - 1
         if offset < self._bases[place]:
             place = bisect_right(self._bases, offset, 0, place) - 1
         segment = segments[place]
-        position = segment.position_of(offset)
+        position = segment.start_of_read(offset)
         while position == segment.size_bytes:
             # Compaction took the rest of this segment: the next existing offset is further on.
             place += 1
             if place == len(segments):
                 return None
-            segment, position = segments[place], 0
+            segment = segments[place]
+            position = segment.checked_start(0)
         next_base = segments[place + 1].base_offset if place + 1 < len(segments) else log_end_offset
         end = segment.size_bytes if upper_offset >= next_base else segment.position_of(upper_offset)
         upper_offset = min(upper_offset, next_base)

@@ -44,6 +44,7 @@ from settings.describe import (
     ConfigEntry,
     ConfigSource,
     describe_broker_configs,
+    describe_client_metrics,
     describe_cluster_defaults,
     describe_group_configs,
     describe_topic_configs,
@@ -117,10 +118,7 @@ def _entries(broker: BrokerServices, resource: DescribeConfigsResource) -> list[
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource has no name")
         if kind == GROUP_RESOURCE:
             return describe_group_configs(image.configs.get((kind, name), {}), layers_of(broker))
-        return [
-            ConfigEntry(key, value, ConfigSource.CLIENT_METRICS, False, False, _STRING_TYPE, ())
-            for key, value in sorted(image.configs.get((kind, name), {}).items())
-        ]
+        return describe_client_metrics(image.configs.get((kind, name), {}))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"unsupported resource type {kind}")
 
 
@@ -161,7 +159,7 @@ def list_config_resources(broker: BrokerServices, call: Call) -> None:
     brokers = [str(broker_id) for broker_id in sorted(image.cluster.brokers)]
     names = {
         TOPIC_RESOURCE: sorted(image.topics.by_name),
-        BROKER_RESOURCE: [*brokers, ""] if (BROKER_RESOURCE, "") in image.configs else brokers,
+        BROKER_RESOURCE: brokers,
         BROKER_LOGGER_RESOURCE: brokers,
         CLIENT_METRICS_RESOURCE: sorted(n for kind, n in image.configs if kind == CLIENT_METRICS_RESOURCE),
         GROUP_RESOURCE: sorted(n for kind, n in image.configs if kind == GROUP_RESOURCE),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.apis.group_calls import client_of, run_on_group
+from broker.apis.group_calls import client_of, consumer_protocol_is_enabled, run_on_group
 from broker.coordinator.outcome import Reply
-from kraft.metadata.features import GROUP_VERSION
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -25,7 +24,7 @@ def consumer_group_heartbeat(broker: BrokerServices, call: Call) -> None:
     def refuse(code: ErrorCode) -> None:
         call.answer(ConsumerGroupHeartbeatResponse(error_code=code))
 
-    if not _is_enabled(broker):
+    if not consumer_protocol_is_enabled(broker):
         refuse(ErrorCode.UNSUPPORTED_VERSION)
         return
     client = client_of(call)
@@ -36,10 +35,3 @@ def consumer_group_heartbeat(broker: BrokerServices, call: Call) -> None:
         reply,
         lambda machine: partial(machine.consumer.heartbeat, request, client, call.version, reply),
     )
-
-
-def _is_enabled(broker: BrokerServices) -> bool:
-    """Both the cluster and this broker's file say so."""
-    if "consumer" not in broker.settings.group_coordinator_rebalance_protocols:
-        return False
-    return broker.metadata.image.features.level(GROUP_VERSION) >= 1

@@ -361,7 +361,7 @@ class _Fetch(DelayedOperation):
         answers: Sequence[Answer] = context.finish(self._answers, broker.world.monotonic.now_ms(), self._left_open)
         response = FetchResponse(error_code=context.error, session_id=context.session_id)
         with_ids = call.version >= TOPIC_IDS_FROM_VERSION
-        for key, partitions in by_topic(answers).items():
+        for key, partitions in by_topic(answers):
             topic = FetchableTopicResponse(partitions=partitions)
             if with_ids:
                 assert isinstance(key, bytes)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.apis.gathered import Gathered
-from broker.apis.group_calls import GROUP_OPERATIONS, run_on_group
+from broker.apis.group_calls import GROUP_OPERATIONS, consumer_protocol_is_enabled, run_on_group
 from broker.coordinator.outcome import Operation, Reply
 from broker.coordinator.shard import ShardState
 from broker.groups.machine import GroupMachine
@@ -79,6 +79,9 @@ def consumer_group_describe(broker: BrokerServices, call: Call) -> None:
             _authorize(groups)
         call.answer(consumer.ConsumerGroupDescribeResponse(groups=groups))
 
+    if not consumer_protocol_is_enabled(broker):
+        answer([_consumer_error(group_id, ErrorCode.UNSUPPORTED_VERSION) for group_id in request.group_ids])
+        return
     gathered = Gathered(len(request.group_ids), answer)
     for place, group_id in enumerate(request.group_ids):
         reply = gathered.reply(place, partial(_consumer_error, group_id))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from broker.coordinator.outcome import Operation, Reply
 from broker.groups.group import Client
 from broker.groups.machine import GroupMachine
+from kraft.metadata.features import GROUP_VERSION
 from protocol.errors import KafkaError
 from runtime.dispatch import Call
 
@@ -28,6 +29,13 @@ def run_on_group(
         reply.refuse(error.code)
         return
     shard.run(command(shard.machine), reply)
+
+
+def consumer_protocol_is_enabled(broker: BrokerServices) -> bool:
+    """Both the cluster and this broker's file say so."""
+    if "consumer" not in broker.settings.group_coordinator_rebalance_protocols:
+        return False
+    return broker.metadata.image.features.level(GROUP_VERSION) >= 1
 
 
 def client_of(call: Call) -> Client:

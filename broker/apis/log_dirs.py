@@ -24,7 +24,7 @@ def describe_log_dirs(broker: BrokerServices, call: Call) -> None:
     asked = None
     if request.topics is not None:
         asked = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    results = [_describe(broker, directory, asked) for directory in broker.store.directories.directories]
+    results = [_describe(broker, directory, asked) for directory in broker.store.directories.with_replicas]
     call.answer(DescribeLogDirsResponse(results=results))
 
 

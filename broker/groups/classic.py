@@ -109,7 +109,12 @@ class ClassicGroups:
         found = self._groups.get(request.group_id)
         other_kind = self._other_kind(found)
         if other_kind is not None:
-            return other_kind.join(request, client, version, reply, now)
+            try:
+                return other_kind.join(request, client, version, reply, now)
+            except KafkaError as error:
+                # Where a consumer group refuses, Kafka names no member.
+                refusal = JoinGroupResponse(member_id="", error_code=error.code)
+                return Outcome(answers=[(reply, refusal)], replay=False)
         if found is not None and not isinstance(found, ClassicGroup) and not _gives_way(found):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         protocols = member_protocols(request.protocols)

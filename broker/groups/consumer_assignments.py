@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from broker.coordinator.outcome import Now
 from broker.groups import consumer_records as records
-from broker.groups.assignors import ASSIGNORS
+from broker.groups.assignors import ASSIGNORS, NAMES_OF_CLASSES
 from broker.groups.consumer_group import ConsumerGroup, RefreshDeadline
 from broker.groups.consumer_member import ConsumerMember, MemberState, Partitions
 from broker.groups.consumer_sessions import Sessions
@@ -63,9 +63,10 @@ class Assignments:
         return names
 
     def assignor_names(self) -> list[str]:
-        """Those that are configured and known here; the first is the default."""
-        names = [name for name in self._context.settings().group_consumer_assignors if name in ASSIGNORS]
-        return names or list(ASSIGNORS)
+        """Those that are configured; the first is the default."""
+        configured = self._context.settings().group_consumer_assignors
+        names = dict.fromkeys(NAMES_OF_CLASSES.get(name, name) for name in configured)
+        return list(names) or list(ASSIGNORS)
 
     def metadata_hash(self, topics: Iterable[str]) -> int:
         """Of these topics as they are now."""

@@ -182,15 +182,19 @@ class PatternSearches:
         update = Update(now)
         resolved: dict[str, ResolvedPattern] = {}
         changed = False
+        # Who came to a new pattern from another one has left topics behind, which may be somebody else's now, also if
+        # the new one finds nothing. (Kafka lets them lie.)
+        with_topics = {member.topic_pattern for member in group.members.values() if group.target_of(member)}
         for pattern in search.patterns:
             if not group.patterns.get(pattern, 0):
                 continue
             topics = frozenset(found.get(pattern, ()))
             resolved[pattern] = ResolvedPattern(topics, search.version, search.began_ms)
             before = group.resolved_patterns.get(pattern)
-            # A new pattern that finds nothing counts, too: whoever came to it from another one has left topics behind,
-            # which may be somebody else's now. (Kafka lets them lie.)
-            changed = changed or before is None or topics != before.topics
+            if before is None:
+                changed = changed or bool(topics) or pattern in with_topics
+            else:
+                changed = changed or topics != before.topics
             update.records.append(records.resolved_pattern(group_id, pattern, topics, search.version, search.began_ms))
         self._found(group, group.topics_with_resolved(resolved), changed, update)
         outcome = update.outcome()

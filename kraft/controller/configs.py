@@ -29,7 +29,7 @@ from protocol.messages.create_topics import CreatableTopic
 from protocol.messages.metadata_log import ConfigRecord
 from protocol.schema import Message
 from settings.definitions import KeyDefinition, definitions
-from settings.describe import validate_broker_config
+from settings.describe import unknown_broker_config, validate_broker_config
 from settings.errors import SettingsError
 from settings.group import validate_group_configs
 from settings.topic import validate_topic_configs
@@ -42,7 +42,6 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 LONGEST_VALUE = 32767
 CORDONED_LOG_DIRS = "cordoned.log.dirs"
 
-CLIENT_METRICS_KEYS = frozenset(("metrics", "interval.ms", "match"))
 CLIENT_METRICS_MATCHES = frozenset(
     (
         "client_instance_id",
@@ -213,6 +212,8 @@ def _definition(resource_type: int, key: str) -> KeyDefinition | None:
         return definitions("broker").get(key) or definitions("dynamic").get(key)
     if resource_type == GROUP_RESOURCE:
         return definitions("group").get(key)
+    if resource_type == CLIENT_METRICS_RESOURCE:
+        return definitions("client-metrics").get(key)
     return None
 
 
@@ -230,9 +231,6 @@ def _alter(state: ControllerState, resource: ConfigResource, changes: Changes) -
     elif resource[0] == GROUP_RESOURCE:
         _check_group(state, altered)
     else:
-        unknown = [key for key in altered if key not in CLIENT_METRICS_KEYS]
-        if unknown:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown key {', '.join(unknown)}")
         _check_client_metrics(altered)
     # Brokers load things anew (certificates, say) when a key is set again to what it was.
     effective = {
@@ -245,8 +243,20 @@ def _alter(state: ControllerState, resource: ConfigResource, changes: Changes) -
 
 def _check_client_metrics(config: Mapping[str, str]) -> None:
     """Patterns are the broker's business, which has the language of clients' patterns."""
-    interval = config.get("interval.ms", "100").strip()
-    if not interval.isdecimal() or not 100 <= int(interval) <= 3_600_000:
+    known = definitions("client-metrics")
+    for key, text in config.items():
+        if key not in known:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{key} is no config of client metrics; allowed: {', '.join(known)}"
+            )
+        try:
+            value = known[key].parse(text)
+        except SettingsError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        if isinstance(value, list) and len(set(value)) != len(value):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key}={text}: a value is in the list more than once")
+    interval = int(config.get("interval.ms", "100"))
+    if not 100 <= interval <= 3_600_000:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"interval.ms is {interval}, not between 100 and 3600000")
     for part in filter(None, (part.strip() for part in config.get("match", "").split(","))):
         name, equals, pattern = part.partition("=")
@@ -290,6 +300,8 @@ def _check_broker(state: ControllerState, name: str, changes: Changes) -> None:
                 validate_broker_config(key, value, for_all=not name)
             except SettingsError as error:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+            if without_effect := unknown_broker_config(key):
+                log.warning("%s", without_effect)
 
 
 def _told(resource: ConfigResource) -> str:

@@ -226,11 +226,13 @@ def _place(state: ControllerState, count: int, replication_factor: int) -> list[
 
 
 def usable_brokers(image: MetadataImage) -> list[UsableBroker]:
-    """Brokers that may get new replicas: not on their way out, and with a directory that is not cordoned."""
+    """Brokers that may get new replicas: not on their way out, and with a directory that is not cordoned. A fenced
+    broker has left: it is a last resort, whether it was stopped or killed.
+    """
     return [
         UsableBroker(broker.id, broker.rack, broker.fenced)
         for _, broker in sorted(image.cluster.brokers.items())
-        if not broker.in_controlled_shutdown
+        if (broker.fenced or not broker.in_controlled_shutdown)
         and (
             not broker.log_directories
             or any(it not in broker.cordoned_log_directories for it in broker.log_directories)

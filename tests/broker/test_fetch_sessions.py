@@ -216,6 +216,21 @@ def test_after_an_error_the_partition_is_told_again() -> None:
 
 
 @pytest.mark.parametrize(
+    "news",
+    [{"preferred_read_replica": 2}, {"error_code": 6}, {"diverging_epoch": EpochEndOffset(epoch=3, end_offset=7)}],
+    ids=lambda news: next(iter(news)),
+)
+def test_a_partition_that_was_answered_without_records_is_looked_at_again(news: dict[str, object]) -> None:
+    """A consumer that cannot reach the replica it was pointed at asks the leader again, without naming the partition:
+    nothing changes in it meanwhile."""
+    broker = Broker()
+    session_id = broker.start(1)
+    context = broker.open(request((session_id, 1)))
+    context.finish(answers(context, **news), 0)
+    assert to_read(broker.open(request((session_id, 2)))) == [(LOGS, 0)]
+
+
+@pytest.mark.parametrize(
     ("offset", "leader_epoch", "is_told"),
     [(20, 4, True), (39, 4, True), (40, 4, True), (41, 5, True), (41, 4, False)],
     ids=["cut", "cut by one", "the same again", "in another epoch", "goes on"],
@@ -294,9 +309,10 @@ def test_epochs_wrap_to_one() -> None:
     assert [next_epoch(epoch) for epoch in (0, 1, LAST_EPOCH - 1, LAST_EPOCH)] == [1, 2, LAST_EPOCH, 1]
 
 
-def test_answers_are_grouped_by_topic() -> None:
-    told = [(LOGS, PartitionData(partition_index=0)), (CLICKS, PartitionData()), (LOGS, PartitionData())]
-    assert {topic: len(parts) for topic, parts in by_topic(told).items()} == {LOGS: 2, CLICKS: 1}
+def test_neighbours_of_one_topic_share_a_group_and_the_order_stays() -> None:
+    told = [(topic, PartitionData(partition_index=index)) for index, topic in enumerate([LOGS, LOGS, CLICKS, LOGS])]
+    groups = [(topic, [data.partition_index for data in group]) for topic, group in by_topic(told)]
+    assert groups == [(LOGS, [0, 1]), (CLICKS, [2]), (LOGS, [3])]
 
 
 class TestWhoGivesWay:

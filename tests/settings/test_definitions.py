@@ -55,6 +55,13 @@ def test_the_models_have_kafkas_defaults(model: type[NodeSettings]) -> None:
             "not one of these; allowed: uncompressed, zstd, lz4, snappy, gzip or producer",
         ),
         ("log.cleanup.policy", "delete,keep", "not one of these; allowed: a list of compact, delete"),
+        (
+            "group.consumer.assignors",
+            "uniform,com.example.Mine",
+            "not one of these; allowed: a list of uniform, range, "
+            "org.apache.kafka.coordinator.group.assignor.UniformAssignor, "
+            "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
+        ),
     ],
 )
 def test_a_bad_value_is_told_with_what_is_allowed(key: str, text: str, told: str) -> None:

@@ -7,6 +7,7 @@ from settings.describe import (
     ConfigEntry,
     ConfigSource,
     describe_broker_configs,
+    describe_client_metrics,
     describe_cluster_defaults,
     describe_topic_configs,
     to_text,
@@ -61,6 +62,48 @@ def test_a_broker_shows_every_key_and_hides_secrets() -> None:
     assert "hush" not in repr(entries)
 
 
+@pytest.mark.feature("AD-02")
+@pytest.mark.parametrize("key", ["node.id", "broker.id"])
+def test_a_broker_shows_its_id_under_both_names(key: str) -> None:
+    entries = by_name(describe_broker_configs(BrokerLayers({key: "7"})))
+    for name in ("node.id", "broker.id"):
+        assert (entries[name].value, entries[name].source) == ("7", ConfigSource.STATIC_BROKER), name
+
+
+@pytest.mark.feature("AD-02")
+def test_keys_that_only_a_running_broker_takes_are_shown_when_they_are_set() -> None:
+    rates = ["leader.replication.throttled.rate", "follower.replication.throttled.rate"]
+    rates.append("replica.alter.log.dirs.io.max.bytes.per.second")
+    unset = by_name(describe_broker_configs(BrokerLayers({"node.id": "1"})))
+    assert not set(rates) & set(unset)
+    shown = by_name(describe_broker_configs(BrokerLayers(cluster_default={rates[1]: "5"}, per_broker={rates[0]: "7"})))
+    assert set(rates) & set(shown) == set(rates[:2])
+    assert (shown[rates[0]].value, shown[rates[0]].type_number, shown[rates[0]].read_only) == ("7", 5, False)
+    assert [(it.value, it.source) for it in shown[rates[0]].synonyms] == [("7", ConfigSource.DYNAMIC_BROKER)]
+
+
+@pytest.mark.feature("AD-02")
+def test_a_key_that_nobody_knows_is_shown_without_its_value() -> None:
+    layers = BrokerLayers(per_broker={"log.cleaner.threadzz": "9"})
+    entry = by_name(describe_broker_configs(layers))["log.cleaner.threadzz"]
+    assert (entry.value, entry.type_number, entry.sensitive, entry.read_only) == (None, 0, True, True)
+    assert [(it.value, it.source) for it in entry.synonyms] == [(None, ConfigSource.DYNAMIC_BROKER)]
+
+
+@pytest.mark.feature("AD-02")
+def test_a_subscription_to_client_metrics_shows_every_key() -> None:
+    entries = by_name(describe_client_metrics({"metrics": " a. , b."}))
+    assert {name: (it.value, it.source, it.type_number) for name, it in entries.items()} == {
+        "interval.ms": ("300000", ConfigSource.DEFAULT, 3),
+        "match": ("", ConfigSource.DEFAULT, 7),
+        "metrics": ("a.,b.", ConfigSource.CLIENT_METRICS, 7),
+    }
+    assert [(it.name, it.value, it.source) for it in entries["metrics"].synonyms] == [
+        ("metrics", "a.,b.", ConfigSource.CLIENT_METRICS)
+    ]
+    assert entries["match"].synonyms == ()
+
+
 def test_the_cluster_defaults_show_only_what_was_set_for_all() -> None:
     layers = BrokerLayers({"num.partitions": "3"}, {"max.connections": "9"}, {"log.roll.ms": "5"})
     [entry] = describe_cluster_defaults(layers)
@@ -95,7 +138,7 @@ def test_values_print_as_in_kafkas_tools(value: bool | int | float | list[str], 
         ("listeners", "PLAINTEXT://:1", True, "one broker at a time"),
         ("node.id", "5", False, "read when it starts"),
         ("log.retention.ms", "x", True, "log.retention.ms=x: not a whole number"),
-        ("log.retention.mss", "5", True, "did you mean log.retention.ms?"),
+        ("log.retention.mss", "5", True, None),
     ],
 )
 def test_which_changes_running_brokers_take(name: str, value: str, for_all: bool, told: str | None) -> None:

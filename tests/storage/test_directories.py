@@ -150,6 +150,31 @@ def test_a_new_partition_goes_where_the_fewest_are() -> None:
     assert rig.disk.exists("/logs/c/chosen-0/partition.metadata")
 
 
+@pytest.mark.feature("ST-17")
+def test_the_directory_of_the_metadata_log_takes_no_replicas() -> None:
+    """One that Kafka has used has no marker of a clean stop: that says nothing about the replicas."""
+    rig = Rig()
+    opened = LogDirectories.open(rig.disk, PATHS, 1, random.Random(rig.seed), CLUSTER, metadata_path="/logs/meta")
+    opened.load(config_of, NOW_MS)
+    meta = opened.directories[-1]
+    assert (meta.path, meta.directory_id is None) == ("/logs/meta", False)
+    for partition in range(6):
+        make(opened, "orders", partition)
+    opened.make(NewLog("chosen", 0, TOPIC_ID, CONFIG, meta.directory_id), NOW_MS)
+    assert {log.directory.rpartition("/")[0] for log in opened.logs.values()} == set(PATHS)
+    assert [directory.path for directory in opened.with_replicas] == PATHS
+    opened.close(7)
+    rig.disk.remove("/logs/meta/.kafka_cleanshutdown")
+    again = LogDirectories.open(rig.disk, PATHS, 1, random.Random(rig.seed), CLUSTER, metadata_path="/logs/meta")
+    assert again.previous_broker_epoch == 7
+    again.abandon()
+    rig.store.fail("read", prefix="/logs/a/")
+    rig.store.fail("read", prefix="/logs/b/")
+    rig.store.fail("read", prefix="/logs/c/")
+    with pytest.raises(LogDirectoryError, match="no log dir can be used"):
+        LogDirectories.open(rig.disk, PATHS, 1, random.Random(rig.seed), CLUSTER, metadata_path="/logs/meta")
+
+
 @pytest.mark.feature("ST-10", "ST-11", "ST-18")
 def test_a_clean_stop_is_remembered_and_a_crash_is_not_taken_for_one() -> None:
     rig = Rig()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import struct
 
 import pytest
 
@@ -141,6 +142,51 @@ def test_offsets_outside_the_log_are_out_of_range() -> None:
     with pytest.raises(OffsetOutOfRange):
         log.read(6, 1000, 5)
     assert log.read(2, 1000, 5) is not None
+
+
+@pytest.mark.feature("ST-05")
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (b"\0" * 12, "length 0"),
+        (struct.pack(">qi", 0, 13), "length 13"),
+        (struct.pack(">qi", 0, 1 << 30), "length 1073741824"),
+        (struct.pack(">qiib", 0, 60, 0, 3), "magic 3"),
+    ],
+    ids=["a frame of nothing", "too short", "longer than the file", "of the future"],
+)
+def test_what_is_no_batch_is_refused_and_not_sent(
+    damage: bytes, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bytes of an old segment were overwritten. What comes behind them can be read."""
+    rig = Rig()
+    log = rig.open(small_segments())
+    while len(log.segments) < 4:
+        append(log, batch(2))
+    second, third = log.segments[1], log.segments[2]
+    second.log_file().pwrite(damage, 0)
+    for _ in range(3):
+        with pytest.raises(CorruptBatch, match=f"{second.log_path} at byte 0: .*{problem}"):
+            log.read(second.base_offset, 1 << 20, log.log_end_offset)
+    assert sum("cannot be read" in record.getMessage() for record in caplog.records) == 1, "told once"
+    assert offsets_in(read_bytes(log, third.base_offset))[0] == third.base_offset
+    assert offsets_in(read_bytes(log, 0))[0] == 0
+    log.set_high_watermark(log.log_end_offset)
+    log.advance_log_start_offset(third.base_offset)
+    assert offsets_in(read_bytes(log, third.base_offset))[0] == third.base_offset
+
+
+@pytest.mark.feature("ST-05")
+def test_damage_where_a_reader_stopped_is_noticed_when_it_comes_back() -> None:
+    rig = Rig()
+    log = rig.open(small_segments(segment_bytes=1 << 20, segment_index_bytes=1 << 20))
+    for _ in range(200):
+        append(log)
+    part = log.read(0, 10 * len(batch()), log.log_end_offset)
+    assert part is not None and offsets_in(read_bytes(log, 0, max_bytes=part.size_bytes))[-1] == 9
+    log.active_segment.log_file().pwrite(bytes(12), part.size_bytes)
+    with pytest.raises(CorruptBatch, match="length 0"):
+        log.read(10, 1 << 20, log.log_end_offset)
 
 
 @pytest.mark.feature("ST-14")

@@ -12,3 +12,8 @@ from broker.groups.assignors.range import assign_ranges
 from broker.groups.assignors.uniform import assign_uniformly
 
 ASSIGNORS: Mapping[str, Assign] = {"uniform": assign_uniformly, "range": assign_ranges}
+NAMES_OF_CLASSES = {
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+"""Kafka's own classes: the key takes them, too. Members ask by name."""

@@ -359,9 +359,14 @@ async def test_log_levels_belong_to_the_broker_itself(rig: Rig) -> None:
 async def test_resources_with_configs_are_listed(rig: Rig) -> None:
     await rig.create("t")
     await rig.configure(CLIENT_METRICS, "all", interval_ms="100000")
+    await rig.configure(BROKER, "", log_retention_ms="2000000")
     listed = await rig.ask(1, ListConfigResourcesRequest())
     found = {(it.resource_type, it.resource_name) for it in listed.config_resources}
     assert {(TOPIC, "t"), (BROKER, "1"), (LOGGER, "1"), (CLIENT_METRICS, "all")} <= found
+    assert (BROKER, "") not in found, "what holds for all brokers is no resource of its own, as in Kafka"
+    _, metrics = await described(rig, CLIENT_METRICS, "all")
+    assert layers(metrics["interval.ms"]) == [("interval.ms", "100000", 7)]
+    assert (metrics["match"].value, metrics["match"].config_source) == ("", 5)
     only = await rig.ask(1, ListConfigResourcesRequest(resource_types=[TOPIC]))
     assert [(it.resource_type, it.resource_name) for it in only.config_resources] == [(TOPIC, "t")]
     first = await rig.ask(1, ListConfigResourcesRequest(), 0)

@@ -171,3 +171,8 @@ async def test_another_broker_takes_the_group_over(rig: Rig) -> None:
 async def test_a_broker_can_do_without_them(rig: Rig) -> None:
     request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="a")
     assert (await rig.ask(1, request)).error_code == ErrorCode.UNSUPPORTED_VERSION
+    described = await rig.ask(1, ConsumerGroupDescribeRequest(group_ids=[GROUP, "other"]))
+    assert [(it.group_id, it.error_code) for it in described.groups] == [
+        (GROUP, ErrorCode.UNSUPPORTED_VERSION),
+        ("other", ErrorCode.UNSUPPORTED_VERSION),
+    ], "whether there is a coordinator or not"

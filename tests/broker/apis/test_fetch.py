@@ -11,6 +11,7 @@ import trio
 from broker.replication.partition import Partition
 from broker.replication.partitions import Partitions
 from protocol.errors import ErrorCode
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -180,6 +181,51 @@ async def test_how_much_an_answer_holds(rig: Rig) -> None:
     assert await lengths(100 * size, 10) == [1, 0, 0]
     assert await lengths(10, 10) == [1, 0, 0]
     assert await lengths(1, 1, version=4) == [1, 0, 0]
+
+
+@pytest.mark.feature("RP-05")
+@on_cluster()
+async def test_partitions_are_read_and_answered_in_the_order_of_the_request(rig: Rig) -> None:
+    """A topic may come up more than once: whoever is asked for first is given room first."""
+    batch = batch_of("v" * 1000)
+    for topic in ("a", "b"):
+        await rig.create(topic, partitions=2)
+        for index in (0, 1):
+            await rig.produce(topic, batch, index=index)
+    request = fetch_request("a", max_bytes=3 * len(batch))
+    order = [("b", 1), ("a", 0), ("b", 0), ("a", 1)]
+    request.topics = [
+        FetchTopic(topic=topic, partitions=[FetchPartition(partition=index, partition_max_bytes=1 << 20)])
+        for topic, index in order
+    ]
+    response = await rig.ask(1, request, 12)
+    told = [(topic.topic, it) for topic in response.responses for it in topic.partitions]
+    assert [(topic, it.partition_index) for topic, it in told] == order
+    assert [bool(it.records) for _, it in told] == [True, True, True, False]
+
+
+@pytest.mark.feature("ST-05", "RP-04")
+@on_cluster()
+async def test_a_damaged_batch_is_answered_as_one_and_can_be_deleted(rig: Rig) -> None:
+    """The other partitions of the answer come as ever, and so do the segments behind it."""
+    topic_id = await rig.create("t", partitions=2, internal_segment_bytes="200")
+    for index in (0, 1):
+        for number in range(6):
+            await rig.produce("t", batch_of(f"{number}"), index=index)
+    segments = rig.partition(1, "t").log.segments
+    segments[0].log_file().pwrite(bytes(12), 0)
+    request = fetch_request(topic_id)
+    request.topics[0].partitions.append(FetchPartition(partition=1, partition_max_bytes=1 << 20))
+    response = await rig.ask(1, request, 17)
+    damaged, sound = response.responses[0].partitions
+    assert (damaged.error_code, damaged.records or b"") == (ErrorCode.CORRUPT_MESSAGE, b"")
+    assert (sound.error_code, values_in(sound)[:1]) == (0, ["0"])
+    first = segments[1].base_offset
+    assert values_in(await rig.fetch("t", first))[:1] == [f"{first}"]
+    deleted = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=first)])
+    assert (await rig.ask(1, DeleteRecordsRequest(topics=[deleted]))).topics[0].partitions[0].error_code == 0
+    assert values_in(await rig.fetch("t", first))[:1] == [f"{first}"]
+    assert (await rig.fetch("t", 0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 @pytest.mark.feature("RP-05")

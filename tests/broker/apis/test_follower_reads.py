@@ -107,6 +107,29 @@ async def test_within_a_session(rig: Rig) -> None:
     assert again.responses[0].partitions[0].preferred_read_replica == 2
 
 
+@pytest.mark.feature("RE-15", "RP-05", "RP-09")
+@on_cluster(brokers=3, replica__selector__class=RACK_AWARE_SELECTOR)
+async def test_a_consumer_that_stays_in_its_session_is_not_forgotten(rig: Rig) -> None:
+    """The consumer has lost its connection to the nearer replica. It asks the leader again and does not name the
+    partition, because its question is the same: it reads on as soon as the leader has no nearer replica."""
+    await rig.create("t", replicas=[1, 2])
+    await rig.produce("t", batch_of("a"))
+    await rig.until(lambda: rig.partition(2, "t").log.high_watermark == 1)
+    request = fetch_request("t", rack_id="rack-2", session_epoch=0)
+    first = await rig.ask(1, request, 12)
+    assert first.responses[0].partitions[0].preferred_read_replica == 2
+    request.session_id, request.topics = first.session_id, []
+    for epoch in (1, 2, 3):
+        request.session_epoch = epoch
+        (topic,) = (await rig.ask(1, request, 12)).responses
+        assert topic.partitions[0].preferred_read_replica == 2, epoch
+    rig.cluster.kill("broker-2")
+    await rig.until(lambda: 2 not in rig.broker(1).metadata.alive_nodes("PLAINTEXT"))
+    request.session_epoch = 4
+    (topic,) = (await rig.ask(1, request, 12)).responses
+    assert (topic.partitions[0].preferred_read_replica, values_in(topic.partitions[0])) == (-1, ["a"])
+
+
 @pytest.mark.feature("RE-15")
 @on_cluster(brokers=3, replica__selector__class=RACK_AWARE_SELECTOR, replica__lag__time__max__ms="1000")
 async def test_nobody_is_sent_to_a_replica_that_lags_or_lacks_the_offset(rig: Rig) -> None:

@@ -13,7 +13,7 @@ from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsReques
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
 from runtime.channel import ChannelError
 from storage.partition_metadata import write_partition_metadata
 from tests.broker.apis.rig import Rig, batch_of, on_cluster, values_in
@@ -150,8 +150,7 @@ async def test_partitions_are_spread_over_directories_and_the_controller_knows(r
     # A topic is told of at once, and its logs are made behind that.
     await rig.until(lambda: len(places(rig, 1)) == 6)
     counts = list(places(rig, 1).values())
-    assert {name: counts.count(name) for name in counts}.keys() <= {"a", "b", "data"}
-    assert max(counts.count(name) for name in counts) - min(counts.count(name) for name in ("a", "b")) <= 1
+    assert (counts.count("a"), counts.count("b")) == (3, 3), "none where only the metadata log belongs"
     ids = {each.path.split("/")[2]: each.directory_id for each in rig.broker(1).store.directories.directories}
 
     def told() -> bool:
@@ -160,12 +159,42 @@ async def test_partitions_are_spread_over_directories_and_the_controller_knows(r
 
     await rig.until(told)
     described = (await rig.ask(1, DescribeLogDirsRequest(topics=None))).results
-    assert {it.log_dir for it in described} >= {"/broker-1/a", "/broker-1/b"}
+    assert {it.log_dir for it in described} == {"/broker-1/a", "/broker-1/b"}
+    assert set(rig.broker(2).metadata.image.cluster.brokers[1].log_directories) == {ids["a"], ids["b"]}
     before = places(rig, 1)
     await rig.cluster.stop("broker-1")
     rig.cluster.start("broker-1")
     await rig.cluster.wait_ready()
     assert places(rig, 1) == before
+
+
+@pytest.mark.feature("MB-18", "ST-17")
+@on_cluster(brokers=3)
+async def test_replicas_that_an_older_version_placed_beside_the_metadata_log_go_on(rig: Rig) -> None:
+    """They are served where they are until they are deleted; new ones do not join them."""
+    await rig.create("t", replicas=[1])
+    await rig.produce("t", batch_of("old"))
+    await with_two_directories(rig, 1)
+    assert places(rig, 1) == {0: "data"}
+    assert values_in(await rig.fetch("t", node=1)) == ["old"]
+    await rig.produce("t", batch_of("new"), node=1)
+    assert values_in(await rig.fetch("t", node=1)) == ["old", "new"]
+    assert rig.broker(2).metadata.offline_replicas(rig.placed(2, "t"), "PLAINTEXT") == []
+    await rig.create("u", partitions=4, replicas=[1])
+    await rig.until(lambda: all(rig.broker(1).partitions.find("u", index) for index in range(4)))
+    where = [rig.partition(1, "u", index).log.directory.split("/")[2] for index in range(4)]
+    assert sorted(where) == ["a", "a", "b", "b"]
+    assert {it.log_dir.split("/")[2] for it in await log_dirs(rig)} == {"a", "b", "data"}
+    await rig.ask(1, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=30_000))
+    await rig.until(lambda: rig.broker(1).partitions.find("t", 0) is None)
+    await rig.cluster.stop("broker-1")
+    rig.cluster.start("broker-1")
+    await rig.cluster.wait_ready()
+    assert {it.log_dir.split("/")[2] for it in await log_dirs(rig)} == {"a", "b"}, "it is empty now"
+
+
+async def log_dirs(rig: Rig) -> list[DescribeLogDirsResult]:
+    return list((await rig.ask(1, DescribeLogDirsRequest(topics=None))).results)
 
 
 @pytest.mark.feature("RE-18", "ST-17", "MB-07")

@@ -357,6 +357,19 @@ def test_most_members_choose_the_assignor(rig: Rig) -> None:
 
 
 @pytest.mark.feature("CG-13")
+def test_assignors_may_be_configured_by_the_names_of_kafkas_classes(rig: Rig) -> None:
+    assignors = "org.apache.kafka.coordinator.group.assignor"
+    rig.set_setting("group_consumer_assignors", [f"{assignors}.RangeAssignor", f"{assignors}.UniformAssignor", "range"])
+    assert rig.core.assignments.assignor_names() == ["range", "uniform"]
+    rig.create_topic("sport", 4)
+    a, b = Reader(rig, "a", "news", "sport"), Reader(rig, "b", "news", "sport", server_assignor="uniform")
+    a.join()
+    assert rig.core.describe(GROUP).assignor_name == "range", "the first is the default"
+    b.join()
+    assert b.error is ErrorCode.NONE, "members ask by name"
+
+
+@pytest.mark.feature("CG-13")
 def test_a_new_coordinator_goes_on_where_the_old_one_was(rig: Rig) -> None:
     a, b, c = Reader(rig, "a", "news"), Reader(rig, "b", "news", instance_id="one"), Reader(rig, "c", "news")
     a.join()

@@ -108,9 +108,13 @@ class Old:
         )
         answers = self.rig.ask_later(request, 9, self.rig.machine.classic.join)
         if answers and not isinstance(answers[0], ErrorCode):
-            if answers[0].error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            code = ErrorCode(answers[0].error_code)
+            if code is ErrorCode.MEMBER_ID_REQUIRED:
                 self.member_id = answers[0].member_id
                 return self.join(protocols)
+            if code is not ErrorCode.NONE:
+                assert answers[0].member_id == "", "as Kafka answers"
+                return [code]
             self.take(answers)
         return answers
 
@@ -593,6 +597,11 @@ def test_members_of_another_kind_and_bad_requests_are_refused(rig: MixedRig) -> 
     assert stranger.join({"range": b"\0"}) == [ErrorCode.INCONSISTENT_GROUP_PROTOCOL]
     assert stranger.join({}) == [ErrorCode.INCONSISTENT_GROUP_PROTOCOL]
     assert stranger.join({"cooperative-sticky": b"\0"}) == [ErrorCode.INCONSISTENT_GROUP_PROTOCOL]
+    request = JoinGroupRequest(
+        group_id=GROUP, session_timeout_ms=SESSION_MS, member_id="somebody", protocol_type="consumer"
+    )
+    (refusal,) = rig.ask_later(request, 9, rig.machine.classic.join)
+    assert (refusal.error_code, refusal.member_id) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
     a.generation += 1
     assert a.beat() is ErrorCode.ILLEGAL_GENERATION
     assert a.sync() is ErrorCode.ILLEGAL_GENERATION

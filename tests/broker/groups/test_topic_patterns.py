@@ -140,6 +140,24 @@ def test_names_and_patterns_add_up(rig: Rig) -> None:
 
 
 @pytest.mark.feature("CG-15")
+def test_a_first_search_that_finds_nothing_is_no_new_epoch(rig: Rig) -> None:
+    """There is nothing to assign: a member that says again what it was answered last must not be behind."""
+    a = pattern_reader(rig, "a", "foo.*")
+    rig.pass_ms(SEARCH_MS)
+    assert rig.group.resolved_patterns["foo.*"].topics == frozenset()
+    assert rig.group.epoch == 1
+    rig.pass_ms(LEAST_INTERVAL_MS)
+    a.beat()
+    assert (a.epoch, a.partitions) == (1, set())
+    rig.create_topic("foo", 3)
+    rig.pass_ms(LEAST_INTERVAL_MS)
+    a.beat()
+    rig.pass_ms(SEARCH_MS)
+    a.beat()
+    assert (a.epoch, a.partitions) == (2, {("foo", 0), ("foo", 1), ("foo", 2)})
+
+
+@pytest.mark.feature("CG-15")
 def test_a_pattern_that_finds_nothing_gives_up_what_another_found(rig: Rig) -> None:
     a, b = pattern_reader(rig, "a", "news-.*"), Reader(rig, "b", "news-eu", "news-us")
     rig.pass_ms(SEARCH_MS)

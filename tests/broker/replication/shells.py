@@ -228,7 +228,7 @@ class ShellBroker:
                 await changed.wait()
         sent = context.finish(answers, self.world.monotonic.now_ms())
         response = FetchResponse(error_code=context.error, session_id=context.session_id)
-        for topic_id, partitions in by_topic(sent).items():
+        for topic_id, partitions in by_topic(sent):
             assert isinstance(topic_id, bytes)
             response.responses.append(FetchableTopicResponse(topic_id=topic_id, partitions=partitions))
         return response

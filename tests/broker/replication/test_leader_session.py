@@ -110,7 +110,7 @@ def test_the_leader_always_reads_what_the_follower_wants(steps: list[tuple[str, 
             answers = [(topic, PartitionData(partition_index=w.partition)) for topic, w in context.wanted]
             sent = context.finish(answers, 0)
             response = FetchResponse(error_code=context.error, session_id=context.session_id)
-            for topic, partitions in by_topic(sent).items():
+            for topic, partitions in by_topic(sent):
                 assert isinstance(topic, bytes)
                 response.responses.append(FetchableTopicResponse(topic_id=topic, partitions=partitions))
             if step == "answer lost":

@@ -73,13 +73,15 @@ def test_single_keys_are_set_deleted_extended_and_reduced(cluster: Any) -> None:
         ((BROKER_RESOURCE, "9"), ("log.retention.ms", SET, "1"), ErrorCode.BROKER_ID_NOT_REGISTERED),
         ((BROKER_RESOURCE, "1"), ("log.retention.ms", SET, "soon"), ErrorCode.INVALID_REQUEST),
         ((BROKER_RESOURCE, "1"), ("node.id", SET, "7"), ErrorCode.INVALID_REQUEST),
-        ((BROKER_RESOURCE, "1"), ("nonsense", SET, "7"), ErrorCode.INVALID_REQUEST),
         ((BROKER_RESOURCE, "1"), ("min.insync.replicas", SET, "1"), ErrorCode.INVALID_CONFIG),
         ((BROKER_RESOURCE, ""), ("min.insync.replicas", DELETE, None), ErrorCode.INVALID_CONFIG),
         ((8, "1"), ("root", SET, "INFO"), ErrorCode.INVALID_REQUEST),
         ((3, "x"), ("a", SET, "1"), ErrorCode.UNSUPPORTED_VERSION),
         ((32, "group"), ("no.such", SET, "1"), ErrorCode.INVALID_CONFIG),
-        ((16, "subscription"), ("no.such", SET, "1"), ErrorCode.INVALID_CONFIG),
+        ((16, "subscription"), ("no.such", SET, "1"), ErrorCode.INVALID_REQUEST),
+        ((16, "subscription"), ("interval.ms", SET, "bbb"), ErrorCode.INVALID_CONFIG),
+        ((16, "subscription"), ("interval.ms", SET, "99"), ErrorCode.INVALID_REQUEST),
+        ((16, "subscription"), ("metrics", SET, "a,b,a"), ErrorCode.INVALID_CONFIG),
         ((32, ""), ("consumer.session.timeout.ms", SET, "45000"), ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -103,6 +105,30 @@ def test_brokers_all_brokers_groups_and_client_metrics_have_configs(cluster: Any
     topic = cluster.create_topic("t", [1])
     told = {it.name: (it.value, it.config_source) for it in topic.configs}
     assert told["retention.ms"] == ("3000", 2)
+
+
+@pytest.mark.feature("AD-02", "MB-20")
+@pytest.mark.parametrize("name", ["1", ""])
+def test_a_broker_config_that_nobody_knows_is_taken_and_said_to_be_without_effect(
+    cluster: Any, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """As Kafka does: it may be a plug-in's. Kafka is silent about it, and a wrong spelling goes unnoticed."""
+    resource = (BROKER_RESOURCE, name)
+    assert alter(cluster, resource, ("log.cleaner.threadzz", SET, "9"), ("log.retention.ms", SET, "1000")) == 0
+    assert cluster.image.config(*resource) == {"log.cleaner.threadzz": "9", "log.retention.ms": "1000"} | (
+        {} if name else {"min.insync.replicas": "2"}
+    )
+    (said,) = [it.getMessage() for it in caplog.records if "no effect" in it.getMessage()]
+    assert said == "log.cleaner.threadzz is no broker config and has no effect; did you mean log.cleaner.threads?"
+    assert "threadzz=9" not in caplog.text, "it may be a password"
+
+
+@pytest.mark.feature("AD-02")
+def test_lists_of_client_metrics_are_appended_to(cluster: Any) -> None:
+    metrics = (16, "s")
+    assert alter(cluster, metrics, ("metrics", SET, "a.,b.")) == 0
+    assert alter(cluster, metrics, ("metrics", APPEND, "c.")) == 0
+    assert cluster.image.config(*metrics) == {"metrics": "a.,b.,c."}
 
 
 @pytest.mark.feature("AD-02")

@@ -57,6 +57,24 @@ def test_counts_left_out_are_the_clusters_own(make_cluster: Any) -> None:
     assert told["retention.ms"] == ("7200000", 4)
 
 
+@pytest.mark.feature("AD-01", "MB-05")
+def test_a_broker_that_was_stopped_takes_replicas_as_a_last_resort(make_cluster: Any) -> None:
+    """A topic with as many replicas as there are brokers can be created during a rolling restart."""
+    cluster = make_cluster()
+    cluster.start(1, 2, 3)
+    cluster.create_topic("before", [3, 1, 2])
+    assert not cluster.heartbeat(3, want_shut_down=True).should_shut_down, "the others have not heard yet"
+    refused = cluster.create_topic("during", partitions=1, factor=3)
+    assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR, "nobody places on a broker that is stopping"
+    for broker_id in (1, 2):
+        cluster.heartbeat(broker_id, current_metadata_offset=len(cluster.log) - 1)
+    assert cluster.heartbeat(3, want_shut_down=True).should_shut_down
+    assert cluster.image.cluster.brokers[3].fenced
+    assert cluster.create_topic("after", partitions=1, factor=3).error_code == 0
+    assert sorted(cluster.partition("after").replicas) == [1, 2, 3]
+    assert sorted(cluster.partition("after").isr) == [1, 2]
+
+
 @pytest.mark.feature("AD-01", "MB-08")
 @pytest.mark.parametrize(
     ("topic", "code"),

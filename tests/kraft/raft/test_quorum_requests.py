@@ -184,6 +184,9 @@ def test_describe_quorum_tells_how_far_everybody_is() -> None:
         assert partition.high_watermark == leader.log_end_offset
         assert [voter.replica_id for voter in partition.current_voters] == [1, 2, 3]
         assert [observer.replica_id for observer in partition.observers] == [101]
+        voters = {voter.replica_directory_id for voter in partition.current_voters}
+        assert voters == {bytes(16)}, "static voters are ids alone (kraft.version 0)"
+        assert partition.observers[0].replica_directory_id != bytes(16), "an observer sends its own"
         wall_ms = cluster.universe.host(f"node-{leader_id}").wall_clock.now_ms()
         for replica in (*partition.current_voters, *partition.observers):
             assert replica.log_end_offset == leader.log_end_offset

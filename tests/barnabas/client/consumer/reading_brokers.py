@@ -78,7 +78,7 @@ class ReadingBrokers(FakeCluster):
                 topic_id=key if isinstance(key, bytes) else bytes(16),
                 partitions=parts,
             )
-            for key, parts in by_topic(context.finish(answers, 0)).items()
+            for key, parts in by_topic(context.finish(answers, 0))
         ]
         return FetchResponse(session_id=context.session_id, responses=topics)
 

@@ -49,7 +49,7 @@ class Broker:
                 topic_id=key if isinstance(key, bytes) else ZERO_UUID,
                 partitions=parts,
             )
-            for key, parts in by_topic(context.finish(answers, 0)).items()
+            for key, parts in by_topic(context.finish(answers, 0))
         ]
         return FetchResponse(session_id=context.session_id, responses=topics)
 
