@@ -30,10 +30,7 @@ def after_power_cuts(rig: Rig, seed: int) -> Iterator[tuple[str, Rig]]:
     count = rig.store.pending_changes
     for number, kept in enumerate(names_kept(count)):
         for with_all_data in (True, False):
-            after = Rig(seed=seed)
-            after.store = copy.deepcopy(rig.store)
-            after.store.before_names_change = None
-            after.store.chance = random.Random(f"{seed} {number}")
+            after = copy_of(rig, f"{seed} {number}")
             if with_all_data:
                 for _, inode in after.store.files():
                     inode.sync()
@@ -41,3 +38,13 @@ def after_power_cuts(rig: Rig, seed: int) -> Iterator[tuple[str, Rig]]:
             after.start()
             data = "all data" if with_all_data else "some data"
             yield f"{data}, changes {sorted(kept)} of {count}", after
+
+
+def copy_of(rig: Rig, seed: str) -> Rig:
+    """The same disk with a chance of its own."""
+    other = Rig(seed=rig.seed)
+    other.store = copy.deepcopy(rig.store)
+    other.store.before_names_change = None
+    other.store.chance = random.Random(seed)
+    other.start()
+    return other
