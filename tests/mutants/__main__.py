@@ -48,8 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
     print(*table(scores), sep="\n")
     if arguments.write:
-        command = f"make mutants ROOMS='{' '.join(arguments.rooms)}' MINUTES={arguments.minutes:g} SEED={arguments.seed}"
-        write(PAGE, scores, f"{command} ARGS='--sample {arguments.sample}'")
+        words = f"MINUTES={arguments.minutes:g} SEED={arguments.seed} SAMPLE={arguments.sample}"
+        write(PAGE, scores, f"make mutants ROOMS='{' '.join(arguments.rooms)}' {words}")
     percent = total(scores).percent
     return 1 if percent is not None and percent < arguments.at_least else 0
 

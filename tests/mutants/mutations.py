@@ -85,9 +85,36 @@ def mutated(mutation: Mutation) -> ast.Module:
 
 def _sites(tree: ast.Module) -> Iterator[tuple[Function, str, _Site]]:
     for function, name in _functions(tree, ""):
+        last = set(_last_statements(function.body))
         for statement in function.body:
             for site in _sites_in(statement, function, "body"):
-                yield function, name, site
+                if not (site.node in last and isinstance(site.node, ast.Return | ast.Continue)):
+                    yield function, name, site
+
+
+def _last_statements(block: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The `return`s without a value behind which nothing comes: without them the function ends just so. The same of
+    `continue` at the end of a loop's body.
+    """
+    for statement in block:
+        for inner in ast.walk(statement):
+            if isinstance(inner, ast.For | ast.While | ast.AsyncFor) and inner.body:
+                yield from _ends(inner.body[-1], ast.Continue)
+            if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield from _ends(inner.body[-1], ast.Return)
+    if block:
+        yield from _ends(block[-1], ast.Return)
+
+
+def _ends(statement: ast.stmt, kind: type[ast.stmt]) -> Iterator[ast.stmt]:
+    if isinstance(statement, kind):
+        value = getattr(statement, "value", None)
+        if value is None or (isinstance(value, ast.Constant) and value.value is None):
+            yield statement
+    elif isinstance(statement, ast.If | ast.With | ast.AsyncWith):
+        yield from _ends(statement.body[-1], kind)
+        if isinstance(statement, ast.If) and statement.orelse:
+            yield from _ends(statement.orelse[-1], kind)
 
 
 def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[Function, str]]:
@@ -164,15 +191,12 @@ def _sites_at(node: ast.AST, parent: ast.AST, field: str) -> Iterator[_Site]:
 def _statement(node: ast.stmt, parent: ast.AST, field: str) -> Iterator[_Site]:
     """Its removal, where the code without it still makes sense."""
     match node:
-        case ast.Expr() | ast.AugAssign() | ast.Delete() | ast.Raise() | ast.Break() | ast.Continue():
+        case ast.Expr() | ast.AugAssign() | ast.Delete() | ast.Raise() | ast.Break() | ast.Continue() | ast.Return():
             removable = True
         case ast.Assign(targets=targets):
             removable = not all(isinstance(target, ast.Name | ast.Tuple) for target in targets)
         case ast.AnnAssign(target=target):
             removable = not isinstance(target, ast.Name) and node.value is not None
-        case ast.Return():
-            # A last `return` without a value changes nothing.
-            removable = not (isinstance(parent, Function) and node is parent.body[-1])
         case _:
             removable = False
     block = getattr(parent, field, None)

@@ -42,8 +42,8 @@ class Score:
     def cells(self) -> list[str]:
         counts, percent = self.counts, self.percent
         shown = "-" if percent is None else f"{percent:.1f} %"
-        numbers = (self.possible, len(self.trials), counts[EQUIVALENT], counts[KILLED], counts[SURVIVED], counts[UNSEEN])
-        return [self.room, *map(str, numbers), shown]
+        outcomes = [counts[outcome] for outcome in (EQUIVALENT, KILLED, SURVIVED, UNSEEN)]
+        return [self.room, *map(str, (self.possible, len(self.trials), *outcomes)), shown]
 
 
 HEADS = ("room", "mutations", "tried", "equivalent", "killed", "survived", "line not run", "score")

@@ -15,7 +15,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from types import CodeType, FunctionType
 
 import coverage

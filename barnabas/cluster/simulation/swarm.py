@@ -50,6 +50,8 @@ RARER_FAULTS = (
 ALL_FAULTS = FAULTS + RARER_FAULTS
 """Every kind that the nemesis knows."""
 
+LAST_SEQUENCE = 2**31 - 1
+"""Of a producer; the next is 0."""
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (3, 3), (1, 1), (2, 1), (1, 3), (3, 1), (4, 3), (5, 3), (3, 5))
 """(brokers, controllers) of a cluster."""
 
@@ -139,6 +141,10 @@ class Plan:
     controllers: int = 3
     core_probability: float = 0.35
     """How likely it is that, before everything is healed, a core is, and has to do without the rest."""
+    first_sequence: int = 0
+    """Where the producers begin to number the records of a partition."""
+    passing_topics_pause_seconds: float | None = None
+    """Mean time between two acts of an administrator of topics that come and go; None: there is none."""
 
 
 def draw_plan(chance: Stream) -> Plan:
@@ -149,7 +155,21 @@ def draw_plan(chance: Stream) -> Plan:
     brokers, controllers = chance.choice(SIZES)
     if plan.groups or plan.transactions is not None:
         brokers = max(brokers, 3)  # coordinators' logs are on three
-    return replace(plan, brokers=brokers, controllers=controllers, topics=_fitting(plan.topics, brokers, chance))
+    plan = replace(plan, brokers=brokers, controllers=controllers, topics=_fitting(plan.topics, brokers, chance))
+    return _with_edges(plan, chance)
+
+
+def _with_edges(plan: Plan, chance: Stream) -> Plan:
+    """Drawn last, as the rarer faults were: dense indexes, sequences that wrap, topics that come and go."""
+    settings = dict(plan.settings)
+    if chance.random() < 0.5:
+        settings["log.index.interval.bytes"] = str(chance.choice((0, 1, 50, 200)))
+    if chance.random() < 0.3:
+        plan = replace(plan, first_sequence=LAST_SEQUENCE - chance.randrange(200))
+    if chance.random() < 0.25:
+        settings.setdefault("min.insync.replicas", "1")
+        plan = replace(plan, passing_topics_pause_seconds=chance.choice((0.5, 1.0, 3.0)))
+    return replace(plan, settings=settings)
 
 
 def _fitting(topics: tuple[TopicPlan, ...], brokers: int, chance: Stream) -> tuple[TopicPlan, ...]:
