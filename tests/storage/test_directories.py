@@ -575,6 +575,7 @@ def test_a_truncation_is_soon_durable_and_then_the_high_watermark_is_told_in_ful
     work()
     log.flushed(work.offset)
     assert not log.flush_is_due(NOW_MS)
+    assert not log.wants_flush
     directories.checkpoint_work()()
     assert read_offsets(rig.disk, "/logs/a/replication-offset-checkpoint") == {("orders", 0): 5}
 
