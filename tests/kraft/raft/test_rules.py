@@ -306,7 +306,7 @@ def test_a_leader_counts_itself_only_as_far_as_it_is_synced() -> None:
 @pytest.mark.feature("KR-06")
 def test_observers_are_remembered_and_never_counted() -> None:
     raft = leader()
-    for observer_id in (101, 102, 103):
+    for observer_id in (101, 102, 103, -1):  # -1: it does not say who it is
         raft.handle_fetch(fetch(observer_id, 5, 1, 5), NOW + 200)
     assert raft.shown_high_watermark is None
     assert raft.progress is not None
