@@ -14,6 +14,7 @@
 #   make compiled                the loops over records as C, where there is a compiler
 #   make simulate SEEDS=1-200    whole clusters under faults, one universe for each seed
 #   make suite                   fault injection with checked histories; SUITE=regression or nightly
+#   make mutants MINUTES=20      small changes of the cores, and whether the tests notice; SEED=1 ROOMS="storage kraft/raft"
 
 DATA ?= .cluster
 BASE_PORT ?=
@@ -21,6 +22,10 @@ SET ?=
 ARGS ?=
 SEEDS ?= 1-50
 SCENARIO ?=
+ROOMS ?=
+MINUTES ?=
+SAMPLE ?=
+SEED ?=
 
 # The first Python that can make a virtual environment.
 PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
@@ -30,10 +35,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: demo-page pipeline-demo page-test spark-test up down status clean demo check test compat lock docker-test simulate suite help features diagrams bench compiled
+.PHONY: demo-page pipeline-demo page-test spark-test up down status clean demo check test compat lock docker-test simulate suite mutants help features diagrams bench compiled
 
 help:
-	@sed -n '3,17s/^# \{0,1\}//p' Makefile
+	@sed -n '3,18s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -139,6 +144,10 @@ bench: .venv/installed-compat
 
 suite: .venv/installed-dev
 	@$(BIN)/python jepsen-style suite $(or $(SUITE),quick) $(ARGS)
+
+mutants: .venv/installed-dev
+	@$(BIN)/python -m tests.mutants $(if $(ROOMS),--rooms $(ROOMS)) $(if $(MINUTES),--minutes $(MINUTES)) \
+		$(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 simulate: .venv/installed
 	@$(BIN)/python -m barnabas.cluster.simulate --seeds $(SEEDS) --also tests/simulation/seeds.txt $(ARGS)

@@ -2,7 +2,8 @@
 
 Prints one line for each seed that failed, with the command that replays it, and a summary of what happened in
 all of them. Exit code 1 if a promise was broken, or if something that must happen never did (a run of many
-seeds without one truncation shows nothing about truncations).
+seeds without one truncation shows nothing about truncations), or a pair of a state and a fault that must meet never
+met.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from barnabas.cluster.simulation.coverage import merged
+from barnabas.cluster.simulation.coverage import merged, not_met, parse_pairs
 from barnabas.cluster.simulation.seed import SeedReport, run_seed
 from barnabas.cluster.simulation.swarm import ALL_FAULTS
 
@@ -60,6 +61,10 @@ class Summary:
     cpu_seconds: float = 0.0
     coverage: dict[str, Any] = field(default_factory=dict)
     """Of all: see `simulation.coverage`."""
+    must_meet: Sequence[tuple[str, str]] = ()
+    """Pairs of a state and a fault."""
+    least_coverage: float = 0.0
+    """How many percent of all pairs must be met."""
 
     def add(self, report: SeedReport) -> None:
         self.seeds += 1
@@ -81,6 +86,24 @@ class Summary:
         """What should have happened by now, and did not."""
         return [what for what in MUST_HAPPEN if not self.counts[what]] if self.seeds >= ENOUGH_SEEDS else []
 
+    @property
+    def pairs(self) -> tuple[int, int]:
+        """How many pairs of a state and a fault have met, and how many there are."""
+        if not self.coverage:
+            return 0, 0
+        count = sum(map(len, self.coverage["cells"].values()))
+        return count - len(self.coverage["never"]), count
+
+    @property
+    def not_met(self) -> list[str]:
+        """The pairs that must meet, and did not."""
+        return not_met(self.coverage.get("cells", {}), self.must_meet)
+
+    @property
+    def too_little(self) -> bool:
+        met, count = self.pairs
+        return 100 * met < self.least_coverage * count or (self.least_coverage > 0 and not count)
+
     def lines(self) -> Iterator[str]:
         if not self.seeds:
             return
@@ -88,13 +111,17 @@ class Summary:
             f"{self.seeds} seeds: {self.simulated_seconds / 3600:.2f} simulated hours and {self.faults} faults in "
             f"{self.cpu_seconds:.0f} CPU seconds ({self.cpu_seconds / self.seeds:.2f} each)"
         )
-        if self.coverage:
-            cells = sum(map(len, self.coverage["cells"].values()))
-            yield f"{cells - len(self.coverage['never'])} of {cells} pairs of a state and a fault have met"
+        met, count = self.pairs
+        if count:
+            yield f"{met} of {count} pairs of a state and a fault have met ({100 * met / count:.1f} %)"
         for what in dict.fromkeys((*MUST_HAPPEN, *sorted(self.counts))):
             yield f"  {self.counts[what]:9}  {what}"
         for what in self.never:
             yield f"never happened: {what}"
+        for pair in self.not_met:
+            yield f"never met: {pair}"
+        if self.too_little:
+            yield f"too few pairs have met: {self.least_coverage:g} % are required"
         yield f"failed: {', '.join(map(str, self.failed))}" if self.failed else "every promise was kept"
 
 
@@ -171,6 +198,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--first-draw", action="store_true", help=f"run them as recorded seeds with {FIRST_DRAW} run")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--coverage", type=Path, help="write there which faults met which states, as JSON")
+    parser.add_argument("--must-meet", type=Path, metavar="FILE", help="pairs that must be met, as `state | fault`")
+    parser.add_argument("--require-coverage", type=float, default=0.0, metavar="PERCENT", help="of all pairs")
     parser.add_argument("--verbose", action="store_true", help="show what nodes say, seed by seed")
     arguments = parser.parse_args(argv)
     try:
@@ -182,7 +211,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             seeds = list(dict.fromkeys([*read_seeds(arguments.also), *seeds]))
         except (OSError, ValueError) as error:
             parser.error(f"--also {arguments.also}: {error}")
-    summary = Summary()
+    summary = Summary(least_coverage=arguments.require_coverage)
+    if not 0 <= arguments.require_coverage <= 100:
+        parser.error(f"--require-coverage: {arguments.require_coverage:g} is not in 0 to 100")
+    if arguments.must_meet is not None:
+        path = arguments.must_meet
+        try:
+            summary.must_meet = parse_pairs(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, ValueError) as error:
+            parser.error(f"--must-meet: {error}")
     if arguments.verbose:
         reports: Iterable[SeedReport] = (run_recorded(seed, log_level=logging.INFO) for seed in seeds)
     else:
@@ -197,7 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(*summary.lines(), sep="\n")
     if arguments.coverage is not None:
         arguments.coverage.write_text(json.dumps(summary.coverage, indent=1) + "\n", encoding="utf-8")
-    return 1 if summary.failed or summary.never else 0
+    return 1 if summary.failed or summary.never or summary.not_met or summary.too_little else 0
 
 
 if __name__ == "__main__":

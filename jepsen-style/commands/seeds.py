@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,12 +14,19 @@ def command(
     seeds: Annotated[str, typer.Argument(metavar="SEEDS", help="7, 1-50 or 3,8,20-30")],
     jobs: Annotated[int, typer.Option(help="processes")] = 1,
     first_draw: Annotated[bool, typer.Option("--first-draw", help="as seeds were before they drew more")] = False,
+    must_meet: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="pairs that must be met, as `state | fault`")
+    ] = None,
 ) -> None:
-    """Exit code 0: every promise was kept; 1: one was broken, or something that must happen never did."""
+    """Exit code 0: every promise was kept; 1: one was broken, or something that must happen never did, or a pair that
+    must be met never was.
+    """
     try:
         simulate.parse_seeds(seeds)
     except ValueError as error:
         typer.echo(f"{seeds} are no seeds: 7, 1-50 or 3,8,20-30", err=True)
         raise typer.Exit(2) from error
     more = ["--first-draw"] if first_draw else []
+    if must_meet is not None:
+        more += ["--must-meet", str(must_meet)]
     raise typer.Exit(simulate.main(["--seeds", seeds, "--jobs", str(jobs), *more]))

@@ -15,6 +15,7 @@ import typer
 from running.children import CHILDREN
 from running.jobs import (
     LOCAL_FAULTS,
+    PAIRS,
     Job,
     Tally,
     carry_out,
@@ -36,6 +37,8 @@ QUICK_SECONDS = 130.0
 """Nothing begins later in quick: with what runs then it takes three minutes at most."""
 ENOUGH_RUNS = 200
 """From so many simulated runs on, every state must have been met by some fault, or the night fails."""
+FRESH_SEEDS = 300
+"""Of the swarm of `make simulate`, each night; they must meet every pair of `pairs.txt`."""
 LOCAL_EVERY = 20
 """So many simulated runs of a night come before each in real processes."""
 
@@ -101,6 +104,8 @@ def regression(_first: int) -> Iterator[Job]:
 
 def nightly(first: int) -> Iterator[Job]:
     yield from regression(first)
+    fresh = f"{first}-{first + FRESH_SEEDS - 1}"
+    yield Job("fresh-seeds", ("seeds", fresh, "--must-meet", str(PAIRS)), keeps=False)
     for count, job in enumerate(swarm(first, workloads())):
         if count % LOCAL_EVERY == 0:
             workload = workloads()[count // LOCAL_EVERY % len(workloads())]

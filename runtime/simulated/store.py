@@ -219,11 +219,18 @@ class Store:
         self.faults.append(fault)
         return fault
 
-    def power_cut(self) -> None:
-        """Go back to what was durable, as chance has it for what was not."""
+    @property
+    def pending_changes(self) -> int:
+        """How many creations, renames and removals a power cut keeps or loses, each as a whole."""
+        return len(self._pending)
+
+    def power_cut(self, kept: Container[int] | None = None) -> None:
+        """Go back to what was durable, as chance has it for what was not. `kept`: the numbers of the pending changes
+        that the disk keeps, oldest first from 0; None leaves them to chance as well.
+        """
         self.power_cuts += 1
-        for change in self._pending:
-            if self.chance.random() < 0.5:
+        for number, change in enumerate(self._pending):
+            if number in kept if kept is not None else self.chance.random() < 0.5:
                 change.apply()
         self._pending.clear()
         self.used_bytes = 0

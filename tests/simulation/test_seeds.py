@@ -23,6 +23,7 @@ from barnabas.cluster.simulate import (
     read_seeds,
     run_recorded,
 )
+from barnabas.cluster.simulation.coverage import parse_pairs
 from barnabas.cluster.simulation.seed import LEAST_ACKS, LEAST_FAULTS, LEAST_SECONDS, SeedReport, run_seed
 from barnabas.cluster.simulation.swarm import Plan
 
@@ -30,6 +31,7 @@ BLOCKS = 10
 SEEDS_IN_A_BLOCK = 5
 """Short blocks: two workers that share them end at the same time."""
 ROOT = Path(__file__).resolve().parents[2]
+PAIRS = Path(__file__).with_name("pairs.txt")
 PAST = Path(__file__).with_name("seeds.txt")
 """Seeds that failed once."""
 
@@ -105,8 +107,67 @@ def test_a_summary_tells_hours_faults_and_what_they_cost() -> None:
         summary.add(report)
     assert list(summary.lines())[:2] == [
         "2 seeds: 1.00 simulated hours and 8 faults in 5 CPU seconds (2.50 each)",
-        "1 of 2 pairs of a state and a fault have met",
+        "1 of 2 pairs of a state and a fault have met (50.0 %)",
     ]
+
+
+@pytest.mark.feature("FI-05", "FI-12")
+def test_a_summary_fails_for_pairs_that_were_never_met() -> None:
+    def met(*pairs: tuple[str, str]) -> Summary:
+        summary = Summary(must_meet=[("is active", "kill"), ("loads a snapshot", "*")])
+        report = report_of(1, {})
+        faults, states = ("kill", "pause"), ("is active", "loads a snapshot")
+        cells = {state: {fault: int((state, fault) in pairs) for fault in faults} for state in states}
+        never = [[state, fault] for state in states for fault in faults if not cells[state][fault]]
+        report.coverage = {"faults": faults, "cells": cells, "struck": {}, "points": {}, "never": never}
+        summary.add(report)
+        return summary
+
+    assert met(("is active", "kill"), ("loads a snapshot", "pause")).not_met == []
+    missing = met(("is active", "pause"))
+    assert missing.not_met == ["is active | kill", "loads a snapshot | *"]
+    assert "never met: loads a snapshot | *" in list(missing.lines())
+    assert not missing.too_little
+    missing.least_coverage = 25.0
+    assert not missing.too_little
+    missing.least_coverage = 25.1
+    assert missing.too_little
+    assert "too few pairs have met: 25.1 % are required" in list(missing.lines())
+    assert Summary(must_meet=[("is active", "kill")]).not_met == ["is active | kill"], "a run that met nothing at all"
+
+
+@pytest.mark.feature("FI-05")
+def test_a_run_that_does_not_meet_what_it_must_names_the_pair(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = tmp_path / "pairs.txt"
+    pairs.write_text("is starting | *\nloads a snapshot | clock jump  # nothing of the kind in one seed\n")
+    assert main(["--seeds", "3", "--jobs", "1", "--must-meet", str(pairs)]) == 1
+    told = capsys.readouterr().out
+    assert "never met: loads a snapshot | clock jump" in told and "every promise was kept" in told
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("is active, kill", "pairs.txt:1: 'is active, kill' is not a pair: state | fault"),
+        ("is asleep | kill", "pairs.txt:1: there is no state 'is asleep'"),
+        ("is active | boredom", "pairs.txt:1: there is no fault 'boredom'"),
+    ],
+)
+def test_a_pair_that_nothing_can_meet_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, told: str
+) -> None:
+    pairs = tmp_path / "pairs.txt"
+    pairs.write_text(line)
+    with pytest.raises(SystemExit) as ended:
+        main(["--seeds", "3", "--must-meet", str(pairs)])
+    assert ended.value.code == 2 and told in capsys.readouterr().err
+
+
+@pytest.mark.feature("FI-05")
+def test_the_pairs_of_the_night_can_be_met() -> None:
+    assert len(parse_pairs(PAIRS.read_text(), "pairs.txt")) > 50
 
 
 @pytest.mark.feature("FI-05")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from protocol.records.batch import BatchHeader, iterate_batches
@@ -11,7 +11,7 @@ from protocol.records.builder import BatchOptions, build_batch
 from protocol.records.record import Record, decode_records
 from runtime.simulated.disk import SimulatedDisk
 from runtime.simulated.process import SimulatedProcess
-from runtime.simulated.store import Store
+from runtime.simulated.store import Directory, Entry, Store
 from runtime.world import Disk
 from settings.topic import TopicConfig
 from storage.log import AppendResult, PartitionLog
@@ -75,18 +75,36 @@ def all_offsets(log: PartitionLog) -> list[int]:
     return [record.offset for data in all_batches(log) for record in decode_records(data)]
 
 
+class WatchedStore(Store):
+    """Tells when names are about to change, or to become durable."""
+
+    before_names_change: Callable[[], None] | None = None
+
+    def sync_directory(self, path: str) -> None:
+        self._tell()
+        super().sync_directory(path)
+
+    def _change(self, parts: list[tuple[Directory, str, Entry | None, Entry | None]]) -> None:
+        self._tell()
+        super()._change(parts)
+
+    def _tell(self) -> None:
+        if self.before_names_change is not None:
+            self.before_names_change()
+
+
 @dataclass
 class Rig:
     """One host's disk through several lives of the process on it."""
 
     seed: int = 0
-    store: Store = field(init=False)
+    store: WatchedStore = field(init=False)
     process: SimulatedProcess = field(init=False)
     now_ms: int = NOW_MS
     locks: dict[str, SimulatedProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.store = Store(random.Random(self.seed), lambda: self.now_ms)
+        self.store = WatchedStore(random.Random(self.seed), lambda: self.now_ms)
         self.store.prepare_directories("/logs")
         self.start()
 

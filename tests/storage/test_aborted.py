@@ -904,3 +904,19 @@ def test_readers_of_committed_records_see_what_was_committed(actions: list[tuple
     follower.set_high_watermark(story.log.high_watermark)
     assert follower.last_stable_offset == story.log.last_stable_offset
     check(follower)
+
+
+@pytest.mark.feature("ST-13", "TX-08")
+def test_a_log_that_begins_anew_keeps_no_transaction_of_what_was_in_it() -> None:
+    """A follower whose leader no longer has what it has begins at the leader's start."""
+    log = Rig().open(CONFIG)
+    begin(log, 5)
+    replicate(log)
+    assert log.last_stable_offset == 0
+    log.truncate_fully_and_start_at(100)
+    assert log.last_stable_offset == 100
+    begin(log, 6)
+    end(log, 6, commit=False)
+    replicate(log)
+    assert log.last_stable_offset == log.log_end_offset == 102
+    assert [tuple(each)[:3] for each in log.aborted_transactions(0, 102)] == [(6, 100, 101)]

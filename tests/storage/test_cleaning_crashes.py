@@ -93,6 +93,9 @@ def check(
     ends = [(read_header(batch).base_offset, read_header(batch).next_offset) for batch in all_batches(log)]
     assert all(end <= start for (_, end), (start, _) in pairwise(ends))
     assert ends[-1][1] == log.log_end_offset
+    for segment, following in pairwise(log.segments):
+        # Whoever reads by offset would not see it; the next cleaning would.
+        assert segment.read_end_offset() <= following.base_offset, "a segment holds what the next one holds as well"
     for start, _ in ends:
         part = log.read(start, 1, log.log_end_offset)
         assert part is not None

@@ -8,7 +8,7 @@ afterwards must be a prefix of what was appended, with everything that was durab
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import pytest
 from hypothesis import example, given, settings
@@ -59,6 +59,14 @@ class Workload:
 
     def recovery_point_lowered(self, log: PartitionLog) -> None:
         self.checkpointed = min(self.checkpointed, log.recovery_point)
+
+    def on(self, rig: Rig) -> Workload:
+        """The same knowledge about what another disk must hold."""
+        told = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("rig", "log")}
+        other = Workload(rig, told.pop("chance"))
+        for name, value in told.items():
+            setattr(other, name, list(value) if isinstance(value, list) else value)
+        return other
 
     def run(self, steps: int) -> None:
         self.open()

@@ -6,8 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import read_header
 from runtime.world import Disk
 from settings.topic import TopicConfig
 from storage.checkpoints import REPLICATION_OFFSET_CHECKPOINT, read_offsets, write_durably
@@ -27,7 +30,9 @@ from storage.partition_metadata import (
     format_partition_metadata,
     parse_partition_metadata,
 )
-from tests.storage.rig import NOW_MS, Rig, all_offsets, append, batch, numbered, small_segments
+from tests.examples import examples
+from tests.storage.power_cuts import copy_of
+from tests.storage.rig import NOW_MS, Rig, all_batches, all_offsets, append, batch, numbered, small_segments
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 TOPIC_ID = bytes(range(16))
@@ -547,6 +552,38 @@ def test_no_high_watermark_covers_what_a_power_cut_may_bring_back() -> None:
     assert undone
 
 
+@pytest.mark.feature("ST-11", "RE-11")
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(0, 1 << 30), st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8)), min_size=1, max_size=4))
+@example(0, [(4, 6), (8, 4)])
+@example(1, [(8, 1), (4, 6)])
+def test_below_the_high_watermark_that_it_is_told_a_log_is_as_it_was(seed: int, cuts: list[tuple[int, int]]) -> None:
+    """However often it was cut and written on before anything was flushed: the next leader's records follow each cut.
+    A power cut may undo any of that, but not below the checkpoint.
+    """
+    rig = Rig(seed=seed)
+    directories = start(rig, ["/logs/a"])
+    log = make(directories, "orders")
+    for _ in range(10):
+        append(log)
+    log.flush()
+    for epoch, (cut, more) in enumerate(cuts, start=1):
+        log.truncate_to(cut)
+        end = log.log_end_offset
+        for offset in range(end, end + more):
+            log.append_as_follower(numbered(offset, leader_epoch=epoch), NOW_MS)
+    log.set_high_watermark(log.log_end_offset)
+    directories.checkpoint_work()()
+    before = all_batches(log)
+    for number in range(4):
+        unlucky = copy_of(rig, f"{seed} {number}")
+        unlucky.power_cut()
+        found = start(unlucky, ["/logs/a"]).logs["orders", 0]
+        after = all_batches(found)
+        committed = sum(read_header(data).next_offset <= found.high_watermark for data in after)
+        assert after[:committed] == before[:committed]
+
+
 def test_a_truncation_is_soon_durable_and_then_the_high_watermark_is_told_in_full() -> None:
     rig = Rig()
     directories = start(rig, ["/logs/a"])
@@ -563,6 +600,7 @@ def test_a_truncation_is_soon_durable_and_then_the_high_watermark_is_told_in_ful
     work()
     log.flushed(work.offset)
     assert not log.flush_is_due(NOW_MS)
+    assert not log.wants_flush
     directories.checkpoint_work()()
     assert read_offsets(rig.disk, "/logs/a/replication-offset-checkpoint") == {("orders", 0): 5}
 

@@ -7,11 +7,13 @@ import struct
 from bisect import bisect_right
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from protocol.records.record import decode_records
 from storage.indexes import PAGE_BYTES, WARM_SECTION_BYTES, CorruptIndex, OffsetIndex, TimeIndex
-from tests.storage.rig import Rig, append, batch, small_segments
+from storage.log import PartitionLog
+from tests.storage.rig import NOW_MS, Rig, all_batches, append, batch, small_segments
 
 BASE = 1000
 
@@ -240,3 +242,66 @@ def test_an_index_whose_file_ends_early_is_found_out() -> None:
     rig.disk.open(index.path).truncate(80)
     with pytest.raises(CorruptIndex):
         again.lookup(BASE + 2500)
+
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.lists(st.integers(0, 20), min_size=1, max_size=3)),
+        st.tuples(st.just("cut"), st.integers(1, 6)),
+        st.tuples(st.just("roll"), st.just(0)),
+        st.tuples(st.just("reopen"), st.booleans()),
+    ),
+    max_size=25,
+)
+
+
+@pytest.mark.feature("ST-06", "ST-07")
+@given(st.sampled_from([0, 1, 100, 200, 4096]), actions)
+@example(0, [("append", [1]), ("append", [2]), ("append", [9]), ("append", [3]), ("cut", 2)])
+@example(0, [("append", [1]), ("append", [2]), ("append", [9]), ("append", [3]), ("cut", 2), ("reopen", True)])
+def test_lookups_by_time_know_what_is_in_the_log_and_nothing_that_was_cut(
+    interval: int, steps: list[tuple[str, object]]
+) -> None:
+    """Whatever was appended, cut, rolled and read again from the disk; each batch gets an entry, or few do."""
+    rig = Rig()
+    config = small_segments(index_interval_bytes=interval)
+    log = rig.open(config)
+    for step, argument in steps:
+        if step == "append":
+            assert isinstance(argument, list)
+            for time in argument:
+                append(log, batch(timestamp=NOW_MS + 1000 * time))
+        elif step == "cut":
+            assert isinstance(argument, int)
+            log.truncate_to(max(log.log_end_offset - argument, 0))
+        elif step == "roll":
+            log.roll(NOW_MS)
+        elif argument:
+            log.close()
+            log = rig.open(config, recovery_point=log.log_end_offset, clean_shutdown=True)
+        else:
+            rig.kill()
+            log = rig.open(config, recovery_point=min(log.recovery_point, log.log_end_offset))
+        check_times(log)
+
+
+def check_times(log: PartitionLog) -> None:
+    """Its indexes say what its batches say."""
+    records = [(record.timestamp, record.offset) for data in all_batches(log) for record in decode_records(data)]
+    for wanted in {time for time, _ in records} | {0, NOW_MS + 10_500, NOW_MS + 100_000}:
+        expected = next(((time, offset) for time, offset in records if time >= wanted), None)
+        found = log.offset_for_timestamp(wanted)
+        assert (None if found is None else found[:2]) == expected
+    latest = max(records, key=lambda record: (record[0], -record[1]), default=None)
+    found = log.offset_for_max_timestamp()
+    assert (None if found is None else found[:2]) == latest
+    ends = [segment.base_offset for segment in log.segments[1:]] + [log.log_end_offset]
+    for segment, end in zip(log.segments, ends, strict=True):
+        inside = [(time, offset) for time, offset in records if segment.base_offset <= offset < end]
+        assert segment.max_timestamp.timestamp == max((time for time, _ in inside), default=-1)
+        for slot in range(segment.time_index.entries):
+            time, offset = segment.time_index.entry(slot)
+            assert (time, offset) in inside and time == max(before for before, at in inside if at <= offset)
+        for slot in range(segment.offset_index.entries):
+            entry = segment.offset_index.entry(slot)
+            assert segment.position_of(entry.offset) == entry.position

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol.errors import ErrorCode, KafkaError
@@ -74,6 +74,54 @@ def test_sequences_wrap_to_zero() -> None:
     assert append(log, producer_batch(5, 0, LAST_SEQUENCE - 1, count=3)).duplicate
     assert refusal(log, producer_batch(5, 0, 0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert append(log, producer_batch(5, 0, 1)).first_offset == 3
+
+
+@pytest.mark.feature("PR-12")
+@given(
+    st.integers(0, 12),
+    st.lists(st.tuples(st.sampled_from(["next", "again", "gap", "two", "reopen"]), st.integers(1, 4)), max_size=14),
+)
+@example(2, [("next", 3), ("next", 1), ("again", 1), ("gap", 1), ("reopen", 1), ("again", 1), ("next", 2)])
+@example(3, [("next", 1), ("two", 3), ("two", 2)])
+def test_the_end_of_the_sequences_is_a_place_like_any_other(before_the_end: int, steps: list[tuple[str, int]]) -> None:
+    """The same story from sequence 1000 on, and across the wrap from 2147483647 to 0: the same answers."""
+    assert told_from(LAST_SEQUENCE - before_the_end, steps) == told_from(1000, steps)
+
+
+def told_from(sequence: int, steps: list[tuple[str, int]]) -> list[object]:
+    """What a log answers to a producer that begins at `sequence`."""
+    rig = Rig()
+    log = rig.open(small_segments())
+    sent: list[tuple[int, int]] = []
+    told: list[object] = []
+
+    def send(*batches: tuple[int, int]) -> None:
+        data = [producer_batch(5, 0, first & LAST_SEQUENCE, count=count) for first, count in batches]
+        try:
+            result = append(log, *data)
+        except KafkaError as error:
+            told.append(error.code)
+        else:
+            told.append((result.first_offset, result.last_offset, result.duplicate))
+            if not result.duplicate:
+                sent.extend(batches)
+
+    send((sequence, 1))
+    for step, count in steps:
+        following = sum(sent[-1])
+        if step == "next":
+            send((following, count))
+        elif step == "again":
+            send(sent[-min(count, len(sent))])
+        elif step == "gap":
+            send((following + count, 1))
+        elif step == "two":
+            send((following, count), (following + count, 1))
+        else:
+            log.close()
+            log = rig.open(small_segments(), recovery_point=log.log_end_offset, clean_shutdown=True)
+    assert log.producers is not None
+    return [*told, (log.producers.entries[5].last_sequence - sequence) & LAST_SEQUENCE]
 
 
 @pytest.mark.feature("PR-12")

@@ -77,6 +77,8 @@ class QueueSettings:
     """Batches of one partition that are under way at a time; with idempotence at most 5."""
     retries: int = 2**31 - 1
     idempotent: bool = True
+    first_sequence: int = 0
+    """Of a partition's first record. Not one of Kafka's settings: simulations come by the wrap sooner with another."""
 
 
 Split = Callable[[ProducerBatch], list[ProducerBatch]]
@@ -103,7 +105,7 @@ class PartitionQueue:
         """No sequence yet. The last one may still be filled."""
         self._undecided: deque[ProducerBatch] = deque()
         """Numbered one after another; sent, or to be sent again."""
-        self._next_sequence = 0
+        self._next_sequence = settings.first_sequence
         self._numbered = 0
         self._retry_at_ms = 0
         self._proven = not settings.idempotent

@@ -13,6 +13,7 @@ from typing import Any
 
 from barnabas.cluster.fault_points import all_points
 from barnabas.cluster.simulated import SimulatedNode
+from barnabas.cluster.simulation.swarm import ALL_FAULTS
 from broker.coordinator.shard import ShardState
 from broker.replication.partition import Partition
 from broker.replication.replica import Leading, Offline
@@ -130,6 +131,40 @@ class Coverage:
 def never(cells: Mapping[str, Mapping[str, int]]) -> list[list[str]]:
     """The cells that are empty."""
     return [[state, fault] for state, faults in cells.items() for fault, times in faults.items() if times == 0]
+
+
+ANY = "*"
+"""In a pair that must be met: any fault."""
+
+
+def parse_pairs(text: str, source: str) -> list[tuple[str, str]]:
+    """Pairs that must be met, one a line as `state | fault`, or `state | *` for any fault; `#` begins a comment.
+
+    Raises ValueError, which names `source` and the line, for a state or a fault that nothing can meet.
+    """
+    pairs = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        said = line.partition("#")[0].strip()
+        if not said:
+            continue
+        state, bar, fault = (part.strip() for part in said.partition("|"))
+        if not bar:
+            raise ValueError(f"{source}:{number}: {said!r} is not a pair: state | fault")
+        if state not in STATES:
+            raise ValueError(f"{source}:{number}: there is no state {state!r}")
+        if fault not in (ANY, *ALL_FAULTS):
+            raise ValueError(f"{source}:{number}: there is no fault {fault!r}; there are {', '.join(ALL_FAULTS)}, *")
+        pairs.append((state, fault))
+    return pairs
+
+
+def not_met(cells: Mapping[str, Mapping[str, int]], pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Those of the pairs that a run has not met, as they are written."""
+    return [
+        f"{state} | {fault}"
+        for state, fault in pairs
+        if not (sum(cells.get(state, {}).values()) if fault == ANY else cells.get(state, {}).get(fault, 0))
+    ]
 
 
 def merged(tables: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from barnabas.cluster.simulation.group_workload import GroupPart, Readers
 from barnabas.cluster.simulation.invariants.places import PartitionKey
 from barnabas.cluster.simulation.invariants.producers import check_producers
 from barnabas.cluster.simulation.nemesis import Nemesis
+from barnabas.cluster.simulation.passing_topics import PassingTopics
 from barnabas.cluster.simulation.swarm import ALL_FAULTS, GroupPlan, Plan, draw_later, draw_plan
 from barnabas.cluster.simulation.transaction_workload import Transactions
 from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
@@ -169,6 +170,9 @@ class _Story:
             clients.start_soon(workload.follow)
             for part in self.parts:
                 clients.start_soon(part.run)
+            passing = self._passing_topics()
+            if passing is not None:
+                clients.start_soon(passing.run)
             await self._break_things(workload)
             for part in self.parts:
                 part.mortals.calm.set()
@@ -180,6 +184,10 @@ class _Story:
             if not await self._enough_acks(workload):
                 return
             workload.stop.set()
+            if passing is not None:
+                passing.stop.set()
+                if not await self._within("topics that passed are deleted", passing.not_done, CONVERGENCE_SECONDS):
+                    return
             for part in self.parts:
                 if not await self._within("all clients come to rest", part.not_settled, CONVERGENCE_SECONDS):
                     return
@@ -192,7 +200,8 @@ class _Story:
                     await part.check_all()
             for key in self.watch.partitions.keys:
                 self.watch.check_replicas(key, self._replicas(*key))
-                check_producers(findings, key, self.watch.partitions.ghost(key).batches)
+                batches = self.watch.partitions.ghost(key).batches
+                check_producers(findings, key, batches, self.plan.first_sequence)
         findings.count("acks", workload.history.acked)
         findings.count("raft elections", len(self.watch.quorum.leaders))
         findings.count("logs cleaned", self.universe.coverage["cleaner.log.cleaned"])
@@ -211,6 +220,10 @@ class _Story:
             inputs = [key for key in workload.keys if key.topic == plan.topics[0].name]
             of_group, mortals = part(plan.transactions.transform, inputs)
             yield Transactions(plan.transactions, of_group, watch.transactions, mortals, self._last_stable_offset)
+
+    def _passing_topics(self) -> PassingTopics | None:
+        pause_seconds = self.plan.passing_topics_pause_seconds
+        return None if pause_seconds is None else PassingTopics(self.cluster, self.findings, pause_seconds)
 
     def _last_stable_offset(self, key: PartitionKey) -> int:
         image = self.watch.quorum.image.topics.partition(*key)

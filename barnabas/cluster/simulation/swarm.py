@@ -52,6 +52,8 @@ CUT_OFF_FROM_NODES = "cut off from nodes"
 ALL_FAULTS = (*FAULTS, *RARER_FAULTS, CUT_OFF_FROM_NODES)
 """Every kind that the nemesis knows."""
 
+LAST_SEQUENCE = 2**31 - 1
+"""Of a producer; the next is 0."""
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (3, 3), (1, 1), (2, 1), (1, 3), (3, 1), (4, 3), (5, 3), (3, 5))
 """(brokers, controllers) of a cluster."""
 
@@ -147,6 +149,10 @@ class Plan:
     """Inner constants of nodes that are not what the code says: see `World.tuned`."""
     aims: bool = False
     """Some faults wait for a state that is rare, and strike whoever is in it."""
+    first_sequence: int = 0
+    """Where the producers begin to number the records of a partition."""
+    passing_topics_pause_seconds: float | None = None
+    """Mean time between two acts of an administrator of topics that come and go; None: there is none."""
 
 
 def draw_plan(chance: Stream) -> Plan:
@@ -160,11 +166,29 @@ def draw_plan(chance: Stream) -> Plan:
     return replace(plan, brokers=brokers, controllers=controllers, topics=_fitting(plan.topics, brokers, chance))
 
 
+def _with_edges(plan: Plan, chance: Stream) -> Plan:
+    """Dense indexes, sequences that wrap, topics that come and go."""
+    settings = dict(plan.settings)
+    if chance.random() < 0.5:
+        settings["log.index.interval.bytes"] = str(chance.choice((0, 1, 50, 200)))
+    if chance.random() < 0.3:
+        plan = replace(plan, first_sequence=LAST_SEQUENCE - chance.randrange(200))
+    if chance.random() < 0.25:
+        settings.setdefault("min.insync.replicas", "1")
+        plan = replace(plan, passing_topics_pause_seconds=chance.choice((0.5, 1.0, 3.0)))
+    return replace(plan, settings=settings)
+
+
 def draw_later(plan: Plan, chance: Stream) -> Plan:
     """What was thought of later, by a chance of its own: the rest of a seed is as it was before there was this. Seeds
     that were recorded before run without it."""
     pause_seconds = chance.choice((6.0, 12.0, 25.0))
     plan = replace(plan, cut_off_pause_seconds=pause_seconds if chance.random() < 0.5 else None)
+    return _with_edges(_with_slow_loading(plan, chance), chance)
+
+
+def _with_slow_loading(plan: Plan, chance: Stream) -> Plan:
+    """Coordinators and snapshots that are loaded in many turns, and faults that wait for them."""
     if chance.random() < 0.5:
         return plan
     inner = {

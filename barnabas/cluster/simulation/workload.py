@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import trio
@@ -83,6 +83,12 @@ def check_history(
         findings.report(f"{key}: nobody sent {value!r}, which is at {offsets}")
 
 
+def begin_at(producer: Producer, sequence: int) -> None:
+    """Let a new producer number its records from there on. No application can; a broker takes any first sequence."""
+    accumulator = producer._accumulator
+    accumulator._queue_settings = replace(accumulator._queue_settings, first_sequence=sequence)
+
+
 @dataclass(slots=True)
 class Workload:
     """The clients of one run."""
@@ -144,6 +150,7 @@ class Workload:
         options |= {"batch_size": 2_000, "delivery_timeout_ms": plan.delivery_timeout_ms}
         sequences: dict[PartitionKey, int] = {}
         async with Producer(world=world, **options) as producer, trio.open_nursery() as nursery:
+            begin_at(producer, plan.first_sequence)
             while not self.stop.is_set():
                 with trio.move_on_after(chance.expovariate(1.0 / plan.send_pause_seconds)):
                     await self.stop.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.fetch_sessions import FetchSessions, by_topic
@@ -51,6 +51,23 @@ def test_after_the_first_request_only_changes_are_said() -> None:
     assert [(t.topic_id, t.partitions) for t in third.forgotten_topics_data] == [(A[0], [0])]
 
 
+def test_a_partition_that_is_wanted_again_before_the_next_request_is_not_forgotten() -> None:
+    """One request that names it and forgets it would leave it to the leader's order."""
+    session = LeaderSession()
+    session.wants(A, at(5))
+    session.wants(B, at(7))
+    session.request(1024)
+    assert session.answered(FetchResponse(session_id=77))
+    session.forget(A)
+    session.wants(A, at(6))
+    request = session.request(1024)
+    assert named(request) == [(A, 6)]
+    assert request.forgotten_topics_data == []
+    assert session.answered(FetchResponse(session_id=77))
+    session.forget(A)
+    assert [(t.topic_id, t.partitions) for t in session.request(1024).forgotten_topics_data] == [(A[0], [0])]
+
+
 @pytest.mark.parametrize("error", [70, 71, 106, 6])
 def test_after_an_error_everything_is_said_again(error: int) -> None:
     session = LeaderSession()
@@ -88,6 +105,7 @@ KEYS = st.sampled_from([(bytes(15) + bytes([topic]), partition) for topic in (1,
     )
 )
 @settings(max_examples=examples(200), deadline=None)
+@example([("wants", A, 0), ("round", A, 0), ("forget", A, 0), ("wants", A, 1), ("round", A, 0)])
 def test_the_leader_always_reads_what_the_follower_wants(steps: list[tuple[str, PartitionKey, int]]) -> None:
     """Also over the wire, and whatever is lost on the way."""
     session, sessions = LeaderSession(), FetchSessions(random.Random(1))

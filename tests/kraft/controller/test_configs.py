@@ -183,6 +183,10 @@ def test_eligible_leader_replicas_can_be_turned_off_and_on(cluster: Any) -> None
     assert cluster.image.config(BROKER_RESOURCE, "1") == {}, "one value for all, from here on"
 
 
+def test_an_upgrade_to_the_level_that_there_is_changes_nothing(cluster: Any) -> None:
+    assert update(cluster, ELR, cluster.image.features.level(ELR)) == 0
+
+
 @pytest.mark.parametrize(
     ("name", "level", "upgrade_type"),
     [
@@ -194,6 +198,7 @@ def test_eligible_leader_replicas_can_be_turned_off_and_on(cluster: Any) -> None
         ("teleportation", 1, 1),
         (ELR, 2, 1),
         (ELR, -1, 2),
+        (ELR, 0, 1),
         (ELR, 1, 9),
         ("kraft.version", 1, 1),
     ],

@@ -80,6 +80,8 @@ class ReplicaCluster:
         self.replicas: dict[int, MetadataReplica] = {}
         self.listeners: dict[int, RecordingListener] = {}
         self.errors: dict[int, Exception] = {}
+        self.disks_lie = False
+        """A sync has failed, and nobody can know any more."""
 
     def config(self, node_id: int) -> ReplicaConfig:
         return self._config(
@@ -152,6 +154,7 @@ class ReplicaCluster:
         began = trio.current_time()
         with trio.fail_after(limit_seconds):
             while not condition():
+                self.check_synced()
                 await trio.sleep(0.001)
         return trio.current_time() - began
 
@@ -180,6 +183,21 @@ class ReplicaCluster:
             except NotLeader:
                 continue  # it may have been committed: the same setting once more does no harm
             return trio.current_time() - began
+
+    def check_synced(self) -> None:
+        """What a voter counts as synced is on its disk: a power cut right now would not take it."""
+        if self.disks_lie:
+            return
+        for node_id in self.voters.keys() & self.replicas.keys():
+            replica, store = self.replicas[node_id], self.universe.host(f"node-{node_id}").store
+            synced = replica.core.synced_end_offset
+            for segment in replica.log.partition_log.segments:
+                if segment.base_offset >= synced:
+                    break
+                inode = store.file(segment.log_path)
+                end = segment.position_of(synced)
+                kept = len(inode.durable) if inode.cut_to is None else min(len(inode.durable), inode.cut_to)
+                assert inode.durable[:kept][:end] == inode.cached[:end], f"node {node_id} counts {synced} as synced"
 
     async def wait_until_all_have(self, name: str, value: str) -> float:
         return await self.wait_for(lambda: all(self.listeners[n].values.get(name) == value for n in self.replicas))

@@ -147,6 +147,61 @@ def test_a_leader_cut_off_gives_up_and_its_unconfirmed_records_vanish() -> None:
     play(5, story)
 
 
+@pytest.mark.feature("KR-13", "KR-17")
+def test_a_deposed_leader_cuts_nothing_before_it_has_heard_of_its_sync() -> None:
+    """Its disk is slow to answer. Had other records taken the place of those that were synced, the answer would count
+    for them; so it does not fetch meanwhile.
+    """
+
+    async def story(cluster: ReplicaCluster) -> None:
+        old = await cluster.wait_for_leader()
+        old_id = old.core.local_id
+        name = f"node-{old_id}"
+        await cluster.write("a", "committed")
+        await cluster.wait_until_all_have("a", "committed")
+        await cluster.wait_for(lambda: old.core.synced_end_offset == old.log.end_offset)
+        has_run = trio.Event()
+        flush_work = old.log.flush_work
+
+        def slow_flush_work() -> tuple[int, Callable[[], None] | None]:
+            end_offset, work = flush_work()
+
+            def sync() -> None:
+                assert work is not None
+                work()
+                # The answer comes in ten seconds; whatever begins from now on is quick.
+                cluster.universe.slow_disk(name, (20_000.0, 0.0))
+                has_run.set()
+
+            return end_offset, sync
+
+        old.log.flush_work = slow_flush_work  # type: ignore[method-assign]
+        cluster.universe.wires.isolate(name)
+        for number in range(20):
+            old.append(old.core.epoch, [setting("a", f"lost {number}")])
+        await has_run.wait()
+        began = trio.current_time()
+        cluster.universe.slow_disk(name, (0.1, 0.0))
+        old.log.flush_work = flush_work  # type: ignore[method-assign]
+        lost_end = old.log.end_offset
+        new = await cluster.wait_for_leader(other_than=old_id)
+        while new.log.end_offset < lost_end + 3:
+            await new.wait_committed(new.append(new.core.epoch, [setting("a", "kept")]))
+        cluster.universe.wires.heal()
+        await cluster.wait_for(lambda: old.core.leader_id == new.core.local_id)
+        while trio.current_time() < began + 9.9:
+            await trio.sleep(0.01)
+            cluster.check_synced()
+            assert old.log.end_offset == lost_end, "it was cut while its sync was under way"
+        await cluster.wait_for(lambda: old.core.log.last_epoch == new.core.epoch)
+        # A slow next sync cannot hide what the first one has made of the new records.
+        cluster.universe.slow_disk(name, (2_000.0, 0.0))
+        await cluster.wait_for(lambda: old.core.synced_end_offset == old.log.end_offset)
+        await cluster.wait_until_all_have("a", "kept")
+
+    play(5, story)
+
+
 @pytest.mark.feature("KR-05", "KR-13", "KR-17")
 @pytest.mark.parametrize("seed", range(10))
 def test_what_was_committed_survives_the_power_cut_of_every_node(seed: int) -> None:
@@ -209,6 +264,7 @@ def test_records_before_a_snapshot_that_are_damaged_are_given_to_nobody(damage: 
         known_to_both = len(store.file(first_segment).cached)
         if damage == "a failed sync that was not noted":
             # What it was to make durable is in the cache alone from now on, and the next sync says nothing of that.
+            cluster.disks_lie = True
             fault = store.fail("sync", prefix="/data")
             leader = cluster.replicas[1]
             leader.append(leader.core.epoch, [setting("b", "x" * 5000)])
@@ -349,6 +405,7 @@ def test_no_acknowledged_record_is_lost_while_nodes_die_and_links_break(seed: in
             number = 0
             while True:
                 await trio.sleep(0.02)
+                cluster.check_synced()
                 leader = cluster.leader
                 if leader is None:
                     continue

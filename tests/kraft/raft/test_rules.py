@@ -138,6 +138,16 @@ def test_one_vote_per_epoch_saved_before_it_leaves_and_kept_over_a_restart() -> 
 
 
 @pytest.mark.feature("KR-03")
+def test_a_follower_that_restarts_follows_its_leader_unless_its_log_knows_a_later_epoch() -> None:
+    saved = ElectionState(epoch=5, leader_id=2)
+    restarted = replica(history=log(4, 5), election=saved)
+    assert isinstance(restarted.role, Follower) and restarted.leader_id == 2
+    later = replica(history=log(5, 6), election=saved)
+    assert later.epoch == 6, "its election state was lost, and it may have voted in that epoch for anybody"
+    assert later.leader_id is None
+
+
+@pytest.mark.feature("KR-03")
 def test_a_vote_remembered_without_a_directory_id_counts_for_the_node() -> None:
     """Data version 0 of the quorum-state file has no directory id."""
     raft = replica(election=ElectionState(epoch=5, voted=ReplicaKey(2, NO_DIRECTORY)))
@@ -296,7 +306,7 @@ def test_a_leader_counts_itself_only_as_far_as_it_is_synced() -> None:
 @pytest.mark.feature("KR-06")
 def test_observers_are_remembered_and_never_counted() -> None:
     raft = leader()
-    for observer_id in (101, 102, 103):
+    for observer_id in (101, 102, 103, -1):  # -1: it does not say who it is
         raft.handle_fetch(fetch(observer_id, 5, 1, 5), NOW + 200)
     assert raft.shown_high_watermark is None
     assert raft.progress is not None
@@ -343,6 +353,42 @@ def test_a_leader_that_no_majority_fetches_from_resigns() -> None:
     raft.tick(NOW + 2_000 + 3_000)
     assert isinstance(raft.role, Resigned)
     assert {send.peer_id for send in sent(raft.take_ready(), EndQuorumEpoch)} == {2, 3}
+
+
+@pytest.mark.feature("KR-09")
+@pytest.mark.parametrize("voters", [(1, 2), (1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4, 5)])
+def test_a_leader_that_nobody_fetches_from_resigns_however_many_they_are(voters: tuple[int, ...]) -> None:
+    raft = replica(1, None, ElectionState(epoch=4), voters)
+    raft.tick(NOW + 100)
+    for _ in range(2):
+        for send in raft.take_ready().requests:
+            raft.handle_answer(send.peer_id, send.request_id, VoteAnswer(epoch=raft.epoch, granted=True), NOW + 100)
+    assert raft.is_leader
+    raft.tick(NOW + 100 + 2_999)
+    assert raft.is_leader
+    raft.tick(NOW + 100 + 3_000)
+    assert isinstance(raft.role, Resigned)
+
+
+@pytest.mark.feature("KR-09")
+def test_a_leader_alone_has_nobody_to_miss() -> None:
+    raft = replica(1, None, ElectionState(epoch=4), (1,))
+    raft.tick(NOW + 100)
+    assert raft.is_leader
+    raft.tick(NOW + 1_000_000)
+    assert raft.is_leader
+
+
+@pytest.mark.feature("KR-04")
+def test_a_leader_that_takes_this_node_for_another_directory_is_told_and_followed() -> None:
+    raft = replica()
+    stranger = ReplicaKey(1, bytes([9]) * 16)
+    answer = raft.handle_begin_quorum_epoch(BeginQuorumEpoch(voter=stranger, leader_id=2, epoch=5), NOW)
+    assert (answer.error, answer.leader_id, answer.epoch) == (ErrorCode.INVALID_VOTER_KEY, 2, 5)
+    meant = raft.handle_begin_quorum_epoch(BeginQuorumEpoch(voter=key(1), leader_id=2, epoch=5), NOW)
+    assert (meant.error, meant.leader_id, meant.epoch) == (ErrorCode.NONE, 2, 5)
+    late = raft.handle_begin_quorum_epoch(BeginQuorumEpoch(voter=key(1), leader_id=3, epoch=4), NOW)
+    assert (late.error, late.leader_id, late.epoch) == (ErrorCode.FENCED_LEADER_EPOCH, 2, 5)
 
 
 @pytest.mark.feature("KR-09")

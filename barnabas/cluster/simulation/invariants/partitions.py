@@ -194,6 +194,8 @@ class PartitionPromises:
 
     def follows(self, key: PartitionKey, node_id: int, leader_epoch: int, high_watermark: int) -> None:
         """A replica does not lead, and has heard of this high watermark."""
+        if key.topic in self._deleted:
+            return  # its broker has not heard of that yet
         partition = self._partitions.get(key, _NOBODY)
         led = max((most for (_, epoch), most in partition.watermarks.items() if epoch <= leader_epoch), default=0)
         self._findings.check(

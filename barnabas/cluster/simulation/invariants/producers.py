@@ -1,6 +1,7 @@
 """The promises of producers and their transactions, as the committed log of a partition shows them.
 
-- The sequences of a producer, in one of its epochs, begin at 0 and have neither gap nor repetition (KIP-98).
+- The sequences of a producer, in one of its epochs, begin at 0 and have neither gap nor repetition (KIP-98). In its
+  first epoch a producer of a run may begin where the plan says.
 - Epochs only grow, those of markers, too: where each transaction has an epoch of its own (KIP-890), nothing of it comes
   after its end.
 - A producer has one transaction open at most: in a newer epoch it writes only once that of the older one has ended.
@@ -22,6 +23,8 @@ from protocol.records.control import EndTxn, read_end_txn
 
 @dataclass(slots=True)
 class _Producer:
+    first_sequence: int = 0
+    """Where it may begin as well, in its first epoch."""
     epoch: int = -1
     next_sequence: int = 0
     coordinator_epoch: int = -1
@@ -32,7 +35,8 @@ class _Producer:
         """The next of its batches; gives what is wrong with it."""
         before, self.epoch = self.epoch, max(self.epoch, header.producer_epoch)
         if self.epoch > before:
-            self.next_sequence = 0
+            begins_elsewhere = before < 0 and header.base_sequence == self.first_sequence
+            self.next_sequence = self.first_sequence if begins_elsewhere else 0
         if header.producer_epoch < before:
             return f"it was at epoch {before}"
         if header.is_control:
@@ -54,15 +58,17 @@ class _Producer:
         return None if marker.coordinator_epoch >= before else f"marker of {marker}, after one of epoch {before}"
 
 
-def check_producers(findings: Findings, key: PartitionKey, batches: Iterable[Batch]) -> None:
-    """Once all is quiet."""
+def check_producers(
+    findings: Findings, key: PartitionKey, batches: Iterable[Batch], first_sequence: int = 0
+) -> None:
+    """Once all is quiet. `first_sequence`: where producers of the run may begin, instead of at 0."""
     producers: dict[int, _Producer] = {}
     for batch in batches:
         header = read_header(batch.data, 0)
         if header.producer_id < 0:
             continue
         marker = read_end_txn(batch.data) if header.is_control else None
-        wrong = producers.setdefault(header.producer_id, _Producer()).take(header, marker)
+        wrong = producers.setdefault(header.producer_id, _Producer(first_sequence)).take(header, marker)
         if wrong is not None:
             whose = f"producer {header.producer_id} epoch {header.producer_epoch}"
             findings.report(f"{key}: {whose} at {header.base_offset}: {wrong}")

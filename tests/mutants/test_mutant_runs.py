@@ -1,0 +1,149 @@
+"""A room of one file and a few tests, mutated: what is noticed, what is not, and what a run says of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.equivalent import JUDGED, Equivalents
+from tests.mutants.mutations import Mutation, mutations_of
+from tests.mutants.rooms import ROOMS, ROOT
+from tests.mutants.scores import BEGIN, END, Score, survivors, table, write
+from tests.mutants.trying import EQUIVALENT, KILLED, SURVIVED, UNSEEN, Trial
+
+CODE = """\
+from contextlib import contextmanager
+
+
+def larger(a, b):
+    if a > b:
+        return a
+    return b
+
+
+def count_down(n):
+    while n > 0:
+        n -= 1
+    return n
+
+
+def unused(a):
+    return a + 1
+"""
+TESTS = """\
+from weights import count_down, larger
+
+
+def test_larger():
+    assert larger(2, 1) == 2
+    assert larger(1, 2) == 2
+
+
+def test_count_down():
+    assert count_down(3) == 0
+"""
+RUN = """
+import json, sys, time
+from dataclasses import asdict
+from pathlib import Path
+from tests.mutants import trying
+from tests.mutants.rooms import Room
+
+trying.PATIENCE_SECONDS = 1.0
+root = Path(sys.argv[1])
+sys.path.insert(0, str(root))
+run = trying.Trying(Room("weights", (".",), ("test_weights.py",), root), 1, 100, time.monotonic() + 60)
+trying.try_room(run)
+print("RESULT", json.dumps([asdict(trial) for trial in run.trials]))
+"""
+
+
+def run_in(root: Path, tests: str) -> subprocess.CompletedProcess[str]:
+    (root / "weights.py").write_text(CODE)
+    (root / "test_weights.py").write_text(tests)
+    return subprocess.run([sys.executable, "-c", RUN, str(root)], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_what_tests_notice_and_what_they_do_not(tmp_path: Path) -> None:
+    ended = run_in(tmp_path, TESTS)
+    assert ended.returncode == 0, ended.stderr
+    (line,) = [line for line in ended.stdout.splitlines() if line.startswith("RESULT")]
+    outcomes = {
+        (trial["line"], trial["change"]): (trial["outcome"], trial["by"])
+        for trial in json.loads(line[len("RESULT ") :])
+    }
+    assert outcomes[5, "the condition is negated"] == (KILLED, "test_weights.py::test_larger")
+    assert outcomes[5, "> becomes >="] == (SURVIVED, ""), "nothing can tell them apart"
+    assert outcomes[12, "the statement is dropped"] == (KILLED, "it takes too long")
+    assert outcomes[12, "- becomes +"] == (KILLED, "it takes too long")
+    assert outcomes[17, "+ becomes -"] == (UNSEEN, "")
+    assert (tmp_path / "weights.py").read_text() == CODE, "the file stays as it is"
+
+
+def test_tests_that_fail_by_themselves_end_the_run(tmp_path: Path) -> None:
+    ended = run_in(tmp_path, TESTS + "\n\ndef test_wrong():\n    assert larger(1, 1) == 2\n")
+    assert ended.returncode != 0
+    assert "tests fail without any mutation: test_weights.py::test_wrong" in ended.stderr
+
+
+def trial(line: int, outcome: str) -> Trial:
+    return Trial("room/file.py", line, f"text {line}", "< becomes <=", outcome)
+
+
+def test_a_score_leaves_out_what_nobody_can_notice() -> None:
+    trials = [trial(1, KILLED), trial(2, KILLED), trial(3, KILLED), trial(4, SURVIVED), trial(5, EQUIVALENT)]
+    score = Score("room", 90, trials)
+    assert score.percent == 75.0
+    assert list(table([score]))[-2:] == [
+        "| room | 90 | 5 | 1 | 3 | 1 | 0 | 75.0 % |",
+        "| all | 90 | 5 | 1 | 3 | 1 | 0 | 75.0 % |",
+    ]
+    assert list(survivors([Score("room", 2, [trial(9, UNSEEN), trial(4, SURVIVED)])])) == [
+        "- `room/file.py:4` < becomes <=: `text 4`",
+        "- `room/file.py:9` < becomes <= (no test runs the line): `text 9`",
+    ]
+    assert Score("room", 0, []).percent is None
+
+
+def test_the_page_keeps_what_stands_around_the_last_run(tmp_path: Path) -> None:
+    page = tmp_path / "mutants.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write(page, [Score("room", 1, [trial(1, KILLED)])], "make mutants")
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text and "100.0 %" in text
+    page.write_text("no marks")
+    with pytest.raises(ValueError, match="has no"):
+        write(page, [], "make mutants")
+
+
+def test_every_judgement_is_about_a_change_that_exists() -> None:
+    """One whose line was edited is to be judged again."""
+    root = next(iter(ROOMS.values())).root
+    known: dict[str, list[Mutation]] = {}
+    for file, source, change in Equivalents.read(JUDGED).judged():
+        found = known.setdefault(file, mutations_of(root / file))
+        here = [each for each in found if each.source == source]
+        assert here, f"{file} has no line {source!r}"
+        assert change == "*" or change in {each.change for each in here}, f"{file}: {source!r} has no change {change!r}"
+
+
+def test_a_judgement_without_a_reason_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "equivalent.tsv"
+    path.write_text("storage/log.py\tif a < b:\t< becomes <=\n")
+    with pytest.raises(ValueError, match="has 3 cells"):
+        Equivalents.read(path)
+
+
+def test_an_unknown_room_is_refused() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.mutants", "--rooms", "cellar"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2 and "cellar: no such room; there are storage, kraft/raft" in ended.stderr

@@ -1,0 +1,282 @@
+"""Tries the mutations of one room inside one pytest process: it collects the tests once, then forks.
+
+The first child runs all tests and notes for each line which of them pass by. Each further child gives one function
+other code and runs the tests that pass by its line, quickest first, until one fails. Nothing on the disk changes.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from types import CodeType, FunctionType
+
+import coverage
+import pytest
+from hypothesis import Phase, settings
+
+from tests.mutants.equivalent import Equivalents
+from tests.mutants.mutations import Mutation, mutated, mutations_of
+from tests.mutants.rooms import Room
+
+PROFILE = "mutants"
+SECONDS_FOR_ONE = 20.0
+"""Tests that need longer together are not all tried; those that pass by quickest are."""
+PATIENCE_FACTOR, PATIENCE_SECONDS = 5.0, 20.0
+"""A mutant that needs more CPU time than this times its tests' has an endless loop: it was noticed."""
+MEMORY_BYTES = 6 * 1024**3
+
+KILLED, SURVIVED, UNSEEN, EQUIVALENT = "killed", "survived", "no test runs the line", "equivalent"
+TIMEOUT = "it takes too long"
+"""What noticed a mutant that did not end."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """What came of one mutation."""
+
+    file: str
+    line: int
+    source: str
+    change: str
+    outcome: str
+    by: str = ""
+    """The test that noticed, or the reason why nobody can."""
+    tests: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Passing:
+    """Which tests pass by which line."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    """CPU time by test."""
+    tests: dict[str, dict[int, list[str]]] = field(default_factory=dict)
+    """By file and line."""
+    failed: list[str] = field(default_factory=list)
+
+    def of(self, mutation: Mutation) -> list[str]:
+        """The quickest first, within SECONDS_FOR_ONE."""
+        passing = self.tests.get(str(mutation.path), {}).get(mutation.line, [])
+        chosen, seconds = [], 0.0
+        for test in sorted(passing, key=lambda test: (self.seconds[test], test)):
+            seconds += self.seconds[test]
+            if chosen and seconds > SECONDS_FOR_ONE:
+                break
+            chosen.append(test)
+        return chosen
+
+
+@dataclass(slots=True)
+class Trying:
+    """A pytest plugin that takes the place of the test loop."""
+
+    room: Room
+    seed: int
+    sample: int
+    """How many mutations at most."""
+    ends_at: float
+    """By `time.monotonic`."""
+    only: str = ""
+    """Files whose path contains this."""
+    told: Callable[[Trial], None] = lambda trial: None
+    trials: list[Trial] = field(default_factory=list)
+    possible: int = 0
+    """How many mutations the room has."""
+    error: str = ""
+
+    def pytest_collection(self) -> None:
+        """Every mutant meets the same examples; what one leads to is not kept."""
+        parent = settings.get_profile("barnabas") if "barnabas" in settings._profiles else settings.default
+        phases = [Phase.explicit, Phase.generate]
+        settings.register_profile(
+            PROFILE, parent, database=None, derandomize=True, phases=phases, report_multiple_bugs=False
+        )
+        settings.load_profile(PROFILE)
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        mutations = [each for path in self.room.files() for each in mutations_of(path)]
+        mutations = [each for each in mutations if self.only in str(each.path)]
+        self.possible = len(mutations)
+        random.Random(f"{self.room.name} {self.seed}").shuffle(mutations)
+        functions = loaded_functions({str(path) for path in self.room.files()})
+        gc.collect()
+        gc.freeze()
+        passing = self._who_passes(items)
+        if passing.failed:
+            self.error = f"tests fail without any mutation: {', '.join(passing.failed[:5])}"
+            return True
+        equivalents = Equivalents.read()
+        for mutation in mutations[: self.sample]:
+            if time.monotonic() >= self.ends_at:
+                break
+            trial = self._try(mutation, passing, items, functions, equivalents)
+            self.trials.append(trial)
+            self.told(trial)
+        return True
+
+    def _who_passes(self, items: dict[str, pytest.Item]) -> Passing:
+        def measure() -> str:
+            passing = Passing()
+            measured = coverage.Coverage(data_file=None, config_file=False, include=[str(p) for p in self.room.files()])
+            measured.start()
+            for nodeid, failed in run(list(items.values()), measured.switch_context):
+                passing.seconds[nodeid] = failed[1]
+                if failed[0]:
+                    passing.failed.append(nodeid)
+            measured.stop()
+            data = measured.get_data()
+            for file in data.measured_files():
+                lines = data.contexts_by_lineno(file)
+                passing.tests[file] = {line: sorted(set(tests) & items.keys()) for line, tests in lines.items()}
+            return json.dumps(asdict(passing))
+
+        told = json.loads(in_child(measure, None)[1])
+        tests = {file: {int(line): tests for line, tests in lines.items()} for file, lines in told["tests"].items()}
+        return Passing(told["seconds"], tests, told["failed"])
+
+    def _try(
+        self,
+        mutation: Mutation,
+        passing: Passing,
+        items: dict[str, pytest.Item],
+        functions: dict[tuple[str, str, int], list[FunctionType]],
+        equivalents: Equivalents,
+    ) -> Trial:
+        trial = Trial(
+            str(mutation.path.relative_to(self.room.root)), mutation.line, mutation.source, mutation.change, SURVIVED
+        )
+        reason = equivalents.reason(mutation, self.room.root)
+        if reason is not None:
+            trial.outcome, trial.by = EQUIVALENT, reason
+            return trial
+        tests = passing.of(mutation)
+        trial.tests = len(tests)
+        if not tests:
+            trial.outcome = UNSEEN
+            return trial
+
+        def work() -> str:
+            install(mutation, functions)
+            chosen = [items[test] for test in tests]
+            return next((nodeid for nodeid, (failed, _) in run(chosen) if failed), "")
+
+        began = time.monotonic()
+        limit = PATIENCE_SECONDS + PATIENCE_FACTOR * sum(passing.seconds[test] for test in tests)
+        ended, told = in_child(work, limit)
+        trial.seconds = round(time.monotonic() - began, 2)
+        if not ended or told:
+            trial.outcome, trial.by = KILLED, told or TIMEOUT
+        return trial
+
+
+def run(
+    items: list[pytest.Item], begins: Callable[[str], None] = lambda nodeid: None
+) -> Iterator[tuple[str, tuple[bool, float]]]:
+    """Run tests one by one: each one's name, whether it failed, and its CPU time."""
+    reports: list[pytest.TestReport] = []
+    plugin = _Reports(reports)
+    if items:
+        items[0].config.pluginmanager.register(plugin)
+    for place, item in enumerate(items):
+        following = items[place + 1] if place + 1 < len(items) else None
+        reports.clear()
+        begins(item.nodeid)
+        began = time.process_time()
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        yield item.nodeid, (any(report.failed for report in reports), time.process_time() - began)
+
+
+@dataclass(slots=True)
+class _Reports:
+    reports: list[pytest.TestReport]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.reports.append(report)
+
+    __hash__ = object.__hash__
+
+
+def in_child(work: Callable[[], str], cpu_seconds: float | None) -> tuple[bool, str]:
+    """Whether a forked child came to the end of `work`, and what that gave. It ends at the latest after so much
+    CPU time, or six times that much time."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.close(reading)
+            silence()
+            if cpu_seconds is not None:
+                for signum in (signal.SIGPROF, signal.SIGALRM):
+                    signal.signal(signum, signal.SIG_DFL)
+                resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+                signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+                signal.setitimer(signal.ITIMER_REAL, 6 * cpu_seconds)
+            told = work()
+            with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+                pipe.write(told)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        told = pipe.read()
+    _, status = os.waitpid(child, 0)
+    return status == 0, told
+
+
+def silence() -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (1, 2):
+        os.dup2(nothing, descriptor)
+
+
+def loaded_functions(files: set[str]) -> dict[tuple[str, str, int], list[FunctionType]]:
+    """All functions of these files, by file, qualified name and first line."""
+    found: dict[tuple[str, str, int], list[FunctionType]] = {}
+    for each in gc.get_objects():
+        if isinstance(each, FunctionType) and each.__code__.co_filename in files:
+            code = each.__code__
+            found.setdefault((code.co_filename, code.co_qualname, code.co_firstlineno), []).append(each)
+    return found
+
+
+def install(mutation: Mutation, functions: dict[tuple[str, str, int], list[FunctionType]]) -> None:
+    """Give the function of a mutation its other code, wherever it is known by now."""
+    module = compile(mutated(mutation), str(mutation.path), "exec", dont_inherit=True)
+    changed = next(
+        code
+        for code in codes(module)
+        if code.co_qualname == mutation.function and code.co_firstlineno == mutation.function_line
+    )
+    for function in functions[str(mutation.path), mutation.function, mutation.function_line]:
+        function.__code__ = changed
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from codes(constant)
+
+
+def try_room(trying: Trying) -> None:
+    """Collect the room's tests and try. Raises RuntimeError."""
+    room = trying.room
+    os.chdir(room.root)
+    arguments = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=0", "--capture=no", "-m", "not slow"]
+    arguments += ["--no-header", "--no-summary", "--disable-warnings", f"--rootdir={room.root}", *room.tests]
+    status = pytest.main(arguments, plugins=[trying])
+    if trying.error:
+        raise RuntimeError(f"{room.name}: {trying.error}")
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise RuntimeError(f"{room.name}: pytest ended with {status}")
