@@ -8,6 +8,7 @@
 #   make demo-page               the same on a page, with buttons: http://127.0.0.1:9644
 #   make pipeline-demo           flights through a topic to Parquet by Spark, while things are killed
 #   make check | test | compat   style and types | our tests | other people's clients
+#   make kafka-tests             Apache Kafka's own integration tests on our nodes; ARGS='TopicCommand' or --selection
 #   make docker-test             docker-compose.yml for real; needs a docker daemon
 #   make diagrams                docs/state-machines.md, drawn from the tables in the code
 #   make compiled                the loops over records as C, where there is a compiler
@@ -29,10 +30,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: demo-page pipeline-demo page-test spark-test up down status clean demo check test compat docker-test simulate suite help features diagrams bench compiled
+.PHONY: kafka-tests demo-page pipeline-demo page-test spark-test up down status clean demo check test compat docker-test simulate suite help features diagrams bench compiled
 
 help:
-	@sed -n '3,17s/^# \{0,1\}//p' Makefile
+	@sed -n '3,18s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -104,6 +105,10 @@ test: .venv/installed-dev
 compat: .venv/installed-compat
 	@tests/compat/install.sh
 	@$(BIN)/pytest tests/compat -m compat $(ARGS)
+
+kafka-tests: .venv/installed-dev
+	@tests/kafka/install.sh
+	@$(BIN)/python -m tests.kafka $(ARGS)
 
 spark-test: .venv/installed-spark
 	@tests/pipeline/install.sh

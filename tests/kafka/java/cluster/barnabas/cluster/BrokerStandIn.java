@@ -1,0 +1,150 @@
+package barnabas.cluster;
+
+import kafka.log.LogManager;
+import kafka.network.SocketServer;
+import kafka.server.BrokerServer;
+import kafka.server.KafkaApis;
+import kafka.server.ReplicaManager;
+import kafka.server.SharedServer;
+
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.network.ListenerName;
+import org.apache.kafka.coordinator.group.GroupCoordinator;
+import org.apache.kafka.image.loader.MetadataLoader;
+import org.apache.kafka.metadata.BrokerState;
+import org.apache.kafka.metadata.KRaftMetadataCache;
+import org.apache.kafka.server.BrokerLifecycleManager;
+import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
+import org.apache.kafka.storage.internals.log.UnifiedLog;
+
+import java.io.File;
+import java.util.List;
+import java.util.NoSuchElementException;
+import java.util.Properties;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Supplier;
+
+import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** A broker as tests look at it. */
+final class BrokerStandIn {
+    private final Cluster cluster;
+    private final Node node;
+    private final Supplier<KRaftMetadataCache> metadata;
+    private final Supplier<LogManager> logs = StandIn.lazy(this::logManager);
+    private final Supplier<ReplicaManager> replicas = StandIn.lazy(this::replicaManager);
+    private final Supplier<SocketServer> sockets = StandIn.lazy(this::socketServer);
+    private final Supplier<SharedServer> shared = StandIn.lazy(this::sharedServer);
+    private final Supplier<KafkaApis> apis = StandIn.lazy(this::apis);
+    private final Supplier<GroupCoordinator> groups = StandIn.lazy(this::groupCoordinator);
+    private final Supplier<BrokerLifecycleManager> life = StandIn.lazy(this::lifecycle);
+
+    BrokerStandIn(Cluster cluster, Node node) {
+        this.cluster = cluster;
+        this.node = node;
+        metadata = StandIn.lazy(() -> new MetadataStandIn(node).make());
+    }
+
+    BrokerServer make() {
+        return StandIn.of(BrokerServer.class)
+            .on("config", a -> node.config())
+            .give("clusterId", cluster.id)
+            .on("boundPort", a -> node.port(((ListenerName) a[0]).value()))
+            .on("isShutdown", a -> !node.up)
+            .on("brokerState", a -> node.up ? BrokerState.RUNNING : BrokerState.SHUTTING_DOWN)
+            .on("startup", a -> {
+                cluster.start(List.of(node.id));
+                return null;
+            })
+            .on("shutdown", a -> {
+                if (node.up) cluster.stop(node.id);
+                return null;
+            })
+            .give("awaitShutdown", null)
+            .on("metadataCache", a -> metadata.get())
+            .on("logManager", a -> logs.get())
+            .on("replicaManager", a -> replicas.get())
+            .on("socketServer", a -> sockets.get())
+            .on("sharedServer", a -> shared.get())
+            .on("dataPlaneRequestProcessor", a -> apis.get())
+            .on("groupCoordinator", a -> groups.get())
+            .on("lifecycleManager", a -> life.get())
+            .make();
+    }
+
+    private Option<UnifiedLog> log(TopicPartition partition) {
+        return node.replica(partition.topic(), partition.partition())
+            .map(directory -> Option.apply(new LogStandIn(cluster, node, partition, directory).make())).orElse(Option.empty());
+    }
+
+    private UnifiedLog logOrThrow(TopicPartition partition) {
+        Option<UnifiedLog> found = log(partition);
+        if (found.isEmpty()) throw new NoSuchElementException("broker " + node.id + " has no replica of " + partition);
+        return found.get();
+    }
+
+    private LogManager logManager() {
+        return StandIn.of(LogManager.class)
+            .on("getLog", a -> log((TopicPartition) a[0]))
+            .on("liveLogDirs", a -> CollectionConverters.asScala(node.logDirs.stream().map(File::new).toList()).toSeq())
+            .on("producerStateManagerConfig", a -> new ProducerStateManagerConfig(
+                Integer.parseInt(Configs.ofBroker(cluster, node).get("producer.id.expiration.ms").value()),
+                Boolean.parseBoolean(Configs.ofBroker(cluster, node).get("transaction.partition.verification.enable").value())))
+            .make();
+    }
+
+    private ReplicaManager replicaManager() {
+        return StandIn.of(ReplicaManager.class)
+            .on("config", a -> node.config())
+            .give("localBrokerId", node.id)
+            .on("logManager", a -> logs.get())
+            .on("localLog", a -> log((TopicPartition) a[0]))
+            .on("getLog", a -> log((TopicPartition) a[0]))
+            .on("localLogOrException", a -> logOrThrow((TopicPartition) a[0]))
+            .on("onlinePartition", a -> PartitionStandIn.of(cluster, node, (TopicPartition) a[0]))
+            .on("getPartitionOrException", a -> PartitionStandIn.of(cluster, node, (TopicPartition) a[0]).get())
+            .make();
+    }
+
+    private SocketServer socketServer() {
+        return StandIn.of(SocketServer.class)
+            .on("boundPort", a -> node.port(((ListenerName) a[0]).value()))
+            .on("config", a -> node.config())
+            .make();
+    }
+
+    private SharedServer sharedServer() {
+        MetadataLoader loader = StandIn.of(MetadataLoader.class)
+            .on("lastAppliedOffset", a -> cluster.metadataEnds().getOrDefault(node.id, 0L) - 1).make();
+        return StandIn.of(SharedServer.class).give("loader", loader).make();
+    }
+
+    private KafkaApis apis() {
+        return StandIn.of(KafkaApis.class)
+            .give("brokerId", node.id)
+            .give("clusterId", cluster.id)
+            .on("metadataCache", a -> metadata.get())
+            .make();
+    }
+
+    private GroupCoordinator groupCoordinator() {
+        return StandIn.of(GroupCoordinator.class)
+            .on("groupMetadataTopicConfigs", a -> {
+                // The settings that brokers give to __consumer_offsets when they make it.
+                Properties settings = new Properties();
+                settings.put("cleanup.policy", "compact");
+                settings.put("compression.type", "producer");
+                settings.put("segment.bytes", Configs.ofBroker(cluster, node).get("offsets.topic.segment.bytes").value());
+                return settings;
+            })
+            .make();
+    }
+
+    private BrokerLifecycleManager lifecycle() {
+        return StandIn.of(BrokerLifecycleManager.class)
+            .give("initialUnfenceFuture", CompletableFuture.completedFuture(null))
+            .give("initialCatchUpFuture", CompletableFuture.completedFuture(null))
+            .make();
+    }
+}
