@@ -37,7 +37,6 @@ def main() -> int:
         print(f"Kafka's tests cannot run: {'; '.join(missing) or 'tests/kafka/install.sh has not fetched its jars'}")
         impossible = all(line.split("\t")[1] == "impossible" for line in missing) and bool(missing)
         return 0 if impossible and arguments.if_possible else 1
-    java.compile_sources()
     out = _out_folder(arguments.out)
     found = [each.name for each in lists.classes() if re.search(arguments.classes, each.name)]
     if arguments.selection:

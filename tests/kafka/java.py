@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.kafka.lists import FOLDER
@@ -14,46 +13,37 @@ from tests.kafka.lists import FOLDER
 ROOT = FOLDER.parent.parent
 CACHE = ROOT / ".cache" / "kafka-tests"
 JARS = CACHE / "jars"
-CLASSES = CACHE / "classes"
 PARTS = ("runner", "cluster")
 """Folders of sources; Kafka itself is tested without the second one."""
 
 HEAP = "1g"
 
 
-def sources() -> Iterator[Path]:
-    yield from sorted(path for path in (FOLDER / "java").rglob("*") if path.is_file())
-
-
-def compile_sources() -> None:
-    stamp = CLASSES / "sources"
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources())).hexdigest()
-    if stamp.exists() and stamp.read_text() == digest:
-        return
-    shutil.rmtree(CLASSES, ignore_errors=True)
+def compiled() -> Path:
+    """Where the classes of these very sources are: a run that still uses older ones is not disturbed."""
+    sources = sorted(path for path in (FOLDER / "java").rglob("*") if path.is_file())
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+    classes = CACHE / "classes" / digest
+    if classes.exists():
+        return classes
+    unfinished = CACHE / "classes" / f"{digest}-{os.getpid()}"
     for part in PARTS:
-        folder, target = FOLDER / "java" / part, CLASSES / part
+        folder, target = FOLDER / "java" / part, unfinished / part
         target.mkdir(parents=True)
         files = [str(path) for path in folder.rglob("*.java")]
-        command = [
-            _program("javac"),
-            "-nowarn",
-            "-XDsuppressNotes",
-            "-d",
-            str(target),
-            "-cp",
-            class_path(PARTS),
-            *files,
-        ]
-        subprocess.run(command, check=True)
+        seen = class_path(unfinished, PARTS)
+        subprocess.run(
+            [_program("javac"), "-nowarn", "-XDsuppressNotes", "-d", str(target), "-cp", seen, *files], check=True
+        )
         if (folder / "META-INF").exists():
             shutil.copytree(folder / "META-INF", target / "META-INF")
-    stamp.write_text(digest)
+    unfinished.rename(classes)
+    return classes
 
 
-def class_path(parts: tuple[str, ...]) -> str:
+def class_path(classes: Path, parts: tuple[str, ...]) -> str:
     """The parts come first: one of their classes has the name of a class of Kafka's."""
-    return ":".join([*(str(CLASSES / part) for part in reversed(parts)), str(JARS / "*")])
+    return ":".join([*(str(classes / part) for part in reversed(parts)), str(JARS / "*")])
 
 
 def run_command(out: Path, parts: tuple[str, ...], repeat: int) -> list[str]:
@@ -73,7 +63,7 @@ def run_command(out: Path, parts: tuple[str, ...], repeat: int) -> list[str]:
         "-XX:+EnableDynamicAgentLoading",
         *(f"-D{key}={value}" for key, value in properties.items()),
         "-cp",
-        class_path(parts),
+        class_path(compiled(), parts),
         "barnabas.runner.Main",
     ]
 
