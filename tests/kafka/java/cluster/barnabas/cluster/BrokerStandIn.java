@@ -7,19 +7,29 @@ import kafka.server.KafkaApis;
 import kafka.server.ReplicaManager;
 import kafka.server.SharedServer;
 
+import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.network.ListenerName;
+import org.apache.kafka.common.requests.MetadataResponse;
+import org.apache.kafka.coordinator.group.GroupConfig;
+import org.apache.kafka.coordinator.group.GroupConfigManager;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
 import org.apache.kafka.image.loader.MetadataLoader;
 import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.metadata.KRaftMetadataCache;
 import org.apache.kafka.server.BrokerLifecycleManager;
+import org.apache.kafka.storage.internals.log.LogCleaner;
+import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 
 import java.io.File;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.NoSuchElementException;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
@@ -29,8 +39,11 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** A broker as tests look at it. */
 final class BrokerStandIn {
+    private static final long CHECKPOINT_MS = 30_000;
+
     private final Cluster cluster;
     private final Node node;
+    private final RaftStandIn raft;
     private final Supplier<KRaftMetadataCache> metadata;
     private final Supplier<LogManager> logs = StandIn.lazy(this::logManager);
     private final Supplier<ReplicaManager> replicas = StandIn.lazy(this::replicaManager);
@@ -43,6 +56,7 @@ final class BrokerStandIn {
     BrokerStandIn(Cluster cluster, Node node) {
         this.cluster = cluster;
         this.node = node;
+        raft = new RaftStandIn(cluster);
         metadata = StandIn.lazy(() -> new MetadataStandIn(node).make());
     }
 
@@ -70,6 +84,9 @@ final class BrokerStandIn {
             .on("dataPlaneRequestProcessor", a -> apis.get())
             .on("groupCoordinator", a -> groups.get())
             .on("lifecycleManager", a -> life.get())
+            .on("raftManager", a -> raft.make())
+            .on("groupConfigManager", a -> StandIn.of(GroupConfigManager.class)
+                .on("groupConfig", b -> Optional.of(new GroupConfig(Configs.ofGroup(cluster, (String) b[0])))).make())
             .make();
     }
 
@@ -91,7 +108,21 @@ final class BrokerStandIn {
             .on("producerStateManagerConfig", a -> new ProducerStateManagerConfig(
                 Integer.parseInt(Configs.ofBroker(cluster, node).get("producer.id.expiration.ms").value()),
                 Boolean.parseBoolean(Configs.ofBroker(cluster, node).get("transaction.partition.verification.enable").value())))
+            .on("initialDefaultConfig", a -> new LogConfig(Configs.topicDefaults(cluster, node)))
+            .on("cleaner", a -> StandIn.of(LogCleaner.class).on("awaitCleaned", b -> awaitCleaned((TopicPartition) b[0], (Long) b[1], (Long) b[2])).make())
             .make();
+    }
+
+    private boolean awaitCleaned(TopicPartition partition, long offset, long patienceMs) {
+        try {
+            Eventually.is(patienceMs, partition + " is cleaned up to " + offset, () -> {
+                Optional<File> directory = node.replica(partition.topic(), partition.partition());
+                return directory.isPresent() && new LogFiles(directory.get()).checkpoint("cleaner-offset-checkpoint", partition) >= offset;
+            });
+            return true;
+        } catch (AssertionError e) {
+            return false;
+        }
     }
 
     private ReplicaManager replicaManager() {
@@ -102,9 +133,44 @@ final class BrokerStandIn {
             .on("localLog", a -> log((TopicPartition) a[0]))
             .on("getLog", a -> log((TopicPartition) a[0]))
             .on("localLogOrException", a -> logOrThrow((TopicPartition) a[0]))
+            .on("getLogEndOffsetLag", a -> Math.max(logOrThrow((TopicPartition) a[0]).highWatermark() - (Long) a[1], 0))
+            .on("checkpointHighWatermarks", a -> {
+                awaitCheckpoints();
+                return null;
+            })
+            .on("handleLogDirFailure", a -> {
+                breakDirectory((String) a[0]);
+                return null;
+            })
             .on("onlinePartition", a -> PartitionStandIn.of(cluster, node, (TopicPartition) a[0]))
             .on("getPartitionOrException", a -> PartitionStandIn.of(cluster, node, (TopicPartition) a[0]).get())
             .make();
+    }
+
+    /** A node writes the checkpoint by itself every few seconds: waits until it says what leaders report. */
+    private void awaitCheckpoints() {
+        Eventually.is(CHECKPOINT_MS, "broker " + node.id + " has written its high watermarks", () -> {
+            for (MetadataResponse.TopicMetadata topic : Wire.metadata(node.port()).topicMetadata()) {
+                for (MetadataResponse.PartitionMetadata partition : topic.partitionMetadata()) {
+                    Optional<File> directory = node.replica(topic.topic(), partition.partition());
+                    if (directory.isEmpty() || partition.leaderId.isEmpty()) continue;
+                    long reported = Wire.offset(cluster.nodes.get(partition.leaderId.get()).port(), partition.topicPartition, Wire.AS_CONSUMER, Wire.LATEST);
+                    if (new LogFiles(directory.get()).checkpoint(LogStandIn.HIGH_WATERMARKS, partition.topicPartition) != reported) return false;
+                }
+            }
+            return true;
+        });
+    }
+
+    /** Puts a file where the directory was, and waits until the node has noticed. */
+    private void breakDirectory(String directory) throws IOException {
+        Path path = Path.of(directory);
+        Files.move(path, path.resolveSibling(path.getFileName() + "-broken"));
+        Files.createFile(path);
+        try (Admin admin = Configs.admin(cluster)) {
+            Eventually.is(CHECKPOINT_MS, directory + " is offline", () ->
+                admin.describeLogDirs(List.of(node.id)).allDescriptions().get().get(node.id).get(directory).error() != null);
+        }
     }
 
     private SocketServer socketServer() {
@@ -143,6 +209,7 @@ final class BrokerStandIn {
 
     private BrokerLifecycleManager lifecycle() {
         return StandIn.of(BrokerLifecycleManager.class)
+            .on("brokerEpoch", a -> raft.brokerEpoch(node.id))
             .give("initialUnfenceFuture", CompletableFuture.completedFuture(null))
             .give("initialCatchUpFuture", CompletableFuture.completedFuture(null))
             .make();

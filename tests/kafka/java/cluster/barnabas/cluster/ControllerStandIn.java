@@ -9,8 +9,6 @@ import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.controller.Controller;
 import org.apache.kafka.controller.ResultOrError;
-import org.apache.kafka.raft.LogOffsetMetadata;
-import org.apache.kafka.raft.RaftLog;
 
 import java.io.IOException;
 import java.util.Collection;
@@ -24,12 +22,13 @@ final class ControllerStandIn {
     private final Cluster cluster;
     private final Node node;
     private final Supplier<SocketServer> sockets = StandIn.lazy(this::socketServer);
-    private final Supplier<KafkaRaftManager<?>> raft = StandIn.lazy(this::raftManager);
+    private final Supplier<KafkaRaftManager<?>> raft;
     private final Supplier<Controller> controller = StandIn.lazy(this::controller);
 
     ControllerStandIn(Cluster cluster, Node node) {
         this.cluster = cluster;
         this.node = node;
+        raft = StandIn.lazy(() -> new RaftStandIn(cluster).make());
     }
 
     ControllerServer make() {
@@ -47,17 +46,6 @@ final class ControllerStandIn {
             .on("boundPort", a -> node.port(((ListenerName) a[0]).value()))
             .on("config", a -> node.config())
             .make();
-    }
-
-    private KafkaRaftManager<?> raftManager() {
-        RaftLog log = StandIn.of(RaftLog.class)
-            .on("endOffset", a -> {
-                // Tests ask so as to wait until brokers have it all.
-                cluster.awaitMetadata();
-                return new LogOffsetMetadata(cluster.liveBrokers().isEmpty() ? 0 : cluster.metadataEnd());
-            })
-            .make();
-        return StandIn.of(KafkaRaftManager.class).give("raftLog", log).make();
     }
 
     private Controller controller() {

@@ -5,7 +5,11 @@ import org.apache.kafka.common.message.DescribeQuorumResponseData;
 import org.apache.kafka.common.message.ListOffsetsRequestData.ListOffsetsPartition;
 import org.apache.kafka.common.message.ListOffsetsRequestData.ListOffsetsTopic;
 import org.apache.kafka.common.message.MetadataRequestData;
+import org.apache.kafka.common.message.ProduceRequestData;
+import org.apache.kafka.common.message.ProduceRequestData.PartitionProduceData;
+import org.apache.kafka.common.message.ProduceRequestData.TopicProduceData;
 import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.requests.AbstractRequest;
 import org.apache.kafka.common.requests.AbstractResponse;
 import org.apache.kafka.common.requests.DescribeQuorumRequest;
@@ -14,6 +18,8 @@ import org.apache.kafka.common.requests.ListOffsetsRequest;
 import org.apache.kafka.common.requests.ListOffsetsResponse;
 import org.apache.kafka.common.requests.MetadataRequest;
 import org.apache.kafka.common.requests.MetadataResponse;
+import org.apache.kafka.common.requests.ProduceRequest;
+import org.apache.kafka.common.requests.ProduceResponse;
 import org.apache.kafka.server.IntegrationTestUtils;
 
 import java.io.IOException;
@@ -25,6 +31,8 @@ final class Wire {
     private static final int PATIENCE_MS = 5000;
     private static final short LIST_OFFSETS = 7;
     private static final short METADATA = 12;
+    /** The newest that names topics. */
+    private static final short PRODUCE = 12;
     private static final short DESCRIBE_QUORUM = 2;
 
     static final long LATEST = -1;
@@ -56,6 +64,16 @@ final class Wire {
             .setTargetTimes(List.of(topic)).build(LIST_OFFSETS));
         var found = answer.topics().get(0).partitions().get(0);
         return found.errorCode() == Errors.NONE.code() ? found.offset() : -1;
+    }
+
+    /** Appends a batch with acks=all. */
+    static void produce(int port, TopicPartition partition, MemoryRecords records) throws IOException {
+        ProduceRequestData data = new ProduceRequestData().setAcks((short) -1).setTimeoutMs(PATIENCE_MS);
+        data.topicData().add(new TopicProduceData().setName(partition.topic()).setPartitionData(
+            List.of(new PartitionProduceData().setIndex(partition.partition()).setRecords(records))));
+        ProduceResponse answer = ask(port, new ProduceRequest.Builder(PRODUCE, PRODUCE, data).build(PRODUCE));
+        short error = answer.data().responses().iterator().next().partitionResponses().get(0).errorCode();
+        if (error != Errors.NONE.code()) throw new IOException(Errors.forCode(error).message());
     }
 
     /** The metadata log as the active controller reports it. */
