@@ -11,8 +11,6 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.requests.MetadataResponse;
-import org.apache.kafka.coordinator.group.GroupConfig;
-import org.apache.kafka.coordinator.group.GroupConfigManager;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
 import org.apache.kafka.image.loader.MetadataLoader;
 import org.apache.kafka.metadata.BrokerState;
@@ -85,8 +83,6 @@ final class BrokerStandIn {
             .on("groupCoordinator", a -> groups.get())
             .on("lifecycleManager", a -> life.get())
             .on("raftManager", a -> raft.make())
-            .on("groupConfigManager", a -> StandIn.of(GroupConfigManager.class)
-                .on("groupConfig", b -> Optional.of(new GroupConfig(Configs.ofGroup(cluster, (String) b[0])))).make())
             .make();
     }
 

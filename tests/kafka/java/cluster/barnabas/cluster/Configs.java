@@ -21,10 +21,6 @@ final class Configs {
         return of(cluster, new ConfigResource(ConfigResource.Type.BROKER, Integer.toString(node.id)));
     }
 
-    static Map<String, String> ofGroup(Cluster cluster, String group) throws Exception {
-        return values(of(cluster, new ConfigResource(ConfigResource.Type.GROUP, group)));
-    }
-
     /** The settings that a topic without its own has on this broker, by their names as a topic's settings. */
     static Map<String, String> topicDefaults(Cluster cluster, Node node) throws Exception {
         Map<String, String> broker = values(ofBroker(cluster, node));

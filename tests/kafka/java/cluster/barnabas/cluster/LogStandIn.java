@@ -7,8 +7,10 @@ import org.apache.kafka.clients.admin.DescribeProducersOptions;
 import org.apache.kafka.clients.admin.ProducerState;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.record.internal.MemoryRecords;
+import org.apache.kafka.common.record.internal.SimpleRecord;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.storage.internals.checkpoint.PartitionMetadataFile;
 import org.apache.kafka.storage.internals.log.LogOffsetMetadata;
@@ -117,13 +119,13 @@ final class LogStandIn {
         cluster.awaitMetadata();
     }
 
-    /** Lets the time of the active segment run out, and commits an offset, before which the coordinator's log rolls. */
+    /** Lets the time of the active segment run out, and adds a record, before which the log rolls. */
     private void roll() throws Exception {
-        if (!at.topic().equals(OFFSETS_TOPIC)) throw Unanswered.because("INTERNALS: UnifiedLog.roll() of " + at.topic());
         int segments = files.baseOffsets().size();
         try (Admin admin = Configs.admin(cluster)) {
             setSegmentTime(admin, AlterConfigOp.OpType.SET);
-            admin.alterConsumerGroupOffsets(groupOf(admin), Map.of(at, new OffsetAndMetadata(0))).all().get();
+            if (at.topic().equals(OFFSETS_TOPIC)) admin.alterConsumerGroupOffsets(groupOf(admin), Map.of(at, new OffsetAndMetadata(0))).all().get();
+            else Wire.produce(node.port(), at, MemoryRecords.withRecords(Compression.NONE, new SimpleRecord("roll".getBytes(), "roll".getBytes())));
             Eventually.is(PATIENCE_MS, at + " has a new segment", () -> files.baseOffsets().size() > segments);
             setSegmentTime(admin, AlterConfigOp.OpType.DELETE);
         }
