@@ -1,5 +1,6 @@
 package barnabas.cluster;
 
+import kafka.cluster.Partition;
 import kafka.log.LogManager;
 import kafka.network.SocketServer;
 import kafka.server.BrokerServer;
@@ -9,6 +10,8 @@ import kafka.server.SharedServer;
 
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.KafkaStorageException;
+import org.apache.kafka.common.errors.NotLeaderOrFollowerException;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.requests.MetadataResponse;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
@@ -26,7 +29,6 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
-import java.util.NoSuchElementException;
 import java.util.Optional;
 import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
@@ -93,13 +95,20 @@ final class BrokerStandIn {
 
     private UnifiedLog logOrThrow(TopicPartition partition) {
         Option<UnifiedLog> found = log(partition);
-        if (found.isEmpty()) throw new NoSuchElementException("broker " + node.id + " has no replica of " + partition);
+        if (found.isEmpty()) throw missing(partition);
         return found.get();
+    }
+
+    private RuntimeException missing(TopicPartition partition) {
+        boolean broken = node.logDirs.stream().anyMatch(directory -> !new File(directory).isDirectory());
+        String what = "broker " + node.id + " has no replica of " + partition;
+        return broken ? new KafkaStorageException(what) : new NotLeaderOrFollowerException(what);
     }
 
     private LogManager logManager() {
         return StandIn.of(LogManager.class)
             .on("getLog", a -> log((TopicPartition) a[0]))
+            .on("getOrCreateLog", a -> logOrThrow((TopicPartition) a[0]))
             .on("liveLogDirs", a -> CollectionConverters.asScala(node.logDirs.stream().map(File::new).toList()).toSeq())
             .on("producerStateManagerConfig", a -> new ProducerStateManagerConfig(
                 Integer.parseInt(Configs.ofBroker(cluster, node).get("producer.id.expiration.ms").value()),
@@ -126,6 +135,7 @@ final class BrokerStandIn {
             .on("config", a -> node.config())
             .give("localBrokerId", node.id)
             .on("logManager", a -> logs.get())
+            .on("metadataCache", a -> metadata.get())
             .on("localLog", a -> log((TopicPartition) a[0]))
             .on("getLog", a -> log((TopicPartition) a[0]))
             .on("localLogOrException", a -> logOrThrow((TopicPartition) a[0]))
@@ -139,7 +149,11 @@ final class BrokerStandIn {
                 return null;
             })
             .on("onlinePartition", a -> PartitionStandIn.of(cluster, node, (TopicPartition) a[0]))
-            .on("getPartitionOrException", a -> PartitionStandIn.of(cluster, node, (TopicPartition) a[0]).get())
+            .on("getPartitionOrException", a -> {
+                Option<Partition> found = PartitionStandIn.of(cluster, node, (TopicPartition) a[0]);
+                if (found.isEmpty()) throw missing((TopicPartition) a[0]);
+                return found.get();
+            })
             .make();
     }
 
@@ -151,6 +165,7 @@ final class BrokerStandIn {
                     Optional<File> directory = node.replica(topic.topic(), partition.partition());
                     if (directory.isEmpty() || partition.leaderId.isEmpty()) continue;
                     long reported = Wire.offset(cluster.nodes.get(partition.leaderId.get()).port(), partition.topicPartition, Wire.AS_CONSUMER, Wire.LATEST);
+                    if (reported < 0) continue;
                     if (new LogFiles(directory.get()).checkpoint(LogStandIn.HIGH_WATERMARKS, partition.topicPartition) != reported) return false;
                 }
             }
@@ -205,7 +220,7 @@ final class BrokerStandIn {
 
     private BrokerLifecycleManager lifecycle() {
         return StandIn.of(BrokerLifecycleManager.class)
-            .on("brokerEpoch", a -> raft.brokerEpoch(node.id))
+            .on("brokerEpoch", a -> new MetadataLog(cluster).brokerEpoch(node.id))
             .give("initialUnfenceFuture", CompletableFuture.completedFuture(null))
             .give("initialCatchUpFuture", CompletableFuture.completedFuture(null))
             .make();

@@ -21,6 +21,10 @@ final class Configs {
         return of(cluster, new ConfigResource(ConfigResource.Type.BROKER, Integer.toString(node.id)));
     }
 
+    static Map<String, String> ofTopic(Cluster cluster, String topic) throws Exception {
+        return values(of(cluster, new ConfigResource(ConfigResource.Type.TOPIC, topic)));
+    }
+
     /** The settings that a topic without its own has on this broker, by their names as a topic's settings. */
     static Map<String, String> topicDefaults(Cluster cluster, Node node) throws Exception {
         Map<String, String> broker = values(ofBroker(cluster, node));

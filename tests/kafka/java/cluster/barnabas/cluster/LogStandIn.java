@@ -13,6 +13,7 @@ import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.SimpleRecord;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.storage.internals.checkpoint.PartitionMetadataFile;
+import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogOffsetMetadata;
 import org.apache.kafka.storage.internals.log.LogSegment;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
@@ -59,11 +60,14 @@ final class LogStandIn {
             .on("logEndOffset", a -> end())
             .on("logEndOffsetMetadata", a -> new LogOffsetMetadata(end()))
             .on("highWatermark", a -> highWatermark())
+            .on("updateHighWatermark", a -> awaitHighWatermark(a[0] instanceof LogOffsetMetadata offset ? offset.messageOffset : (Long) a[0]))
             .on("maybeIncrementHighWatermark", a -> {
-                long wanted = ((LogOffsetMetadata) a[0]).messageOffset;
-                Eventually.is(PATIENCE_MS, at + " has the high watermark " + wanted, () -> highWatermark() >= wanted);
+                awaitHighWatermark(((LogOffsetMetadata) a[0]).messageOffset);
                 return Optional.empty();
             })
+            .on("config", a -> new LogConfig(Configs.ofTopic(cluster, at.topic())))
+            // Nodes flush by themselves, and no test looks at what a disk has.
+            .give("flush", null)
             .on("size", a -> files.size())
             .on("numberOfSegments", a -> files.baseOffsets().size())
             .on("logSegments", a -> files.segments())
@@ -96,6 +100,11 @@ final class LogStandIn {
         Optional<Integer> leader = MetadataStandIn.partition(node, at).flatMap(partition -> partition.leaderId);
         if (leader.equals(Optional.of(node.id))) return Wire.offset(node.port(), at, Wire.AS_CONSUMER, Wire.LATEST);
         return files.checkpoint(HIGH_WATERMARKS, at);
+    }
+
+    private long awaitHighWatermark(long wanted) {
+        Eventually.is(PATIENCE_MS, at + " has the high watermark " + wanted, () -> highWatermark() >= wanted);
+        return wanted;
     }
 
     private Map<Long, ProducerStateEntry> producers() throws Exception {

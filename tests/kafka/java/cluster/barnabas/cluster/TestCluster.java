@@ -60,6 +60,11 @@ public final class TestCluster implements ClusterInstance {
         for (Node node : cluster.ofRole("broker")) brokers.put(node.id, new BrokerStandIn(cluster, node).make());
         for (Node node : cluster.ofRole("controller")) controllers.put(node.id, new ControllerStandIn(cluster, node).make());
         cluster.start(List.copyOf(cluster.nodes.keySet()));
+        try {
+            new MetadataLog(cluster).registerMeter();
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
     }
 
     private Map<String, Object> node(int id, String role, int disks) {

@@ -13,14 +13,11 @@ import org.junit.jupiter.api.extension.TestExecutionExceptionHandler;
 public final class Verdicts
     implements ExecutionCondition, BeforeEachCallback, TestExecutionExceptionHandler, LifecycleMethodExecutionExceptionHandler {
 
-    static String name(ExtensionContext test) {
-        return test.getRequiredTestClass().getSimpleName() + test.getTestMethod().map(method -> "." + method.getName()).orElse("");
-    }
-
     @Override
     public ConditionEvaluationResult evaluateExecutionCondition(ExtensionContext test) {
-        return test.getTestMethod().flatMap(method -> Plan.gapByName(name(test))).map(ConditionEvaluationResult::disabled)
-            .orElse(ConditionEvaluationResult.enabled("no gap has its name"));
+        String className = test.getTestClass().map(Class::getSimpleName).orElse("");
+        String name = className + test.getTestMethod().map(method -> "." + method.getName()).orElse("");
+        return Plan.gapByName(name).map(ConditionEvaluationResult::disabled).orElse(ConditionEvaluationResult.enabled("no gap has its name"));
     }
 
     @Override
