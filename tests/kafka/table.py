@@ -21,10 +21,10 @@ def table(found: Sequence[Result]) -> Iterator[str]:
     """Lines of Markdown: a row for each class, in the order in which they run, then what failed."""
     yield "| class | passed | failed | known | skipped | seconds | skipped for |"
     yield "|---|---|---|---|---|---|---|"
-    for each in lists.classes():
-        of_class = [result for result in found if result.class_name == each.simple_name]
+    for name in dict.fromkeys(each.simple_name for each in lists.classes()):
+        of_class = [result for result in found if result.class_name == name]
         if of_class:
-            yield _row(each.simple_name, of_class)
+            yield _row(name, of_class)
     yield _row("**all**", found)
     yield ""
     failed = [result for result in found if result.verdict is Verdict.FAIL]

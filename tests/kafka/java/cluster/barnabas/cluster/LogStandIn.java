@@ -5,10 +5,12 @@ import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.DescribeProducersOptions;
 import org.apache.kafka.clients.admin.ProducerState;
+import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.record.internal.FileRecords;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.SimpleRecord;
 import org.apache.kafka.common.utils.Utils;
@@ -16,6 +18,7 @@ import org.apache.kafka.storage.internals.checkpoint.PartitionMetadataFile;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogOffsetMetadata;
 import org.apache.kafka.storage.internals.log.LogSegment;
+import org.apache.kafka.storage.internals.log.OffsetResultHolder;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
 import org.apache.kafka.storage.internals.log.ProducerStateManager;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
@@ -65,6 +68,8 @@ final class LogStandIn {
                 awaitHighWatermark(((LogOffsetMetadata) a[0]).messageOffset);
                 return Optional.empty();
             })
+            .on("fetchOffsetByTimestamp", a -> byTimestamp((Long) a[0]))
+            .on("maybeIncrementLogStartOffset", a -> deleteRecords((Long) a[0]))
             .on("config", a -> new LogConfig(Configs.ofTopic(cluster, at.topic())))
             // Nodes flush by themselves, and no test looks at what a disk has.
             .give("flush", null)
@@ -105,6 +110,20 @@ final class LogStandIn {
     private long awaitHighWatermark(long wanted) {
         Eventually.is(PATIENCE_MS, at + " has the high watermark " + wanted, () -> highWatermark() >= wanted);
         return wanted;
+    }
+
+    private OffsetResultHolder byTimestamp(long timestamp) throws IOException {
+        var found = Wire.listOffsets(node.port(), at, Wire.AS_DEBUGGER, timestamp);
+        if (found.errorCode() != 0 || found.offset() < 0) return new OffsetResultHolder(Optional.empty());
+        return new OffsetResultHolder(new FileRecords.TimestampAndOffset(found.timestamp(), found.offset(),
+            found.leaderEpoch() < 0 ? Optional.empty() : Optional.of(found.leaderEpoch())));
+    }
+
+    private boolean deleteRecords(long before) throws Exception {
+        try (Admin admin = Configs.admin(cluster)) {
+            admin.deleteRecords(Map.of(at, RecordsToDelete.beforeOffset(before))).all().get();
+        }
+        return true;
     }
 
     private Map<Long, ProducerStateEntry> producers() throws Exception {

@@ -4,6 +4,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.message.DescribeQuorumResponseData;
 import org.apache.kafka.common.message.ListOffsetsRequestData.ListOffsetsPartition;
 import org.apache.kafka.common.message.ListOffsetsRequestData.ListOffsetsTopic;
+import org.apache.kafka.common.message.ListOffsetsResponseData.ListOffsetsPartitionResponse;
 import org.apache.kafka.common.message.MetadataRequestData;
 import org.apache.kafka.common.message.ProduceRequestData;
 import org.apache.kafka.common.message.ProduceRequestData.PartitionProduceData;
@@ -58,12 +59,16 @@ final class Wire {
 
     /** An offset of this node's replica; -1 if it has none. */
     static long offset(int port, TopicPartition partition, int asReplica, long timestamp) throws IOException {
+        ListOffsetsPartitionResponse found = listOffsets(port, partition, asReplica, timestamp);
+        return found.errorCode() == Errors.NONE.code() ? found.offset() : -1;
+    }
+
+    static ListOffsetsPartitionResponse listOffsets(int port, TopicPartition partition, int asReplica, long timestamp) throws IOException {
         ListOffsetsTopic topic = new ListOffsetsTopic().setName(partition.topic())
             .setPartitions(List.of(new ListOffsetsPartition().setPartitionIndex(partition.partition()).setTimestamp(timestamp)));
         ListOffsetsResponse answer = ask(port, ListOffsetsRequest.Builder.forReplica(LIST_OFFSETS, asReplica)
             .setTargetTimes(List.of(topic)).build(LIST_OFFSETS));
-        var found = answer.topics().get(0).partitions().get(0);
-        return found.errorCode() == Errors.NONE.code() ? found.offset() : -1;
+        return answer.topics().get(0).partitions().get(0);
     }
 
     /** Appends a batch with acks=all. */
