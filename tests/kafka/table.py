@@ -54,7 +54,8 @@ def _plain(text: str) -> str:
 def main() -> None:
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    found = results.read([Path(path) for path in sys.argv[1:]])
+    listed = {each.simple_name for each in lists.classes()}
+    found = [each for each in results.read([Path(path) for path in sys.argv[1:]]) if each.class_name in listed]
     PAGE.write_text("\n".join([before + BEGIN, "", *table(found), "", END + after]))
 
 

@@ -5,6 +5,7 @@ import kafka.server.KafkaConfig;
 import com.fasterxml.jackson.databind.JsonNode;
 
 import java.io.File;
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -20,6 +21,8 @@ final class Node {
     private final Map<String, Integer> ports = new LinkedHashMap<>();
     private final Map<String, String> settings = new HashMap<>();
     private KafkaConfig config;
+    private Map<String, String> dynamic = Map.of();
+    private KafkaConfig changed;
     volatile boolean up;
 
     Node(JsonNode described) {
@@ -47,9 +50,22 @@ final class Node {
         return settings.get(key);
     }
 
+    /** The settings in force: those of its file, and those that were changed while it runs. */
     synchronized KafkaConfig config() {
         if (config == null) config = new KafkaConfig(new HashMap<>(settings), false);
-        return config;
+        if (!up || !isBroker()) return config;
+        try {
+            Map<String, String> now = Wire.dynamicSettings(port(), id);
+            if (!now.equals(dynamic)) {
+                dynamic = now;
+                Map<String, Object> all = new HashMap<>(config.originals());
+                all.putAll(now);
+                changed = new KafkaConfig(all, false);
+            }
+        } catch (IOException e) {
+            // It is on its way up or down: what it said last is as good.
+        }
+        return dynamic.isEmpty() ? config : changed;
     }
 
     /** The Scala tests compare with the object that they made. */

@@ -1,6 +1,9 @@
 package barnabas.cluster;
 
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.message.DescribeConfigsRequestData;
+import org.apache.kafka.common.message.DescribeConfigsRequestData.DescribeConfigsResource;
 import org.apache.kafka.common.message.DescribeQuorumResponseData;
 import org.apache.kafka.common.message.ListOffsetsRequestData.ListOffsetsPartition;
 import org.apache.kafka.common.message.ListOffsetsRequestData.ListOffsetsTopic;
@@ -13,6 +16,9 @@ import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.requests.AbstractRequest;
 import org.apache.kafka.common.requests.AbstractResponse;
+import org.apache.kafka.common.requests.DescribeConfigsRequest;
+import org.apache.kafka.common.requests.DescribeConfigsResponse;
+import org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource;
 import org.apache.kafka.common.requests.DescribeQuorumRequest;
 import org.apache.kafka.common.requests.DescribeQuorumResponse;
 import org.apache.kafka.common.requests.ListOffsetsRequest;
@@ -25,7 +31,9 @@ import org.apache.kafka.server.IntegrationTestUtils;
 
 import java.io.IOException;
 import java.net.Socket;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 
 /** Single questions to single nodes. */
 final class Wire {
@@ -35,6 +43,7 @@ final class Wire {
     /** The newest that names topics. */
     private static final short PRODUCE = 12;
     private static final short DESCRIBE_QUORUM = 2;
+    private static final short DESCRIBE_CONFIGS = 4;
 
     static final long LATEST = -1;
     static final long EARLIEST = -2;
@@ -79,6 +88,20 @@ final class Wire {
         ProduceResponse answer = ask(port, new ProduceRequest.Builder(PRODUCE, PRODUCE, data).build(PRODUCE));
         short error = answer.data().responses().iterator().next().partitionResponses().get(0).errorCode();
         if (error != Errors.NONE.code()) throw new IOException(Errors.forCode(error).message());
+    }
+
+    /** A broker's settings that were changed while it runs, its own and those of all brokers. */
+    static Map<String, String> dynamicSettings(int port, int broker) throws IOException {
+        var resource = new DescribeConfigsResource().setResourceType(ConfigResource.Type.BROKER.id()).setResourceName(Integer.toString(broker));
+        DescribeConfigsResponse answer = ask(port, new DescribeConfigsRequest.Builder(
+            new DescribeConfigsRequestData().setResources(List.of(resource))).build(DESCRIBE_CONFIGS));
+        Map<String, String> settings = new HashMap<>();
+        for (var each : answer.data().results().get(0).configs()) {
+            ConfigSource source = ConfigSource.forId(each.configSource());
+            boolean dynamic = source == ConfigSource.DYNAMIC_BROKER_CONFIG || source == ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG;
+            if (dynamic && each.value() != null) settings.put(each.name(), each.value());
+        }
+        return settings;
     }
 
     /** The metadata log as the active controller reports it. */
