@@ -8,6 +8,7 @@
 #   make demo-page               the same on a page, with buttons: http://127.0.0.1:9644
 #   make pipeline-demo           flights through a topic to Parquet by Spark, while things are killed
 #   make check | test | compat   style and types | our tests | other people's clients
+#   make kafka-tests             Apache Kafka's own integration tests on our nodes; ARGS='TopicCommand' or --selection
 #   make docker-test             docker-compose.yml for real; needs a docker daemon
 #   make lock                    docker/requirements.lock, by which the image is built, with the newest of everything
 #   make diagrams                docs/state-machines.md, drawn from the tables in the code
@@ -35,7 +36,7 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: demo-page pipeline-demo page-test spark-test up down status clean demo check test compat lock docker-test simulate suite mutants help features diagrams bench compiled
+.PHONY: demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite mutants help features diagrams bench compiled
 
 help:
 	@sed -n '3,18s/^# \{0,1\}//p' Makefile
@@ -110,6 +111,10 @@ test: .venv/installed-dev
 compat: .venv/installed-compat
 	@tests/compat/install.sh
 	@$(BIN)/pytest tests/compat -m compat $(ARGS)
+
+kafka-tests: .venv/installed-dev
+	@tests/kafka/install.sh
+	@$(BIN)/python -m tests.kafka $(ARGS)
 
 spark-test: .venv/installed-spark
 	@tests/pipeline/install.sh

@@ -1,0 +1,122 @@
+package barnabas.cluster;
+
+import kafka.server.KRaftQuorumImplementation;
+import kafka.server.KafkaBroker;
+import kafka.server.KafkaConfig;
+import kafka.server.QuorumTestHarness;
+import kafka.utils.TestInfoUtils;
+
+import barnabas.runner.Plan;
+
+import net.bytebuddy.agent.ByteBuddyAgent;
+import net.bytebuddy.agent.builder.AgentBuilder;
+import net.bytebuddy.asm.Advice;
+
+import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.server.common.Feature;
+
+import org.junit.jupiter.api.TestInfo;
+import org.junit.platform.launcher.LauncherSession;
+import org.junit.platform.launcher.LauncherSessionListener;
+
+import java.io.File;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+
+import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
+
+import static net.bytebuddy.matcher.ElementMatchers.named;
+import static net.bytebuddy.matcher.ElementMatchers.takesArguments;
+
+/**
+ * Gives nodes of ours to the tests in Scala, which derive from QuorumTestHarness: Byte Buddy replaces the body of its
+ * newKRaftQuorum, which would start a controller in this process.
+ */
+public final class ScalaClusters implements LauncherSessionListener {
+    @Override
+    public void launcherSessionOpened(LauncherSession session) {
+        new AgentBuilder.Default().disableClassFormatChanges()
+            .type(named("kafka.server.QuorumTestHarness"))
+            .transform((builder, type, loader, module, domain) ->
+                builder.visit(Advice.to(NewQuorum.class).on(named("newKRaftQuorum").and(takesArguments(2)))))
+            .installOn(ByteBuddyAgent.install());
+    }
+
+    /** Byte Buddy copies these two bodies into newKRaftQuorum(TestInfo, Properties). */
+    public static final class NewQuorum {
+        @Advice.OnMethodEnter(skipOn = Advice.OnNonDefaultValue.class)
+        public static Object enter(@Advice.This Object harness, @Advice.Argument(0) TestInfo test, @Advice.Argument(1) Properties overriding) {
+            return Quorum.of((QuorumTestHarness) harness, test, overriding);
+        }
+
+        @Advice.OnMethodExit
+        public static void exit(@Advice.Enter Object quorum, @Advice.Return(readOnly = false) KRaftQuorumImplementation returned) {
+            returned = (KRaftQuorumImplementation) quorum;
+        }
+    }
+
+    /** A controller of ours, and brokers as the test makes them. */
+    public static final class Quorum extends KRaftQuorumImplementation {
+        private static final String CONTROLLER = "1000";
+
+        private final Cluster cluster;
+
+        private Quorum(Cluster cluster, QuorumTestHarness harness) {
+            super(new ControllerStandIn(cluster, cluster.ofRole("controller").get(0)).make(), harness.faultHandlerFactory(),
+                null, null, cluster.id, harness, harness.faultHandler());
+            this.cluster = cluster;
+        }
+
+        public static Quorum of(QuorumTestHarness harness, TestInfo test, Properties overriding) {
+            Map<String, String> settings = new HashMap<>();
+            for (Properties each : CollectionConverters.asJava(harness.kraftControllerConfigs(test))) copy(each, settings);
+            copy(overriding, settings);
+            settings.forEach(Quorum::refuseGap);
+            int id = Integer.parseInt(settings.getOrDefault("node.id", CONTROLLER));
+            settings.put("listeners", "CONTROLLER://localhost:0");
+            settings.put("listener.security.protocol.map", "CONTROLLER:PLAINTEXT");
+            settings.put("controller.listener.names", "CONTROLLER");
+            settings.put("log.segment.delete.delay.ms", "1000");
+            Map<Feature, Short> features = Map.of(Feature.TRANSACTION_VERSION, (short) (TestInfoUtils.isTransactionV2Enabled(test) ? 2 : 1));
+            String name = test.getTestClass().orElseThrow().getSimpleName() + "." + test.getTestMethod().orElseThrow().getName();
+            Cluster cluster = new Cluster(name, Cluster.levels(harness.metadataVersion(), features),
+                List.of(Map.of("id", id, "role", "controller", "settings", settings)));
+            cluster.start(List.of(id));
+            return new Quorum(cluster, harness);
+        }
+
+        private static void copy(Map<?, ?> from, Map<String, String> to) {
+            from.forEach((key, value) -> {
+                if (value != null) to.put(key.toString(), value.toString());
+            });
+        }
+
+        private static void refuseGap(String key, Object value) {
+            Plan.gapBySetting(key, value).ifPresent(reason -> {
+                throw Unanswered.because(reason);
+            });
+        }
+
+        @Override
+        public KafkaBroker createBroker(KafkaConfig config, Time time, boolean startup, Option<String> threadNamePrefix) {
+            Map<String, String> settings = new HashMap<>();
+            copy(config.originals(), settings);
+            settings.forEach(Quorum::refuseGap);
+            List<String> dirs = config.logDirs().stream().map(dir -> new File(dir).getAbsolutePath()).toList();
+            Node node = cluster.add(Map.of("id", config.nodeId(), "role", "broker", "settings", settings, "log_dirs", dirs));
+            node.setConfig(config);
+            KafkaBroker broker = new BrokerStandIn(cluster, node).make();
+            if (startup) broker.startup();
+            return broker;
+        }
+
+        @Override
+        public void shutdown() {
+            List<String> lost = cluster.drop(true);
+            if (!lost.isEmpty()) throw new AssertionError(String.join("; ", lost));
+        }
+    }
+}
