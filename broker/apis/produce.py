@@ -158,6 +158,8 @@ class _Produce:
     def take_turn(self) -> bool:
         """No request of this connection waits: begin, and return whether later ones may. If not, `Lines.over` is called
         when they may."""
+        if self._call.slot.connection_closed:
+            return True  # meanwhile: its client has given up, and may have sent this again elsewhere
         try:
             left = [asked for asked in self._all_asked() if not self._append(asked)]
             if not left:
@@ -186,6 +188,8 @@ class _Produce:
         broker = self._broker
         try:
             for asked in left:
+                if self._call.slot.connection_closed:
+                    break
                 admission, asked.admission = asked.admission, None
                 assert admission is not None
                 admitted: Admitted

@@ -156,6 +156,7 @@ async def test_nothing_is_appended_for_a_connection_that_was_closed_meanwhile(ri
     raw = await rig.raw(1)
     async with broker.slow_admissions.one_at_a_time:
         await raw.send_frame(frame_of(produce_request("t", many(2 * STEPS_AT_ONCE)), 9, 1))
+        await raw.send_frame(frame_of(produce_request("t", batch_of("behind it")), 9, 2))
         await rig.until(lambda: len(broker.slow_admissions.lines) == 1)
         raw.close()
         assert (await rig.produce("t")).base_offset == 0
