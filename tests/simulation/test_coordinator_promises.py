@@ -9,9 +9,11 @@ import pytest
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.ghosts import Batch
 from barnabas.cluster.simulation.invariants.groups import Coordinator, GroupPartition, GroupPromises
+from barnabas.cluster.simulation.invariants.partitions import PartitionPromises
 from barnabas.cluster.simulation.invariants.places import PartitionKey
 from barnabas.cluster.simulation.invariants.producers import check_producers
 from barnabas.cluster.simulation.invariants.transactions import Fate, TransactionPromises, check_exactly_once
+from kraft.metadata.image import EMPTY_IMAGE
 from protocol.records.batch import read_header
 from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch
@@ -339,3 +341,27 @@ class Log:
 def test_what_a_producer_may_leave_in_a_log(findings: Findings, log: Log, wrong: str) -> None:
     check_producers(findings, KEY, log)
     assert (wrong in findings.broken[0]) if wrong else not findings.broken
+
+
+@pytest.mark.feature("TX-09")
+def test_nobody_is_given_what_a_transaction_without_a_marker_has_written(findings: Findings) -> None:
+    partitions = PartitionPromises(findings, lambda *_: None, lambda: EMPTY_IMAGE, lambda _: 2)
+    begun, ended = list(Log().data(0, 0).marker(1))
+    producers = partitions._of(KEY).producers
+    assert producers.take(begun) is None
+    partitions.read_committed(KEY, 1, 0)
+    assert not findings.broken
+    partitions.read_committed(KEY, 1, 2)
+    assert "began at 0 has no marker yet" in findings.broken[0]
+    assert producers.take(ended) is None
+    partitions.read_committed(KEY, 1, 2)
+    assert len(findings.broken) == 1
+
+
+@pytest.mark.feature("TX-07")
+def test_a_transaction_that_never_ends_is_told_when_all_is_quiet(findings: Findings) -> None:
+    partitions = PartitionPromises(findings, lambda *_: None, lambda: EMPTY_IMAGE, lambda _: 2)
+    for batch in Log().data(0, 0):
+        partitions._of(KEY).producers.take(batch)
+    partitions.check_ended(KEY)
+    assert "a transaction open since 0" in findings.broken[0]

@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any, Protocol
 
 from barnabas.client.groups.participant import Participant
-from broker.replication.partition import Partition
+from broker.replication.partition import Partition, ReadRequest, ReadResult
 from kraft.metadata.image import MetadataImage
 from kraft.metadata.loader import MetadataLoader
 from kraft.metadata_replica import MetadataReplica
@@ -44,6 +44,8 @@ class Observer(Protocol):
 
     def member_heard(self, participant: Participant) -> None: ...
 
+    def partition_read(self, partition: Partition, request: ReadRequest, result: ReadResult) -> None: ...
+
 
 @contextmanager
 def observed(observer: Observer) -> Iterator[None]:
@@ -67,6 +69,9 @@ def observed(observer: Observer) -> Iterator[None]:
 
     def heard(participant: Participant, *_: object) -> None:
         observer.member_heard(participant)
+
+    def was_read(partition: Partition, result: ReadResult, request: ReadRequest) -> None:
+        observer.partition_read(partition, request, result)
 
     original_open = PartitionLog.__dict__["open"].__func__
 
@@ -97,6 +102,7 @@ def observed(observer: Observer) -> Iterator[None]:
         (PartitionLog, "truncate_to", _truncation("truncate_to", observer)),
         (PartitionLog, "truncate_fully_and_start_at", _truncation("truncate_fully_and_start_at", observer)),
         (Partition, "_carry_out", _after(Partition, "_carry_out", changed)),
+        (Partition, "_read", _after(Partition, "_read", was_read)),
         (Participant, "_was_heard", _after(Participant, "_was_heard", heard)),
     ]
     before = [(owner, name, owner.__dict__[name]) for owner, name, _ in probes]

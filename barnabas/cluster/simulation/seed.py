@@ -32,7 +32,6 @@ from barnabas.cluster.simulation.failures import describe, is_of_disk, place_of
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.group_workload import GroupPart, Readers
 from barnabas.cluster.simulation.invariants.places import PartitionKey
-from barnabas.cluster.simulation.invariants.producers import check_producers
 from barnabas.cluster.simulation.nemesis import Nemesis
 from barnabas.cluster.simulation.passing_topics import PassingTopics
 from barnabas.cluster.simulation.swarm import ALL_FAULTS, GroupPlan, Plan, draw_later, draw_plan
@@ -136,6 +135,7 @@ class _Story:
                     if self.plan.inner:
                         cluster.dress = self._tuned
                     self.watch = Watch(universe, findings, cluster, Coverage(universe, ALL_FAULTS))
+                    self.watch.partitions.first_sequence = self.plan.first_sequence
                     cluster.on_failure = self._node_failed
                     for name in cluster.nodes:
                         universe.host(name).blocking_ms = self.plan.blocking_ms
@@ -200,8 +200,7 @@ class _Story:
                     await part.check_all()
             for key in self.watch.partitions.keys:
                 self.watch.check_replicas(key, self._replicas(*key))
-                batches = self.watch.partitions.ghost(key).batches
-                check_producers(findings, key, batches, self.plan.first_sequence)
+                self.watch.partitions.check_ended(key)
         findings.count("acks", workload.history.acked)
         findings.count("raft elections", len(self.watch.quorum.leaders))
         findings.count("logs cleaned", self.universe.coverage["cleaner.log.cleaned"])

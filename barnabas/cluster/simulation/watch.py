@@ -22,7 +22,7 @@ from barnabas.cluster.simulation.invariants.transactions import TransactionPromi
 from barnabas.cluster.simulation.probes import observed
 from broker.coordinator.coordinator import partition_for
 from broker.internal_topics import GROUP_TOPIC
-from broker.replication.partition import Partition
+from broker.replication.partition import FetchKind, Partition, ReadRequest, ReadResult
 from broker.replication.replica import Leading
 from kraft.metadata.delta import MetadataDelta
 from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
@@ -154,7 +154,9 @@ class Watch:
     def log_truncated(self, log: PartitionLog, *, records: int) -> None:
         if records > 0:
             self._findings.count("log truncations")
-        self.partitions.truncated(*self._place(log), log)
+        place = self._place(log)
+        self.partitions.truncated(*place, log)
+        self.storage.check_indexes(*place, log.segments)
 
     def partition_changed(self, partition: Partition) -> None:
         replica = partition.replica
@@ -177,6 +179,11 @@ class Watch:
             self.partitions.leads(key, LeaderView(*where, replica.high_watermark, led_with))
         if maximal_isr is None:
             self.partitions.follows(key, replica.node_id, replica.leader_epoch, replica.high_watermark)
+
+    def partition_read(self, partition: Partition, request: ReadRequest, result: ReadResult) -> None:
+        if request.kind is FetchKind.READ_COMMITTED and result.records is not None:
+            key = PartitionKey(partition.topic, partition.index)
+            self.partitions.read_committed(key, partition.replica.node_id, result.records.upper_offset)
 
     def member_heard(self, participant: Participant) -> None:
         index = partition_for(participant.group_id, len(self.quorum.image.topics.by_name[GROUP_TOPIC].partitions))

@@ -27,6 +27,7 @@ from barnabas.cluster.simulation.ghosts import GhostLog, LogReader
 from barnabas.cluster.simulation.invariants.compaction import COMPACTED_TOPICS, is_rest, missing
 from barnabas.cluster.simulation.invariants.membership import MembershipPromises
 from barnabas.cluster.simulation.invariants.places import LeaderView, PartitionKey, ReplicaLog
+from barnabas.cluster.simulation.invariants.producers import ProducerPromises
 from kraft.metadata.delta import MetadataDelta
 from kraft.metadata.image import MetadataImage, PartitionImage
 from protocol.records.record import Record, decode_records
@@ -54,6 +55,8 @@ class _Partition:
     """The highest one of each (leader, epoch)."""
     returned: dict[int, int] = field(default_factory=dict)
     """Members that lost something and registered anew, and the partition epoch from which on that is known."""
+    producers: ProducerPromises = field(default_factory=ProducerPromises)
+    """As the ghost shows them."""
     trusted: dict[int, int] = field(default_factory=dict)
     """How much of the committed log each replica was seen to have; it must never have less, unless it is
     lossy."""
@@ -78,6 +81,8 @@ class PartitionPromises:
         self._content = content
         self._image = image
         self._partitions: dict[PartitionKey, _Partition] = {}
+        self.first_sequence = 0
+        """Where producers of the run may begin, instead of at 0."""
         self._deleted: set[str] = set()
         """Names of topics."""
         self.lossy: dict[int, int] = {}
@@ -235,6 +240,24 @@ class PartitionPromises:
             lambda: f"{key}: {value!r} was acked at {offset}, where {found and found.value!r} is committed",
         )
 
+    def read_committed(self, key: PartitionKey, node_id: int, upper_offset: int) -> None:
+        """A replica gives a reader of committed records what lies below this offset."""
+        if key.topic in self._deleted:
+            return
+        first_open = self._of(key).producers.first_open
+        self._findings.check(
+            first_open is None or upper_offset <= first_open,
+            lambda: (
+                f"{key}: {node_id} gives readers of committed records what lies below {upper_offset}, and a transaction"
+                f" that began at {first_open} has no marker yet"
+            ),
+        )
+
+    def check_ended(self, key: PartitionKey) -> None:
+        """At the end, when all is quiet: every transaction has its marker."""
+        for still_open in self._of(key).producers.open_ones():
+            self._findings.report(f"{key}: {still_open}")
+
     def consumed(self, key: PartitionKey, offset: int, value: bytes | None) -> None:
         """A client was given this record."""
         if key.topic in self._deleted:
@@ -271,7 +294,8 @@ class PartitionPromises:
     def _of(self, key: PartitionKey) -> _Partition:
         partition = self._partitions.get(key)
         if partition is None:
-            partition = self._partitions[key] = _Partition()
+            producers = ProducerPromises(self.first_sequence)
+            partition = self._partitions[key] = _Partition(producers=producers)
         return partition
 
     def _record(self, key: PartitionKey, offset: int) -> Record | None:
@@ -294,6 +318,7 @@ class PartitionPromises:
         compacted = key.topic in COMPACTED_TOPICS
         if compacted:
             replica.reader.forget_if_rolled()
+        known = len(partition.ghost.batches)
         for batch in replica.reader.batches(end, up_to):
             wrong = partition.ghost.take(batch, is_rest if compacted else None)
             if wrong is None and batch.base_offset > end and not compacted:
@@ -302,6 +327,10 @@ class PartitionPromises:
                 self._findings.report(f"{key}: replica {node_id} {wrong}")
                 return
             end = batch.next_offset
+        for batch in partition.ghost.batches[known:]:
+            broken = partition.producers.take(batch)
+            if broken is not None:
+                self._findings.report(f"{key}: {broken}")
         if compacted:
             end = max(end, min(up_to, replica.log.log_end_offset))
         self._findings.check(

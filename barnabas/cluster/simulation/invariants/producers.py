@@ -1,4 +1,4 @@
-"""The promises of producers and their transactions, as the committed log of a partition shows them.
+"""The promises of producers and their transactions, as the committed log of a partition shows them while it grows.
 
 - The sequences of a producer, in one of its epochs, begin at 0 and have neither gap nor repetition (KIP-98). In its
   first epoch a producer of a run may begin where the plan says.
@@ -7,12 +7,13 @@
 - A producer has one transaction open at most: in a newer epoch it writes only once that of the older one has ended.
 - The markers of a producer come from coordinators whose epoch only grows.
 - Every transaction has ended, once all is quiet.
+- Nobody who wants committed records is given one behind the begin of a transaction whose marker is not committed yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.ghosts import Batch
@@ -58,20 +59,45 @@ class _Producer:
         return None if marker.coordinator_epoch >= before else f"marker of {marker}, after one of epoch {before}"
 
 
+@dataclass(slots=True)
+class ProducerPromises:
+    """Of one partition, batch by batch, in the order in which they were committed."""
+
+    first_sequence: int = 0
+    """Where producers of the run may begin, instead of at 0."""
+    _producers: dict[int, _Producer] = field(default_factory=dict)
+
+    def take(self, batch: Batch) -> str | None:
+        """The next one; gives what is wrong with it."""
+        header = read_header(batch.data, 0)
+        if header.producer_id < 0:
+            return None
+        marker = read_end_txn(batch.data) if header.is_control else None
+        producer = self._producers.setdefault(header.producer_id, _Producer(self.first_sequence))
+        wrong = producer.take(header, marker)
+        if wrong is None:
+            return None
+        return f"producer {header.producer_id} epoch {header.producer_epoch} at {header.base_offset}: {wrong}"
+
+    @property
+    def first_open(self) -> int | None:
+        """Where the first transaction begins that has no marker yet; None if there is none."""
+        return min((each.open_from for each in self._producers.values() if each.open_from >= 0), default=None)
+
+    def open_ones(self) -> list[str]:
+        """What has not ended. Nothing, once all is quiet."""
+        return [
+            f"producer {producer_id} has had a transaction open since {producer.open_from}"
+            for producer_id, producer in self._producers.items()
+            if producer.open_from >= 0
+        ]
+
+
 def check_producers(
     findings: Findings, key: PartitionKey, batches: Iterable[Batch], first_sequence: int = 0
 ) -> None:
-    """Once all is quiet. `first_sequence`: where producers of the run may begin, instead of at 0."""
-    producers: dict[int, _Producer] = {}
-    for batch in batches:
-        header = read_header(batch.data, 0)
-        if header.producer_id < 0:
-            continue
-        marker = read_end_txn(batch.data) if header.is_control else None
-        wrong = producers.setdefault(header.producer_id, _Producer(first_sequence)).take(header, marker)
-        if wrong is not None:
-            whose = f"producer {header.producer_id} epoch {header.producer_epoch}"
-            findings.report(f"{key}: {whose} at {header.base_offset}: {wrong}")
-    for producer_id, producer in producers.items():
-        if producer.open_from >= 0:
-            findings.report(f"{key}: producer {producer_id} has had a transaction open since {producer.open_from}")
+    """Of a whole log, once all is quiet."""
+    promises = ProducerPromises(first_sequence)
+    wrong = [found for batch in batches if (found := promises.take(batch)) is not None]
+    for each in (*wrong, *promises.open_ones()):
+        findings.report(f"{key}: {each}")
