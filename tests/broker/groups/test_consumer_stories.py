@@ -370,6 +370,19 @@ def test_assignors_may_be_configured_by_the_names_of_kafkas_classes(rig: Rig) ->
 
 
 @pytest.mark.feature("CG-13")
+def test_no_assignor_is_left_when_the_last_member_that_asked_for_one_goes(rig: Rig) -> None:
+    a = Reader(rig, "a", "news", server_assignor="range")
+    b = Reader(rig, "b", "news", server_assignor="range")
+    a.join()
+    b.join()
+    first = rig.group.members["a"]
+    assert rig.group.preferred_assignor(before=first) == "range", "the other one still asks for it"
+    b.leave()
+    assert rig.group.preferred_assignor() == "range"
+    assert rig.group.preferred_assignor(before=first) is None
+
+
+@pytest.mark.feature("CG-13")
 def test_a_new_coordinator_goes_on_where_the_old_one_was(rig: Rig) -> None:
     a, b, c = Reader(rig, "a", "news"), Reader(rig, "b", "news", instance_id="one"), Reader(rig, "c", "news")
     a.join()
