@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,8 @@ def judge(event: Mapping[str, Any], known: Mapping[str, str]) -> Result | None:
         if reason == "COMBINED":
             return None
         verdict = Verdict.SKIP
+        if reason.endswith("is @Disabled"):
+            reason = "DISABLED: by Kafka"
     elif event["outcome"] == "passed":
         verdict = Verdict.PASS
     elif test in known:
@@ -75,12 +77,23 @@ def summary(results: Iterable[Result]) -> str:
 
 def read(paths: Iterable[Path]) -> list[Result]:
     """The results of several runs; the last one of each test counts."""
-    last: dict[tuple[str, str], Result] = {}
+    last: dict[tuple[str, str, int], Result] = {}
     for path in paths:
+        same: Counter[tuple[str, str]] = Counter()
         for line in path.read_text().splitlines():
             result = Result.parse(line)
-            last[result.test, result.invocation] = result
+            # Overloaded methods have the same name, and may have the same parameters.
+            name = result.test, result.invocation
+            last[*name, same[name]] = result
+            same[name] += 1
     return list(last.values())
+
+
+def judged_again(result: Result, known: Mapping[str, str]) -> Result:
+    """An older failure by what is known now."""
+    if result.verdict is Verdict.FAIL and result.test in known:
+        return replace(result, verdict=Verdict.KNOWN, reason=f"{known[result.test]} | {result.reason}")
+    return result
 
 
 def _one_line(text: str) -> str:

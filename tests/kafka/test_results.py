@@ -62,6 +62,24 @@ def test_the_last_result_of_a_test_counts(tmp_path: Path) -> None:
     assert results.read([tmp_path / "a", tmp_path / "b"]) == [again, other]
 
 
+def test_overloaded_methods_are_several_tests(tmp_path: Path) -> None:
+    one = Result(Verdict.PASS, "ProducerTest.testSend", ".protocol=classic", 1.0, "")
+    other = Result(Verdict.FAIL, "ProducerTest.testSend", ".protocol=classic", 2.0, "late")
+    (tmp_path / "a").write_text(f"{one.line()}\n{other.line()}\n")
+    assert results.read([tmp_path / "a"]) == [one, other]
+
+
+def test_an_older_failure_is_judged_by_what_is_known_now() -> None:
+    old = Result(Verdict.FAIL, "TopicCommandTest.testWords", "", 1.0, "other words")
+    assert results.judged_again(old, KNOWN).reason == "TEXT: of a refusal | other words"
+    assert results.judged_again(old, {}) == old
+
+
+def test_what_kafka_disabled_says_so() -> None:
+    result = results.judge(event("skipped", reason="void a.B.c() is @Disabled"), KNOWN)
+    assert result is not None and result.reason == "DISABLED: by Kafka"
+
+
 @pytest.mark.parametrize(("verdict", "ending"), [(Verdict.KNOWN, ", 1 failed as known.tsv says"), (Verdict.SKIP, "")])
 def test_the_summary_counts(verdict: Verdict, ending: str) -> None:
     found = [Result(Verdict.PASS, "A.b", "", 1.0, ""), Result(verdict, "A.c", "", 1.0, "TEXT: x")]
