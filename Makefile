@@ -13,6 +13,7 @@
 #   make compiled                the loops over records as C, where there is a compiler
 #   make simulate SEEDS=1-200    whole clusters under faults, one universe for each seed
 #   make suite                   fault injection with checked histories; SUITE=regression or nightly
+#   make attack                  what an anonymous client can do to a cluster, and what it costs
 
 DATA ?= .cluster
 BASE_PORT ?=
@@ -29,10 +30,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: demo-page pipeline-demo page-test spark-test up down status clean demo check test compat docker-test simulate suite help features diagrams bench compiled
+.PHONY: demo-page pipeline-demo page-test spark-test up down status clean demo check test compat docker-test simulate suite attack help features diagrams bench compiled
 
 help:
-	@sed -n '3,17s/^# \{0,1\}//p' Makefile
+	@sed -n '3,18s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -127,6 +128,9 @@ compiled: .venv/installed-dev
 
 bench: .venv/installed-compat
 	@bench/run.sh
+
+attack: .venv/installed-dev
+	@$(BIN)/python jepsen-style attack $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(ARGS)
 
 suite: .venv/installed-dev
 	@$(BIN)/python jepsen-style suite $(or $(SUITE),quick) $(ARGS)
