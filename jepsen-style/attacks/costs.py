@@ -26,6 +26,7 @@ from protocol.schema import Message
 MANY = 262_000
 """Nearly as many elements as a request may have."""
 ZSTD = 4
+COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR = 14, 16
 _RECORD = b"\x0c\x00\x00\x00\x01\x01\x00"
 """The smallest record there is: no key, no value, no headers."""
 _CHUNK_RECORDS = 100_000

@@ -66,7 +66,8 @@ class Scene:
         self._began = math.nan
         self._usage: dict[str, Usage | None] = {}
         self._slow_steps: int | None = None
-        self._acknowledged = 0
+        self._is_prompt = False
+        """How a new connection was answered last."""
         self._over = threading.Event()
         self._prober = threading.Thread(target=self._probe, daemon=True)
 
@@ -108,7 +109,7 @@ class Scene:
         try:
             attack(self)
         except TimeoutError:
-            outcome.over_limit = True
+            outcome.problems.append("an answer never came")
         except OSError as error:
             # What a node that ends or defends itself does to an attacker.
             outcome.problems += [] if self._has_begun else [f"could not be prepared: {error}"]
@@ -123,13 +124,9 @@ class Scene:
 
     def _wait_for_recovery(self) -> None:
         time.sleep(max(0.0, self._began + LEAST_SECONDS - time.monotonic()))
-        if not self.outcome.over_limit and self.victim.name not in self.target.dead():
-            self._over.set()
-        self._prober.join(max(0.0, self._deadline - time.monotonic()))
-        self.outcome.over_limit = self.outcome.over_limit or (
-            self._prober.is_alive() and self.victim.name not in self.target.dead()
-        )
         self._over.set()
+        self._prober.join()
+        self.outcome.over_limit = not self._is_prompt and self.victim.name not in self.target.dead()
 
     def _probe(self) -> None:
         """New connections to the attacked node, until the attack is over and one is answered promptly."""
@@ -143,9 +140,10 @@ class Scene:
                 is_answered = False
             took = time.monotonic() - began
             self.outcome.longest_wait_seconds = max(self.outcome.longest_wait_seconds, took)
+            self._is_prompt = is_answered and took < PROMPT_SECONDS
             gone = not is_answered and self.victim.name in self.target.dead()
             is_over = time.monotonic() >= self._deadline or gone
-            if is_over or (self._over.is_set() and is_answered and took < PROMPT_SECONDS):
+            if is_over or (self._over.is_set() and self._is_prompt):
                 return
             time.sleep(PROBE_SECONDS)
 

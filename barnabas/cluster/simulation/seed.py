@@ -30,11 +30,12 @@ from barnabas.cluster.simulation.core import (
 from barnabas.cluster.simulation.coverage import Coverage
 from barnabas.cluster.simulation.failures import describe, is_of_disk, place_of
 from barnabas.cluster.simulation.findings import Findings
+from barnabas.cluster.simulation.hostile_part import HostileClients
 from barnabas.cluster.simulation.group_workload import GroupPart, Readers
 from barnabas.cluster.simulation.invariants.places import PartitionKey
 from barnabas.cluster.simulation.invariants.producers import check_producers
 from barnabas.cluster.simulation.nemesis import Nemesis
-from barnabas.cluster.simulation.swarm import ALL_FAULTS, GroupPlan, Plan, draw_plan
+from barnabas.cluster.simulation.swarm import ALL_FAULTS, GroupPlan, Plan, draw_hostile, draw_plan
 from barnabas.cluster.simulation.transaction_workload import Transactions
 from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
 from barnabas.cluster.simulation.workload import Workload
@@ -78,13 +79,21 @@ class SeedReport:
         return not self.broken
 
 
-def run_seed(seed: int, *, changes: Mapping[str, object] | None = None, log_level: int = logging.WARNING) -> SeedReport:
-    """Run one seed in this process. `changes` replaces fields of its plan. The same arguments give the same
-    report, in any process."""
+def run_seed(
+    seed: int,
+    *,
+    changes: Mapping[str, object] | None = None,
+    log_level: int = logging.WARNING,
+    hostile: bool | None = None,
+) -> SeedReport:
+    """Run one seed in this process. `changes` replaces fields of its plan; `hostile` says whether it has hostile
+    clients, None: as drawn. The same arguments give the same report, in any process."""
     report = SeedReport(seed, Plan({}, (), (0, 0), (0, 0)))
 
     async def story(universe: Universe) -> None:
         plan = draw_plan(universe.stream("plan"))
+        if hostile is not False:
+            plan = draw_hostile(universe.stream("hostile plan"), plan, always=hostile is True)
         report.plan = replace(plan, **(changes or {}))  # type: ignore[arg-type]
         await _Story(universe, report, log_level).run()
 
@@ -154,7 +163,9 @@ class _Story:
             clients.start_soon(workload.follow)
             for part in self.parts:
                 clients.start_soon(part.run)
+            hostile = self._start_hostile_clients(clients)
             await self._break_things(workload)
+            hostile.cancel()
             for part in self.parts:
                 part.mortals.calm.set()
             if not await self._core_stands(workload):
@@ -181,6 +192,14 @@ class _Story:
         findings.count("acks", workload.history.acked)
         findings.count("raft elections", len(self.watch.quorum.leaders))
         findings.count("logs cleaned", self.universe.coverage["cleaner.log.cleaned"])
+
+    def _start_hostile_clients(self, nursery: trio.Nursery) -> trio.CancelScope:
+        """Gives what ends them."""
+        scope = trio.CancelScope()
+        if self.plan.hostile is not None:
+            part = HostileClients(self.cluster, self.plan.hostile, self.findings, scope)
+            nursery.start_soon(part.run)
+        return scope
 
     def _parts(self, workload: Workload) -> Iterator[Readers | Transactions]:
         """The clients beside those that produce and follow."""

@@ -50,6 +50,9 @@ RARER_FAULTS = (
 ALL_FAULTS = FAULTS + RARER_FAULTS
 """Every kind that the nemesis knows."""
 
+HOSTILE_PROBABILITY = 0.3
+"""How many seeds have hostile clients."""
+
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (3, 3), (1, 1), (2, 1), (1, 3), (3, 1), (4, 3), (5, 3), (3, 5))
 """(brokers, controllers) of a cluster."""
 
@@ -105,6 +108,15 @@ class TransactionPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class HostilePlan:
+    """Clients that send whatever they can (`barnabas.cluster.hostile`)."""
+
+    clients: int = 1
+    pause_seconds: float = 0.1
+    """Mean time between two requests of one of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One seed's draw. Rates are per simulated second."""
 
@@ -139,6 +151,7 @@ class Plan:
     controllers: int = 3
     core_probability: float = 0.35
     """How likely it is that, before everything is healed, a core is, and has to do without the rest."""
+    hostile: HostilePlan | None = None
 
 
 def draw_plan(chance: Stream) -> Plan:
@@ -150,6 +163,18 @@ def draw_plan(chance: Stream) -> Plan:
     if plan.groups or plan.transactions is not None:
         brokers = max(brokers, 3)  # coordinators' logs are on three
     return replace(plan, brokers=brokers, controllers=controllers, topics=_fitting(plan.topics, brokers, chance))
+
+
+def draw_hostile(chance: Stream, plan: Plan, *, always: bool = False) -> Plan:
+    """The same plan, in some seeds with hostile clients. It has a stream of its own, so that all else of a seed is as
+    it was before there were these."""
+    is_drawn = chance.random() < HOSTILE_PROBABILITY
+    hostile = HostilePlan(clients=chance.choice((1, 1, 2)), pause_seconds=chance.choice((0.02, 0.05, 0.2)))
+    coordinators = _draw_coordinators(chance)
+    if not (is_drawn or always):
+        return plan
+    # They make coordinators work, whether or not anybody else does.
+    return replace(plan, hostile=hostile, settings={**coordinators, **plan.settings})
 
 
 def _fitting(topics: tuple[TopicPlan, ...], brokers: int, chance: Stream) -> tuple[TopicPlan, ...]:
