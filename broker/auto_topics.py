@@ -46,7 +46,7 @@ class AutoTopics:
         if not fresh:
             return
         self._under_way.update(dict.fromkeys(fresh))
-        self._broker.nursery.start_soon(self._create, fresh)
+        self._broker.background.spawn(self._create, fresh)
 
     async def _create(self, names: list[str]) -> None:
         spec = API_SPECS[ApiKey.CREATE_TOPICS]

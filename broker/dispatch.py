@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,14 +37,13 @@ from broker.telemetry import Software
 from protocol.api_keys import ApiKey
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.produce import ProduceRequest
-from runtime.dispatch import Call, Dispatcher, Handler
+from runtime.dispatch import Aside, Call, Dispatcher, Handler
+from runtime.server import Steps
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
 
-log = logging.getLogger(__name__)
-
-ServedHere = Callable[["BrokerServices", Call], None]
+ServedHere = Callable[["BrokerServices", Call], Steps | None]
 
 
 def when_here(serve: ServedHere) -> ServedHere:
@@ -53,20 +51,17 @@ def when_here(serve: ServedHere) -> ServedHere:
     that takes milliseconds, and "not here, ask again" would cost the client a whole pause.
     """
 
-    def serve_when_here(broker: BrokerServices, call: Call) -> None:
+    def serve_when_here(broker: BrokerServices, call: Call) -> Steps | None:
         publisher = broker.publisher
         if publisher.behind is not None and any(map(publisher.is_bringing, _topics(call.message))):
-            publisher.afterwards(partial(late, broker, call))
-        else:
-            serve(broker, call)
+            publisher.afterwards(call.guarded(partial(late, broker, call)))
+            return None
+        return serve(broker, call)
 
     def late(broker: BrokerServices, call: Call) -> None:
-        try:
-            serve_when_here(broker, call)
-        except Exception:
-            # As the dispatcher does with what fails at once.
-            log.exception("API key %d failed, late", call.request.api_key)
-            call.abort("internal error")
+        steps = serve_when_here(broker, call)
+        if steps is not None:
+            call.spawn(call.take_steps, steps)
 
     return serve_when_here
 
@@ -155,6 +150,7 @@ def make_dispatcher(broker: BrokerServices) -> Dispatcher:
         api_versions(broker, call, advertised)
 
     handlers[ApiKey.API_VERSIONS] = tell_versions
-    dispatcher = Dispatcher(handlers, broker.world.stopwatch)
+    aside = Aside(broker.background, broker.world.run_blocking)
+    dispatcher = Dispatcher(handlers, broker.world.stopwatch, aside)
     advertised = dispatcher.advertised()
     return dispatcher

@@ -1,18 +1,19 @@
 """Administrative requests go on to the active controller inside an Envelope (KIP-590).
 
 The controller sees the client's own request, header and all, with the client's principal and address; its answer
-comes back as the bytes that the client gets.
+comes back as the bytes that the client gets. Requests of one connection are forwarded one after the other: the next one
+leaves when the answer to the one before is there, so they take effect in their order.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import logging
+from collections import deque
 from typing import TYPE_CHECKING
 
-from kraft.controller.refusals import has_refusal, refusal_of
 from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import KafkaError
 from protocol.headers import RequestHeader
 from protocol.messages.envelope import EnvelopeRequest
 from protocol.messages.principal_data import DefaultPrincipalData
@@ -34,9 +35,39 @@ ANONYMOUS = (0).to_bytes(2, "big") + encode(DefaultPrincipalData(type="User", na
 """The principal of a listener without authentication, with its int16 version in front."""
 
 
+class ForwardingLines:
+    """Forwarded requests by connection, in the order in which they came. The first of each line is under way."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, deque[Call]] = {}
+
+    def enter(self, broker: BrokerServices, call: Call) -> None:
+        connection_id = call.request.connection_id
+        line = self._lines.get(connection_id)
+        if line is not None:
+            line.append(call)
+            return
+        self._lines[connection_id] = deque([call])
+        broker.background.spawn(self._run, broker, connection_id)
+
+    async def _run(self, broker: BrokerServices, connection_id: int) -> None:
+        line = self._lines[connection_id]
+        try:
+            while line:
+                call = line[0]
+                if not call.slot.connection_closed:
+                    try:
+                        await _forward(broker, call)
+                    except Exception as error:  # costs this request, and none behind it
+                        call.failed(error)
+                line.popleft()
+        finally:
+            del self._lines[connection_id]
+
+
 def forward(broker: BrokerServices, call: Call) -> None:
     """Handler of every forwardable API."""
-    broker.nursery.start_soon(_forward, broker, call)
+    broker.forwarding.enter(broker, call)
 
 
 async def _forward(broker: BrokerServices, call: Call) -> None:
@@ -60,21 +91,14 @@ async def _forward(broker: BrokerServices, call: Call) -> None:
     try:
         response = await broker.controller.call(envelope, timeout_ms=FORWARD_TIMEOUT_MS)
     except KafkaError as error:
-        _refuse(call, error.code, f"{spec.name} could not be forwarded: {error}")
+        reason = f"{spec.name} could not be forwarded: {error}"
+        log.info("%s", reason)
+        call.refuse(error.code, reason)
         return
     if response.error_code or response.response_data is None:
         call.abort(f"the controller refused the envelope of {spec.name} with error {response.error_code}")
         return
     call.answer_bytes(bytes(response.response_data))
-
-
-def _refuse(call: Call, code: ErrorCode, reason: str) -> None:
-    """Answer with an error where the API has a place for it."""
-    if has_refusal(call.message):
-        log.info("%s", reason)
-        call.answer(refusal_of(call.message, call.version, code, reason))
-    else:
-        call.abort(reason)
 
 
 def address_bytes(host: str) -> bytes:

@@ -45,6 +45,7 @@ from kraft.replica_config import replica_config
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from protocol.schema import Message
+from runtime.background import Background
 from runtime.channel import Channel
 from runtime.decision_pages import decision_pages
 from runtime.decisions import DecisionKind, Decisions
@@ -190,6 +191,7 @@ class _BrokerNode:
             static=settings.raw,
             world=world,
             nursery=nursery,
+            background=Background(nursery),
             metadata=self._metadata,
             publisher=self._publisher,
             store=store,
@@ -207,7 +209,8 @@ class _BrokerNode:
         directories.on_offline = self._directory_failed
         self._assignments = DirectoryAssignments(store, requests, self._lifecycle)
         dispatcher = make_dispatcher(self.services)
-        self._server = Server(world, dispatcher, ServerLimits.of(settings))
+        self._server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes))
+        self._server.on_long_turn = dispatcher.took
         if self.services.telemetry is not None:
             self._server.on_connection_closed = self.services.telemetry.disconnected
         self._observatory = Observatory(self._what_is_missing)

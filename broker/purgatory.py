@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
 from broker.timing_wheel import TimerEntry, TimingWheel
+from runtime.background import run_callback
 
 PURGE_INTERVAL = 1000
 """Completed operations that may linger in watch lists before all lists are cleaned."""
@@ -46,6 +47,10 @@ class DelayedOperation:
     def on_complete(self) -> None:
         """Runs exactly once, whether the operation was satisfied or ran out of time."""
         raise NotImplementedError
+
+    def failed(self, error: Exception) -> None:
+        """It ended with this mistake of ours. An operation that belongs to a request fails the request."""
+        raise error
 
     def on_expiration(self) -> None:
         """Runs after `on_complete` when it was the deadline that completed the operation."""
@@ -83,9 +88,23 @@ class DelayedOperation:
         finally:
             self._looking = False
 
+    def fail(self, error: Exception) -> None:
+        """A mistake of ours came up while it was looked at: it ends, and whoever completed it goes on."""
+        if not self.completed:
+            self.completed = True
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._purgatory is not None:
+                self._purgatory._left(self)
+        self.failed(error)
+
     def _expire(self) -> None:
-        if self.force_complete():
-            self.on_expiration()
+        try:
+            if self.force_complete():
+                self.on_expiration()
+        except Exception as error:
+            self.fail(error)
 
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -153,8 +172,7 @@ class Purgatory(Generic[KeyT]):
         stale = False
         # A copy: completing one operation may add others here, or come back to this very key.
         for operation in tuple(watchers):
-            operation.touched(key)
-            if operation.look():
+            if _look(operation, key):
                 completed += 1
             stale = stale or operation.completed
         if stale:
@@ -174,6 +192,16 @@ class Purgatory(Generic[KeyT]):
         watchers[:] = [operation for operation in watchers if not operation.completed]
         if not watchers and self._watchers.get(key) is watchers:
             del self._watchers[key]
+
+
+def _look(operation: DelayedOperation, key: Hashable) -> bool:
+    """Let one operation look at a change. A mistake in it ends that operation, and nobody else's turn."""
+    try:
+        operation.touched(key)
+        return operation.look()
+    except Exception as error:
+        operation.fail(error)
+        return False
 
 
 ErrorT = TypeVar("ErrorT")
@@ -242,7 +270,7 @@ class WaitingAcks(Generic[ErrorT]):
             else:
                 ack.callback = None
                 answered += 1
-                callback(error)
+                run_callback(callback, error)
         return answered
 
     def fail_all(self, error: ErrorT) -> int:
@@ -254,7 +282,7 @@ class WaitingAcks(Generic[ErrorT]):
         self._waiting.clear()
         self._cancelled = 0
         for callback in callbacks:
-            callback(error)
+            run_callback(callback, error)
         return len(callbacks)
 
     def _cancelled_one(self) -> None:

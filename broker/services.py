@@ -18,6 +18,7 @@ from broker.auto_topics import AutoTopics
 from broker.controller_channel import ControllerChannel
 from broker.coordinator.coordinator import Coordinator
 from broker.fetch_sessions import FetchSessions, PartitionKey
+from broker.forwarding import ForwardingLines
 from broker.groups.coordinator import group_coordinator
 from broker.groups.machine import GroupMachine
 from broker.lifecycle import BrokerLifecycle
@@ -35,6 +36,7 @@ from broker.transactions.coordinator import marker_writer, transaction_coordinat
 from broker.transactions.machine import TransactionMachine
 from broker.transactions.markers import MarkerWriter
 from broker.transactions.verification import TransactionVerifier
+from runtime.background import Background
 from runtime.decisions import Decisions
 from runtime.world import World
 from settings.broker import BrokerSettings
@@ -50,7 +52,9 @@ class BrokerServices:
     """What the broker's own file set."""
     world: World
     nursery: trio.Nursery
-    """Handlers that have to wait for somebody else do it in a task here."""
+    """For parts of the broker that live as long as it does."""
+    background: Background
+    """For work that ends by itself; request handlers use `Call.spawn`."""
     metadata: MetadataCache
     publisher: MetadataPublisher
     """What brings `metadata` and `partitions` forward."""
@@ -75,6 +79,7 @@ class BrokerServices:
     transactions: Coordinator[TransactionMachine] = field(init=False)
     coordinators: list[Coordinator[Any]] = field(default_factory=list)
     """Everybody who wants to hear which partitions are led here."""
+    forwarding: ForwardingLines = field(default_factory=ForwardingLines)
     auto_topics: AutoTopics = field(init=False)
     verifier: TransactionVerifier = field(init=False)
     markers: MarkerWriter = field(init=False)

@@ -9,15 +9,16 @@ from typing import Any
 
 from kraft import descriptions
 from kraft.controller.partitions import list_partition_reassignments
-from kraft.controller.refusals import refusal_of
 from kraft.controller_service import ControllerService
 from kraft.descriptions import Described
 from kraft.envelope import EnvelopeSlot, envelope_handler
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from protocol.refusals import refusal_of
 from protocol.schema import Message
-from runtime.dispatch import Call, Dispatcher, Handler
+from runtime.dispatch import Aside, Call, Dispatcher, Handler
+from runtime.server import Steps
 
 DECIDED = (
     ApiKey.ALTER_PARTITION,
@@ -43,7 +44,17 @@ DECIDED_FOR_CLIENTS = (
 """What clients ask of it: directly, or of a broker, which forwards it."""
 
 
-def make_dispatcher(service: ControllerService) -> Dispatcher:
+OF_NODES = frozenset(DECIDED) | {
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    ApiKey.END_QUORUM_EPOCH,
+    ApiKey.FETCH,
+    ApiKey.FETCH_SNAPSHOT,
+}
+"""APIs that nodes of the cluster use: they do not queue behind clients."""
+
+
+def make_dispatcher(service: ControllerService, aside: Aside) -> Dispatcher:
     """The table of a controller's listener."""
     decide: Handler = partial(_decide, service)
     for_clients: dict[ApiKey, Handler] = dict.fromkeys(DECIDED_FOR_CLIENTS, decide)
@@ -60,7 +71,7 @@ def make_dispatcher(service: ControllerService) -> Dispatcher:
     handlers |= service.replica.handlers()
     handlers |= {
         ApiKey.BROKER_HEARTBEAT: partial(_heartbeat, service),
-        ApiKey.ENVELOPE: envelope_handler(for_clients),
+        ApiKey.ENVELOPE: envelope_handler(for_clients, aside),
         ApiKey.DESCRIBE_CLUSTER: partial(_describe_cluster, service),
     }
 
@@ -68,9 +79,18 @@ def make_dispatcher(service: ControllerService) -> Dispatcher:
         call.answer(descriptions.api_versions(service.committed, call.message, call.version, served))
 
     handlers[ApiKey.API_VERSIONS] = tell_versions
-    dispatcher = Dispatcher(handlers, service.stopwatch)
+    handlers = {key: _of_nodes(handle) if key in OF_NODES else handle for key, handle in handlers.items()}
+    dispatcher = Dispatcher(handlers, service.stopwatch, aside)
     served = dispatcher.advertised()
     return dispatcher
+
+
+def _of_nodes(handle: Handler) -> Handler:
+    def handle_of_node(call: Call) -> Steps | None:
+        call.slot.comes_from_node()
+        return handle(call)
+
+    return handle_of_node
 
 
 def _decide(service: ControllerService, call: Call) -> None:

@@ -8,14 +8,14 @@ broker looks for the active one and tries again, and the client never learns of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, MalformedMessage
 from protocol.framing import parse_request_header
 from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from runtime.dispatch import Call, Dispatcher, Handler
-from runtime.server import Request, Timed
+from runtime.dispatch import Aside, Call, Dispatcher, Handler
+from runtime.server import Request, Steps, Timed
 from runtime.world import Chunk, FileRegion
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,9 @@ class EnvelopeSlot:
     @property
     def connection_closed(self) -> bool:
         return self._envelope.slot.connection_closed
+
+    def comes_from_node(self) -> None:
+        self._envelope.slot.comes_from_node()
 
     def fill(self, chunks: Sequence[Chunk]) -> None:
         self._finish(EnvelopeResponse(response_data=b"".join(map(_in_memory, chunks))))
@@ -63,11 +66,11 @@ def _in_memory(chunk: Chunk) -> bytes:
     return bytes(chunk)
 
 
-def envelope_handler(forwardable: Mapping[ApiKey, Handler]) -> Callable[[Call], None]:
+def envelope_handler(forwardable: Mapping[ApiKey, Handler], aside: Aside) -> Handler:
     """Serves envelopes by these handlers."""
-    dispatcher = Dispatcher(forwardable)
+    dispatcher = Dispatcher(forwardable, aside=aside)
 
-    def open_envelope(envelope: Call) -> None:
+    def open_envelope(envelope: Call) -> Steps | None:
         message: EnvelopeRequest = envelope.message
         slot = EnvelopeSlot(envelope)
         frame = memoryview(bytearray(message.request_data))
@@ -75,7 +78,7 @@ def envelope_handler(forwardable: Mapping[ApiKey, Handler]) -> Callable[[Call], 
             header, position = parse_request_header(frame)
         except MalformedMessage as error:
             slot.abort(f"malformed header: {error}")
-            return
+            return None
         outer = envelope.request
         inner = Request(
             header.request_api_key,
@@ -88,6 +91,6 @@ def envelope_handler(forwardable: Mapping[ApiKey, Handler]) -> Callable[[Call], 
             outer.connection_id,
             outer.received_ms,
         )
-        dispatcher(inner, slot)
+        return dispatcher(inner, slot)
 
     return open_envelope

@@ -21,8 +21,10 @@ from kraft.replica_config import replica_config
 from kraft.snapshots import read_bootstrap_records
 from kraft.state_page import ControllerState
 from protocol.messages.metadata_log import FeatureLevelRecord
+from runtime.background import Background
 from runtime.decision_pages import decision_pages
 from runtime.decisions import Decisions
+from runtime.dispatch import Aside
 from runtime.metrics import metrics_page
 from runtime.observatory import Observatory
 from runtime.server import Server, ServerLimits
@@ -63,8 +65,9 @@ async def run_controller(
             config = replica_config(settings, cluster_id, directory_id, directory)
             replica = MetadataReplica(config, world, service, decisions)
             service.attach(replica)
-            dispatcher = make_dispatcher(service)
-            server = Server(world, dispatcher, ServerLimits.of(settings))
+            dispatcher = make_dispatcher(service, Aside(Background(nursery), world.run_blocking))
+            server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes))
+            server.on_long_turn = dispatcher.took
             observatory = Observatory(partial(_what_is_missing, replica))
             observatory.pages["/metrics"] = metrics_page(controller_metrics(world, service, dispatcher, server))
             state = ControllerState(settings.node_id, service, decisions, partial(_what_is_missing, replica))

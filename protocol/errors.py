@@ -201,6 +201,10 @@ class MalformedMessage(Exception):
     """Bytes from outside that are no valid message: cut short, out of range, or with something left over."""
 
 
+class TooManyElements(MalformedMessage):
+    """A message has more elements than its reader was allowed to read."""
+
+
 class EncodeError(ValueError):
     """A message of our own cannot be encoded: a value has the wrong type or is out of range."""
 

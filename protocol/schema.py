@@ -15,10 +15,10 @@ from collections.abc import Callable
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, dataclass_transform, overload
 
-from protocol.errors import EncodeError, MalformedMessage
+from protocol.errors import EncodeError, MalformedMessage, TooManyElements
 
-Reader = Callable[[Any, int], tuple[Any, int]]
-"""(buffer, position) → (message, position after it)."""
+Reader = Callable[..., tuple[Any, int]]
+"""(buffer, position, most elements that a request may have) → (message, position after it)."""
 Writer = Callable[[Any, bytearray, int, list[tuple[int, Any]]], int]
 """(message, buffer, position, cuts) → position after it; a cut says which records follow which position."""
 Buffer = bytes | bytearray | memoryview
@@ -302,13 +302,20 @@ def decode(cls: type[M], buffer: Buffer, version: int) -> M:
     return message
 
 
-def decode_prefix(cls: type[M], buffer: Buffer, position: int, version: int) -> tuple[M, int]:
-    """The message that starts at `position`, and the position after it. Raises `MalformedMessage`."""
+def decode_prefix(
+    cls: type[M], buffer: Buffer, position: int, version: int, most_elements: int | None = None
+) -> tuple[M, int]:
+    """The message that starts at `position`, and the position after it. Raises `MalformedMessage`.
+
+    Raises `TooManyElements` for a request with more than `most_elements`; None stands for the most that any may have.
+    """
     read = cls.READERS.get(version)
     if read is None:
         read = _reader(cls, version)
     try:
-        return read(buffer, position)
+        return read(buffer, position) if most_elements is None else read(buffer, position, most_elements)
+    except TooManyElements:
+        raise
     except MalformedMessage as error:
         raise MalformedMessage(f"{cls.__name__} version {version}: {error}") from None
     except (struct_error, IndexError):

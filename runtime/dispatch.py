@@ -10,25 +10,57 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
+
+import trio
 
 from protocol.api_keys import API_SPECS, ApiKey, ApiSpec
-from protocol.errors import ErrorCode, MalformedMessage
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
 from protocol.framing import response_prefix
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from protocol.messages.produce import ProduceRequest
+from protocol.refusals import refusal_of
 from protocol.schema import Message, decode_prefix, encode_chunks
+from runtime.background import Background, Task
 from runtime.request_times import ApiCounter, error_codes, request_log
-from runtime.server import AnswerSlot, Request
+from runtime.server import AnswerSlot, Request, Steps
+from runtime.world import Chunk, RunBlocking
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Stopwatch = Callable[[], float]
 """`World.stopwatch`."""
 
 PRINCIPAL = "User:ANONYMOUS"
 """Who asks: no listener authenticates."""
+
+INLINE_BODY_BYTES = 8 * 1024
+"""A body up to this size is decoded at once, whatever is in it."""
+
+INLINE_ELEMENTS = 4096
+"""A request with more elements is decoded, and its answer encoded, away from the event loop."""
+
+INLINE_STEPS = 16
+"""Steps of a request that are done in the turn in which it arrives."""
+
+
+class Aside:
+    """Where work of requests goes that does not fit into a turn."""
+
+    def __init__(self, background: Background, run_blocking: RunBlocking) -> None:
+        self.background = background
+        self._run_blocking = run_blocking
+        self._one_at_a_time = trio.Lock()
+
+    async def work(self, work: Callable[[], T]) -> T:
+        """Run long work away from the event loop. One piece at a time: they would only share a core."""
+        async with self._one_at_a_time:
+            return await self._run_blocking(work)
 
 
 @dataclass(slots=True)
@@ -40,6 +72,14 @@ class Call:
     slot: AnswerSlot
     _spec: ApiSpec
     _counter: ApiCounter
+    _aside: Aside | None = field(kw_only=True, default=None)
+    is_large: bool = field(kw_only=True, default=False)
+    """The answer has too many elements to be encoded on the event loop. The dispatcher sets it for large requests, and
+    handlers for small requests with large answers."""
+    is_over: bool = field(kw_only=True, default=False)
+    """It was answered, or its connection was closed."""
+    has_failed: bool = field(kw_only=True, default=False)
+    """It was answered because of a mistake of ours; what the rest of its work answers comes too late."""
 
     @property
     def version(self) -> int:
@@ -48,28 +88,135 @@ class Call:
     def answer(self, response: Message, *, has_errors: bool = True) -> None:
         """Send the response in the version that was asked. May be called later, from any task, but once.
 
-        Its errors are counted. Who knows that there are none may say so.
+        Its errors are counted. Who knows that there are none may say so. An answer that cannot be encoded fails this
+        call, and not its caller.
         """
-        request, counter = self.request, self._counter
+        if self.is_over:
+            assert self.has_failed, "a request was answered twice"
+            return
+        self.is_over = True
+        counter = self._counter
         counter.answers += 1
+        if self.is_large and self._aside is not None:
+            self._aside.background.spawn(self._answer_aside, response, failed=self._abort_failed)
+            return
         if has_errors:
             counter.errors.update(error_codes(response))
+        try:
+            chunks = self._encoded(response)
+        except Exception as error:
+            self._abort_failed(error)
+        else:
+            self.slot.fill(chunks)
+
+    def _encoded(self, response: Message) -> list[Chunk]:
+        request = self.request
         flexible = self._spec.response_header_version(request.api_version) == 1
         prefix = response_prefix(request.correlation_id, flexible)
-        self.slot.fill(encode_chunks(response, request.api_version, prefix))
+        return encode_chunks(response, request.api_version, prefix)
+
+    async def _answer_aside(self, response: Message) -> None:
+        """Answer from a worker thread. The response is not changed meanwhile."""
+        assert self._aside is not None
+
+        def work() -> tuple[list[int], list[Chunk]]:
+            return error_codes(response), self._encoded(response)
+
+        errors, chunks = await self._aside.work(work)
+        self._counter.errors.update(errors)
+        self.slot.fill(chunks)
 
     def answer_bytes(self, header_and_body: bytes) -> None:
         """Send a response that somebody else encoded for this very request (an Envelope's content)."""
+        if self.has_failed:
+            return
+        self.is_over = True
         self._counter.answers += 1
         self.slot.fill([header_and_body])
 
     def answer_nothing(self) -> None:
         """acks=0: the one request without a response."""
+        if self.has_failed:
+            return
+        self.is_over = True
         self.slot.drop()
 
     def abort(self, reason: str) -> None:
         """Close the connection: the client is to know that something went wrong, but not what was done."""
+        self.is_over = True
         self.slot.abort(reason)
+
+    def refuse(self, code: ErrorCode, message: str | None = None) -> None:
+        """Answer with an error and nothing else, wherever the answer has a place for it."""
+        if isinstance(self.message, ProduceRequest) and self.message.acks == 0:
+            self.abort(f"produce with acks=0 failed with error {code.name}")
+        elif self.is_large:
+            self.abort(f"{self._spec.name} failed with error {code.name}")
+        else:
+            self.answer(refusal_of(self.message, self.version, code, message))
+
+    # -- work that goes on
+
+    def spawn(self, task: Task, *args: Any) -> None:
+        """Go on with this request in `task(*args)`, in the background: the only way for a handler to do so. An
+        exception that nobody expects fails this request."""
+        assert self._aside is not None, "this dispatcher serves no requests that go on"
+        self._aside.background.spawn(task, *args, failed=self.failed)
+
+    async def take_steps(self, steps: Steps) -> None:
+        """Take the steps of a request whose connection goes on with others meanwhile."""
+        assert self._aside is not None
+        result: Any = None
+        try:
+            while not self.slot.connection_closed:
+                work = steps.send(result)
+                result = None
+                if work is None:
+                    await trio.lowlevel.checkpoint()
+                else:
+                    result = await self._aside.work(work)
+        except StopIteration:
+            return
+        finally:
+            steps.close()
+
+    def guarded(self, callback: Callable[..., None]) -> Callable[..., None]:
+        """`callback` as others may call it: an exception that nobody expects fails this request, and not them."""
+
+        def call_back(*args: Any) -> None:
+            try:
+                callback(*args)
+            except Exception as error:
+                self.failed(error)
+
+        return call_back
+
+    def failed(self, error: Exception) -> None:
+        """A mistake of ours ended the work on this request: UNKNOWN_SERVER_ERROR, a line in the log, and a count."""
+        self._report(error)
+        self.has_failed = True
+        if not self.is_over:
+            if isinstance(error, KafkaError):
+                self.refuse(error.code, error.message)
+            else:
+                self.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _abort_failed(self, error: Exception) -> None:
+        """No answer can be encoded."""
+        self._report(error)
+        self.slot.abort("internal error")
+
+    def _report(self, error: Exception) -> None:
+        self._counter.failures += 1
+        request = self.request
+        log.error(
+            "%s v%d failed, correlation id %d from %s",
+            self._spec.name,
+            request.api_version,
+            request.correlation_id,
+            request.peer_host,
+            exc_info=error,
+        )
 
 
 @dataclass(slots=True)
@@ -144,18 +291,25 @@ def _quoted(client_id: str | None) -> str:
     return "-" if client_id is None else json.dumps(client_id)
 
 
-Handler = Callable[[Call], None]
+Handler = Callable[[Call], Steps | None]
+"""Serves one request. A handler whose work grows with what a client names is a generator: each `next` is one step of
+less than a millisecond, and other connections have their turns between steps. It may yield work (a function without
+arguments) that is to be done away from the event loop, and is sent the result.
+"""
 
 
 class Dispatcher:
     """A listener's table of handlers; called by the server with each request."""
 
-    def __init__(self, handlers: Mapping[ApiKey, Handler], stopwatch: Stopwatch | None = None) -> None:
+    def __init__(
+        self, handlers: Mapping[ApiKey, Handler], stopwatch: Stopwatch | None = None, aside: Aside | None = None
+    ) -> None:
         """`stopwatch` is the one by which requests are told to have arrived; without it nobody measures how long they
-        take."""
+        take. Without `aside` no request may go on after its handler returned."""
         self.counters = {API_SPECS[key].name: ApiCounter() for key in handlers}
         """By the name of the API."""
         self._stopwatch = stopwatch
+        self._aside = aside
         self._handlers = {
             int(key): (API_SPECS[key], handler, self.counters[API_SPECS[key].name]) for key, handler in handlers.items()
         }
@@ -172,45 +326,101 @@ class Dispatcher:
             ranges.append(ApiVersion(api_key=key, min_version=minimum, max_version=spec.max_version))
         return ranges
 
-    def __call__(self, request: Request, slot: AnswerSlot) -> None:
+    def took(self, api_key: int, seconds: float) -> None:
+        """A turn of the loop that was spent on one request of this API was longer than the budget allows."""
+        entry = self._handlers.get(api_key)
+        if entry is not None:
+            entry[2].over_budget += 1
+            entry[2].longest = max(entry[2].longest, seconds)
+
+    def __call__(self, request: Request, slot: AnswerSlot) -> Steps | None:
+        """Serve a request. What is returned are the steps that remain."""
         entry = self._handlers.get(request.api_key)
         if entry is None:
             slot.abort(f"API key {request.api_key} is not served on this listener")
-            return
+            return None
         spec, handler, counter = entry
         counter.requests += 1
         counter.request_bytes += len(request.body)
         if not spec.min_version <= request.api_version <= spec.max_version:
             self._refuse_version(request, slot, spec)
-            return
+            return None
+        most = None if len(request.body) <= INLINE_BODY_BYTES else INLINE_ELEMENTS
         try:
             # What follows the body is passed over, as Kafka does: librdkafka sends Metadata v13 with two bytes of v10.
-            message, _ = decode_prefix(spec.request_type(), request.body, 0, request.api_version)
+            message, _ = decode_prefix(spec.request_type(), request.body, 0, request.api_version, most)
+        except TooManyElements as error:
+            if most is not None:
+                return self._serve_large(entry, request, slot)
+            slot.abort(f"malformed {spec.name} v{request.api_version}: {error}")
+            return None
+        except MalformedMessage as error:
+            slot.abort(f"malformed {spec.name} v{request.api_version}: {error}")
+            return None
+        stopwatch = self._stopwatch
+        if stopwatch is None or counter.requests < counter.next_timed:
+            return self._begin(handler, Call(request, message, slot, spec, counter, _aside=self._aside))
+        began = stopwatch()
+        counter.timed(began)
+        call = TimedCall(request, message, slot, spec, counter, stopwatch, began, _aside=self._aside)
+        slot.timed = call
+        steps = self._begin(handler, call)
+        if not call.answered:
+            call.handled = stopwatch()
+        return steps
+
+    def _begin(self, handler: Handler, call: Call) -> Steps | None:
+        """Run the handler and, if it has steps, the first few of them."""
+        try:
+            steps = handler(call)
+            if steps is None:
+                return None
+            for _ in range(INLINE_STEPS):
+                work = steps.send(None)
+                if work is not None:
+                    return self._go_on(call, steps, work)
+        except StopIteration:
+            return None
+        except Exception as error:
+            call.failed(error)
+            return None
+        return self._go_on(call, steps, None)
+
+    def _go_on(self, call: Call, steps: Steps, work: Callable[[], Any] | None) -> Steps:
+        """The steps of a call, none of which fails whoever takes them."""
+        result: Any = None
+        try:
+            while not call.slot.connection_closed:
+                if work is None:
+                    yield None
+                else:
+                    try:
+                        result = yield work
+                    except Exception as error:  # the work's own; the handler may know what it means
+                        work = steps.throw(error)
+                        continue
+                work = steps.send(result)
+                result = None
+        except StopIteration:
+            return
+        except Exception as error:
+            call.failed(error)
+        finally:
+            steps.close()
+
+    def _serve_large(self, entry: tuple[ApiSpec, Handler, ApiCounter], request: Request, slot: AnswerSlot) -> Steps:
+        """A request with many elements: decoded aside, served in steps, answered aside."""
+        spec, handler, counter = entry
+        decode_all = partial(decode_prefix, spec.request_type(), request.body, 0, request.api_version)
+        try:
+            message, _ = yield decode_all
         except MalformedMessage as error:
             slot.abort(f"malformed {spec.name} v{request.api_version}: {error}")
             return
-        stopwatch = self._stopwatch
-        try:
-            if stopwatch is None or counter.requests < counter.next_timed:
-                handler(Call(request, message, slot, spec, counter))
-                return
-            began = stopwatch()
-            counter.timed(began)
-            call = TimedCall(request, message, slot, spec, counter, stopwatch, began)
-            slot.timed = call
-            handler(call)
-            if not call.answered:
-                call.handled = stopwatch()
-        except Exception:
-            # A mistake of ours. The connection closes, so that the client takes the outcome as unknown, which is true.
-            log.exception(
-                "%s v%d failed, correlation id %d from %s",
-                spec.name,
-                request.api_version,
-                request.correlation_id,
-                request.peer_host,
-            )
-            slot.abort("internal error")
+        call = Call(request, message, slot, spec, counter, _aside=self._aside, is_large=True)
+        steps = self._begin(handler, call)
+        if steps is not None:
+            yield from steps
 
     def _refuse_version(self, request: Request, slot: AnswerSlot, spec: ApiSpec) -> None:
         if request.api_key != ApiKey.API_VERSIONS:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
 from protocol.errors import MalformedMessage
 from protocol.framing import parse_request_header
 from runtime.frames import FrameError, FrameReader
+from runtime.memory import MemoryBudget
 from runtime.outgoing import Outgoing
-from runtime.world import Chunk, Clock, Connection, ConnectionLost, stopped
+from runtime.turns import BUDGET_SECONDS, TURN_SECONDS, Share, Turns
+from runtime.world import Chunk, Clock, Connection, ConnectionLost, FileRegion, stopped
 
 if TYPE_CHECKING:
     from settings.node import NodeSettings
@@ -31,10 +33,19 @@ BURST_REQUESTS = 64
 
 BURST_BYTES = 1024 * 1024
 
+STEPS_IN_A_TURN = 64
+"""Steps of an expensive request after which others have a turn, however quick they were."""
+
+COUNTED_BYTES = 64 * 1024
+"""Answers of this size count at once towards the memory of the node; smaller ones when they cannot leave."""
+
 PATIENCE = 4
 """So many turns of all tasks may pass before what was left for afterwards is done, if there are requests in each."""
 
 NO_LIMIT = 2**31 - 1
+
+MOST_DEFAULT_MEMORY_BYTES = 1 << 30
+"""A node's memory limit, if none is set, is a quarter of the machine's memory, but not more than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +68,13 @@ class ServerLimits:
     """Bytes of those; above, the connection is not read (one request of any allowed size always is)."""
     max_unsent_bytes: int = 16 * 1024 * 1024
     """Answers of one connection that the peer has not taken; above, it is not read."""
+    memory_limit_bytes: int = 1 << 30
+    """What the node may take; see `runtime.memory` for the parts of it."""
+    queued_max_request_bytes: int = -1
+    """Requests of all connections that wait for their answers; -1: a part of the memory limit."""
 
     @classmethod
-    def of(cls, settings: NodeSettings) -> ServerLimits:
+    def of(cls, settings: NodeSettings, machine_memory_bytes: int) -> ServerLimits:
         return cls(
             socket_request_max_bytes=settings.socket_request_max_bytes,
             connections_max_idle_ms=settings.connections_max_idle_ms,
@@ -67,6 +82,8 @@ class ServerLimits:
             max_connections_per_ip=settings.max_connections_per_ip,
             max_connections_per_ip_overrides=settings.max_connections_per_ip_overrides,
             max_connection_creation_rate=settings.max_connection_creation_rate,
+            memory_limit_bytes=settings.memory_limit_bytes or min(MOST_DEFAULT_MEMORY_BYTES, machine_memory_bytes // 4),
+            queued_max_request_bytes=settings.queued_max_request_bytes,
         )
 
 
@@ -120,6 +137,9 @@ class AnswerSlot(Protocol):
     def abort(self, reason: str) -> None:
         """Close the connection instead of answering."""
 
+    def comes_from_node(self) -> None:
+        """The peer is a broker or a controller of this cluster: it waits for no client."""
+
 
 class ResponseSlot:
     """An `AnswerSlot` that is a place in its connection's line."""
@@ -144,8 +164,9 @@ class ResponseSlot:
         size = 0
         for chunk in chunks:
             size += len(chunk)
-        self.chunks = chunks
-        self.size_bytes = size
+        if not self._connection.closed:
+            self.chunks = chunks
+            self.size_bytes = size
         self._connection.slot_done(self)
 
     def drop(self) -> None:
@@ -164,8 +185,15 @@ class ResponseSlot:
         self.done = True
         self._connection.abort(reason)
 
+    def comes_from_node(self) -> None:
+        self._connection.share.is_node = True
 
-Handle = Callable[[Request, ResponseSlot], None]
+
+Steps = Generator[Callable[[], Any] | None, Any, None]
+"""What remains of an expensive request. Each step is short; a step that yields work has it done away from the event
+loop, and is sent the result."""
+
+Handle = Callable[[Request, ResponseSlot], Steps | None]
 
 
 class Flusher:
@@ -255,7 +283,11 @@ class Service:
     monotonic: Clock
     flusher: Flusher
     scratch: bytearray
+    turns: Turns
+    memory: MemoryBudget
     stopwatch: Callable[[], float] = stopped
+    overran: Callable[[int, float], None] = lambda api_key, seconds: None
+    """Called with an API key and seconds if a request, or a step of one, took longer than `BUDGET_SECONDS`."""
 
 
 class ServerConnection:
@@ -275,6 +307,8 @@ class ServerConnection:
         """Answers in `_slots` that wait for one before them."""
         self._dirty = False
         """On the flusher's list."""
+        self._spent = 0
+        """What was handed over since others had a turn, counted towards `BURST_BYTES`."""
         self._room: trio.Event | None = None
         """Set for the reader when it may read on."""
         self._finishing = False
@@ -282,35 +316,44 @@ class ServerConnection:
         """How long the reader is to pause after this burst."""
         self.peer_host = connection.peer_host
         self.last_active_ms = service.monotonic.now_ms()
+        """When the peer last sent something or took some of its answers."""
         self._received = 0.0
         """When the burst came that is being handed over, on the stopwatch."""
         self.closed = False
+        self.share = Share()
+        self._steps: Steps | None = None
+        """The request that is under way in steps. No further one begins before it is through."""
+        self._steps_api_key = 0
+        self._reader = FrameReader(connection, service.limits.socket_request_max_bytes, service.scratch)
+        self._counted_requests = 0
+        self._counted_answers = 0
+
+    @property
+    def request_bytes(self) -> int:
+        """Memory of requests that are not answered, and of the one that is still arriving."""
+        return self._pending_bytes + self._reader.held_bytes
+
+    @property
+    def answer_bytes(self) -> int:
+        """Memory of answers that have not left."""
+        return self._counted_answers
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Serve until either side closes; `nursery` runs the flush wait when the peer reads slowly."""
         self._nursery = nursery
-        limits = self._service.limits
-        reader = FrameReader(self._connection, limits.socket_request_max_bytes, self._service.scratch)
-        spent = 0
+        memory = self._service.memory
         try:
             while not self.closed:
-                frames = await reader.read()
+                if memory.is_full and not self.share.is_node and not self._reader.held_bytes:
+                    await self._wait_for_room()
+                    continue
+                frames = await self._reader.read()
                 self.last_active_ms = self._service.monotonic.now_ms()
                 self._received = self._service.stopwatch()
-                position = 0
-                while position < len(frames) and not self._finishing:
-                    taken, cost = self._burst(frames, position)
-                    position += taken
-                    spent += cost
-                    if self.mute_ms > 0:
-                        await trio.sleep(self.mute_ms / 1000)
-                        self.mute_ms = 0.0
-                    if self._is_full():
-                        await self._wait_for_room()
-                        spent = 0
-                    elif spent >= BURST_BYTES:
-                        await trio.lowlevel.checkpoint()
-                        spent = 0
+                if frames:
+                    await self._serve(frames)
+                else:
+                    self._count_requests()
         except ConnectionLost as lost:
             log.debug("connection %d from %s ended: %s", self._connection_id, self.peer_host, lost)
         except FrameError as error:
@@ -318,11 +361,91 @@ class ServerConnection:
         finally:
             self.close()
 
+    async def _serve(self, frames: list[bytearray]) -> None:
+        """Hand over what came, turn by turn. What has not begun when the connection closes is dropped."""
+        turns = self._service.turns
+        position = 0
+        while position < len(frames) and not self._finishing and not self.closed:
+            if not turns.are_free:
+                await turns.wait(self.share)
+                if self.closed:
+                    return
+            taken, cost = self._burst(frames, position)
+            position += taken
+            self._spent += cost
+            if self._steps is not None:
+                await self._take_steps()
+            if self.mute_ms > 0:
+                await trio.sleep(self.mute_ms / 1000)
+                self.mute_ms = 0.0
+            if self._is_full():
+                await self._wait_for_room()
+                self._spent = 0
+            elif self._spent >= BURST_BYTES or position < len(frames):
+                await trio.lowlevel.checkpoint()
+                self._spent = 0
+
+    async def _take_steps(self) -> None:
+        """Go on with the request that is under way in steps until it is through, in turns."""
+        steps, turns = self._steps, self._service.turns
+        assert steps is not None
+        result: Any = None
+        error: Exception | None = None
+        try:
+            while not self.closed:
+                if not turns.are_free:
+                    await turns.wait(self.share)
+                else:
+                    await trio.lowlevel.checkpoint()
+                if self.closed:
+                    return
+                work, is_through = self._step(steps, result, error)
+                if is_through:
+                    return
+                result, error = None, None
+                if work is not None:
+                    try:
+                        result = await turns.work_aside(work)
+                    except Exception as failed:  # whoever wanted the work is given its error
+                        error = failed
+        finally:
+            self._steps = None
+            steps.close()
+
+    def _step(
+        self, steps: Steps, result: Any, error: Exception | None
+    ) -> tuple[Callable[[], Any] | None, bool]:
+        """One turn of a request in steps: (work that is to be done aside, whether it is through)."""
+        service = self._service
+        began = before = service.stopwatch()
+        self._begin_turn()
+        try:
+            for _ in range(STEPS_IN_A_TURN):
+                work = steps.send(result) if error is None else steps.throw(error)
+                result, error = None, None
+                now = service.stopwatch()
+                if now - before > BUDGET_SECONDS:
+                    service.overran(self._steps_api_key, now - before)
+                before = now
+                if work is not None:
+                    return work, False
+                if now - began > TURN_SECONDS or self.closed:
+                    return None, False
+        except StopIteration:
+            return None, True
+        finally:
+            self._end_turn(began)
+        return None, False
+
     def slot_done(self, slot: ResponseSlot) -> None:
         """Take notice that a slot needs no more waiting for."""
         if self.closed:
             return
         self._held_bytes += slot.size_bytes
+        if slot.size_bytes >= COUNTED_BYTES:
+            self._count_answers()
+            if self.closed:
+                return
         if not self._dirty and self._service.flusher.bursting is not self:
             self._dirty = True
             self._service.flusher.add(self)
@@ -335,17 +458,19 @@ class ServerConnection:
         slots = self._slots
         chunks: list[Chunk] = []
         size_bytes = 0
-        leaving: list[tuple[Timed, ResponseSlot]] = []
+        leaving: list[tuple[Timed, int]] = []
         while slots and slots[0].done:
             slot = slots.popleft()
             if slot.timed is not None:
-                leaving.append((slot.timed, slot))
+                leaving.append((slot.timed, slot.size_bytes))
+                slot.timed = None  # the two refer to each other, and would stay until the collector comes by
             self._pending_bytes -= slot.request_bytes
             if slot.chunks:
                 self._held_bytes -= slot.size_bytes
                 size_bytes += slot.size_bytes + 4
                 chunks.append(slot.size_bytes.to_bytes(4, "big"))
                 chunks += slot.chunks
+                slot.chunks = ()
         began = self._service.stopwatch() if leaving else 0.0
         if chunks:
             try:
@@ -359,8 +484,10 @@ class ServerConnection:
                 self._nursery.start_soon(self._drain)
         if leaving:
             ended = self._service.stopwatch()
-            for timed, slot in leaving:
-                timed.sent(slot.size_bytes, began, ended)
+            for timed, answer_bytes in leaving:
+                timed.sent(answer_bytes, began, ended)
+        if self._outgoing.unsent_bytes or self._counted_answers:
+            self._count_answers()
         self._sent()
 
     def finish(self) -> None:
@@ -380,35 +507,92 @@ class ServerConnection:
         if not self.closed:
             self.closed = True
             self._connection.close()
+            for slot in self._slots:
+                slot.chunks = ()
+                slot.timed = None
             self._slots.clear()
             self._outgoing.clear()
+            self._reader.forget()
+            self._pending_bytes = self._held_bytes = 0
+            self._count_requests()
+            self._count_answers()
             if self._room is not None:
                 self._room.set()
 
     def is_idle_since(self, deadline_ms: int) -> bool:
-        """Nothing came after `deadline_ms` and nothing is owed."""
-        return self.last_active_ms < deadline_ms and not self._slots and not self._outgoing.unsent_bytes
+        """The peer did nothing after `deadline_ms`, and no request of it is being worked on."""
+        is_worked_on = self._slots and not self._slots[0].done and not self._is_full_of_answers()
+        return self.last_active_ms < deadline_ms and not is_worked_on
+
+    def look_for_room(self) -> None:
+        """Requests of the node take less memory now."""
+        self._sent()
+
+    # -- what it holds
+
+    def _count_requests(self) -> None:
+        held = 0 if self.closed else self.request_bytes
+        change, self._counted_requests = held - self._counted_requests, held
+        if change:
+            self._service.memory.requests_changed(change)
+
+    def _count_answers(self) -> None:
+        held = 0
+        if not self.closed:
+            held = self._outgoing.memory_bytes
+            if self._held_bytes:
+                for slot in self._slots:
+                    for chunk in slot.chunks:
+                        if not isinstance(chunk, FileRegion):
+                            held += len(chunk)
+        change, self._counted_answers = held - self._counted_answers, held
+        if change:
+            self._service.memory.answers_changed(change)
+
+    # -- turns
+
+    def _begin_turn(self) -> None:
+        flusher = self._service.flusher
+        flusher.bursting, flusher.holds = self, True
+        flusher.bursts += 1
+
+    def _end_turn(self, began: float) -> None:
+        flusher = self._service.flusher
+        flusher.bursting, flusher.holds = None, False
+        self.flush()
+        flusher.flush()
+        self._count_requests()
+        self._service.turns.charge(self.share, began)
 
     def _burst(self, frames: list[bytearray], position: int) -> tuple[int, int]:
         """Hand over frames from `position` until all are, the turn is over, or answers must leave first.
 
         Gives how many were handed over, and what that counts towards `BURST_BYTES`.
         """
-        flusher = self._service.flusher
-        flusher.bursting, flusher.holds = self, True
-        flusher.bursts += 1
+        service = self._service
+        began = before = service.stopwatch()
         taken, cost = 0, 0
+        self._begin_turn()
         try:
             for frame in frames[position:] if position else frames:
                 taken += 1
                 cost += max(len(frame), BURST_BYTES // BURST_REQUESTS)
                 self._hand_over(frame)
-                if cost >= BURST_BYTES or self.closed or self.mute_ms > 0 or self._is_full():
+                now = service.stopwatch()
+                if now - before > BUDGET_SECONDS:
+                    service.overran(int.from_bytes(frame[:2], "big"), now - before)
+                before = now
+                if (
+                    cost >= BURST_BYTES
+                    or now - began > TURN_SECONDS
+                    or self.closed
+                    or self._steps is not None
+                    or self.mute_ms > 0
+                    or self._is_full()
+                ):
                     break
         finally:
-            flusher.bursting, flusher.holds = None, False
-        self.flush()
-        flusher.flush()
+            self._end_turn(began)
         return taken, cost
 
     def _hand_over(self, frame: bytearray) -> None:
@@ -434,7 +618,8 @@ class ServerConnection:
             self._received,
         )
         try:
-            self._service.handle(request, slot)
+            self._steps = self._service.handle(request, slot)
+            self._steps_api_key = request.api_key
         except Exception:
             # A mistake of ours: the client must take the outcome as unknown, which it is.
             log.exception("handling API key %d from %s failed", request.api_key, self.peer_host)
@@ -448,8 +633,16 @@ class ServerConnection:
             or self._outgoing.unsent_bytes + self._held_bytes > limits.max_unsent_bytes
         )
 
+    def _is_full_of_answers(self) -> bool:
+        """The peer does not take its answers, so that nothing more of it is worked on."""
+        return self._outgoing.unsent_bytes + self._held_bytes > self._service.limits.max_unsent_bytes
+
+    def _must_wait(self) -> bool:
+        """Nothing more may be read from the peer for now."""
+        return self._is_full() or (self._service.memory.is_full and not self.share.is_node)
+
     async def _wait_for_room(self) -> None:
-        while self._is_full() and not self.closed:
+        while self._must_wait() and not self.closed:
             self._room = trio.Event()
             await self._room.wait()
             self._room = None
@@ -457,16 +650,22 @@ class ServerConnection:
     def _sent(self) -> None:
         if self._finishing and not self._slots and not self._outgoing.unsent_bytes:
             self.close()
-        elif self._room is not None and not self._is_full():
+        elif self._room is not None and not self._must_wait():
             self._room.set()
 
     async def _drain(self) -> None:
         try:
-            await self._outgoing.drain()
+            await self._outgoing.drain(self._taken)
         except ConnectionLost as lost:
             self._lose(lost)
         else:
             self._sent()
+
+    def _taken(self) -> None:
+        """The peer took some of its answers."""
+        self.last_active_ms = self._service.monotonic.now_ms()
+        self._count_answers()
+        self._sent()
 
     def _lose(self, lost: ConnectionLost) -> None:
         if not self.closed:

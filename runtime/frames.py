@@ -15,8 +15,11 @@ EXACT_READ_BYTES = 32 * 1024
 """From so many missing bytes on, a frame is read into its place; below, over-reading saves a call for the
 next one."""
 
-TRUSTED_BYTES = 2 * 1024 * 1024
-"""What a frame may claim before any of it came. A larger one doubles its memory only as its bytes arrive."""
+TRUSTED_BYTES = 64 * 1024
+"""The memory that a frame is given before any of it came. A larger one doubles it as its bytes arrive."""
+
+MOST_TRUSTED_BYTES = 2 * 1024 * 1024
+"""The same for a connection that completed frames of that size before: growing in steps copies what is there."""
 
 
 class FrameError(Exception):
@@ -30,19 +33,29 @@ class FrameReader:
     the `read` around it, and nothing awaits in between.
     """
 
-    __slots__ = ("_connection", "_filled", "_head", "_partial", "_scratch", "_size", "max_frame_bytes")
+    __slots__ = ("_connection", "_filled", "_head", "_partial", "_scratch", "_size", "_trusted", "max_frame_bytes")
 
     def __init__(self, connection: Connection, max_frame_bytes: int, scratch: bytearray) -> None:
         self._connection = connection
         self.max_frame_bytes = max_frame_bytes
         """May be changed while no frame is under way."""
         self._scratch = memoryview(scratch)
+        self._trusted = TRUSTED_BYTES
         self._partial: bytearray | None = None
         """The frame under way; it holds `_filled` of its `_size` bytes and has room for at least one more."""
         self._size = 0
         self._filled = 0
         self._head = b""
         """0 to 3 bytes of the next frame's size; never any while a frame is under way."""
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory of the frame under way."""
+        return 0 if self._partial is None else len(self._partial)
+
+    def forget(self) -> None:
+        """Let go of the frame under way: the connection is closed."""
+        self._partial = None
 
     async def read(self) -> list[bytearray]:
         """Receive once; the frames completed by it, in order, perhaps none.
@@ -55,6 +68,7 @@ class FrameReader:
                 self._filled += await self._connection.receive_into(rest)
             if self._filled == self._size:
                 self._partial = None
+                self._trusted = min(MOST_TRUSTED_BYTES, max(self._trusted, self._size))
                 return [partial]
             self._make_room(partial)
             return []
@@ -94,7 +108,7 @@ class FrameReader:
         return frames
 
     def _start(self, size: int, first: memoryview) -> None:
-        partial = bytearray(min(size, TRUSTED_BYTES))
+        partial = bytearray(min(size, self._trusted))
         self._partial, self._size, self._filled = partial, size, 0
         self._fill(partial, first)
 

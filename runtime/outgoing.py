@@ -7,7 +7,7 @@ queued.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from runtime.world import Bytes, Chunk, Connection, ConnectionLost, FileRegion
 
@@ -54,15 +54,23 @@ class Outgoing:
         self.unsent_bytes = size_bytes
         self._send_queued()
 
-    async def drain(self) -> None:
-        """Send until nothing is queued. Raises ConnectionLost."""
+    async def drain(self, taken: Callable[[], None] = lambda: None) -> None:
+        """Send until nothing is queued; `taken` is called whenever the peer took some. Raises ConnectionLost."""
         self.draining = True
         try:
             while self._queue:
                 await self._connection.wait_writable()
+                before = self.unsent_bytes
                 self._send_queued()
+                if self.unsent_bytes < before:
+                    taken()
         finally:
             self.draining = False
+
+    @property
+    def memory_bytes(self) -> int:
+        """Unsent bytes that are in memory: regions of files are not."""
+        return sum([len(chunk) for chunk in self._queue if not isinstance(chunk, FileRegion)])
 
     def clear(self) -> None:
         """Forget what is queued: the connection is gone."""

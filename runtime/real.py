@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable
@@ -40,4 +41,5 @@ def real_world(seed: int | None = None) -> World:
         chance=random.Random(seed),
         run_blocking=_Threads(),
         stopwatch=time.monotonic,
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )

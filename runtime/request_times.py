@@ -64,8 +64,11 @@ class ApiCounter:
     __slots__ = (
         "answers",
         "errors",
+        "failures",
         "local",
+        "longest",
         "next_timed",
+        "over_budget",
         "queue",
         "remote",
         "request_bytes",
@@ -83,6 +86,12 @@ class ApiCounter:
         self.answers = 0
         self.errors: Counter[int] = Counter()
         """By code: how often it stood anywhere in an answer."""
+        self.failures = 0
+        """Requests that ended with a mistake of ours."""
+        self.over_budget = 0
+        """Requests and steps of requests that held the event loop for longer than `runtime.turns.BUDGET_SECONDS`."""
+        self.longest = 0.0
+        """The longest of those."""
         self.queue = 0.0
         self.local = 0.0
         self.remote = 0.0

@@ -21,14 +21,30 @@ from runtime.exchange import (
     ServerConnection,
     ServerLimits,
     Service,
+    Steps,
     Timed,
 )
 from runtime.frames import SCRATCH_BYTES
+from runtime.memory import MemoryBudget
+from runtime.turns import Turns
 from runtime.world import ConnectionLost, Listener, World
 
-__all__ = ["AnswerSlot", "Handle", "Request", "ResponseSlot", "Server", "ServerLimits", "Timed", "serve_listener"]
+__all__ = [
+    "AnswerSlot",
+    "Handle",
+    "Request",
+    "ResponseSlot",
+    "Server",
+    "ServerLimits",
+    "Steps",
+    "Timed",
+    "serve_listener",
+]
 
 log = logging.getLogger(__name__)
+
+FULL_SECONDS = 2
+"""How long requests of all connections may take all the memory that they are allowed, before the largest is closed."""
 
 ACCEPT_RETRY_SECONDS = 0.1
 """Pause after the machine refused an accept (no descriptors left): trying at once would only spin."""
@@ -42,7 +58,23 @@ class Server:
         self._limits = limits
         self._flusher = Flusher()
         scratch = bytearray(SCRATCH_BYTES + 4)
-        self._service = Service(handle, limits, world.monotonic, self._flusher, scratch, world.stopwatch)
+        self.turns = Turns(world.stopwatch, world.run_blocking)
+        self.memory = MemoryBudget.of(limits.memory_limit_bytes, limits.queued_max_request_bytes)
+        self.memory.holders = lambda: list(self._connections.values())
+        self.memory.on_room = self._look_for_room
+        self._service = Service(
+            handle,
+            limits,
+            world.monotonic,
+            self._flusher,
+            scratch,
+            self.turns,
+            self.memory,
+            world.stopwatch,
+            self._overran,
+        )
+        self.on_long_turn: Callable[[int, float], None] | None = None
+        """Called with an API key and seconds when a request held the event loop for longer than its budget."""
         self.on_connection_closed: Callable[[int], None] | None = None
         """Called with the id of each connection that ended, whoever ended it."""
         self._listeners: list[Listener] = []
@@ -67,6 +99,9 @@ class Server:
             async with trio.open_nursery() as helpers:
                 helpers.start_soon(self._flusher.run)
                 helpers.start_soon(self._close_idle)
+                if len(self._listeners) == 1:
+                    helpers.start_soon(self.turns.run)
+                    helpers.start_soon(self._make_room)
                 async with trio.open_nursery() as nursery:
                     await self._accept(listener, listener_name, nursery)
                 helpers.cancel_scope.cancel()
@@ -116,6 +151,23 @@ class Server:
             self._connections[self._next_id] = serving
             nursery.start_soon(self._serve_connection, serving, self._next_id, nursery)
             self._next_id += 1
+
+    def _overran(self, api_key: int, seconds: float) -> None:
+        if self.on_long_turn is not None:
+            self.on_long_turn(api_key, seconds)
+
+    def _look_for_room(self) -> None:
+        for connection in list(self._connections.values()):
+            connection.look_for_room()
+
+    async def _make_room(self) -> None:
+        """Requests that do not arrive whole, or are not answered, may not keep others waiting for ever."""
+        was_full = False
+        while True:
+            await trio.sleep(FULL_SECONDS)
+            if was_full and self.memory.is_full:
+                self.memory.make_room()
+            was_full = self.memory.is_full
 
     def _too_many_from(self, host: str) -> bool:
         limits = self._limits

@@ -190,7 +190,9 @@ class World:
     """Called with a name (`log.append.written`) at places where a crash is interesting; a simulation may kill the
     node there by raising."""
     stopwatch: Callable[[], float] = stopped
-    """Seconds since some fixed point, as exactly as there are: to measure by, never to decide by."""
+    """Seconds since some fixed point, as exactly as there are: to measure by, and to share out turns."""
+    memory_bytes: int = 4 << 30
+    """The memory of the machine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ WITHOUT_EFFECT_YET = frozenset(
         "metadata.max.retention.ms",
         "num.replica.fetchers",
         "offsets.load.buffer.size",
-        "queued.max.request.bytes",
         "queued.max.requests",
         "quota.window.num",
         "quota.window.size.seconds",

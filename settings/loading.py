@@ -22,7 +22,7 @@ from settings.listeners import (
     parse_voters,
     refuse_shared_ports,
 )
-from settings.node import HTTP_LISTENER, NodeSettings, acts_on
+from settings.node import HTTP_LISTENER, LEAST_MEMORY_BYTES, MEMORY_LIMIT, NodeSettings, acts_on
 from settings.properties import parse_properties
 
 Node = TypeVar("Node", bound=NodeSettings)
@@ -81,7 +81,7 @@ def _read(source: Source) -> _Keys:
     for key, text in source.overrides.items():
         keys.raw[key], keys.places[key] = text, (OVERRIDE, 0)
     for key, text in keys.raw.items():
-        if key == HTTP_LISTENER:
+        if key in (HTTP_LISTENER, MEMORY_LIMIT):
             continue
         definition = find_broker_key(key)
         if definition is None:
@@ -137,7 +137,15 @@ def _fields(model: type[NodeSettings], keys: _Keys, role: str) -> dict[str, Any]
     fields["max_connections_per_ip_overrides"] = _connection_overrides(keys)
     if keys.raw.get(HTTP_LISTENER, "").strip():
         [fields["http_listener"]] = parse_endpoints(HTTP_LISTENER, [keys.raw[HTTP_LISTENER].strip()])
+    if keys.raw.get(MEMORY_LIMIT, "").strip():
+        fields["memory_limit_bytes"] = _memory_limit(keys.raw[MEMORY_LIMIT].strip())
     return fields
+
+
+def _memory_limit(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < LEAST_MEMORY_BYTES:
+        raise SettingsError("not a size in bytes", MEMORY_LIMIT, text, f"{LEAST_MEMORY_BYTES} or more")
+    return int(text)
 
 
 def _node_id(keys: _Keys) -> int:

@@ -22,7 +22,13 @@ _HOUR_MS = 3600 * 1000
 
 
 HTTP_LISTENER = "barnabas.http.listener"
-"""The one key that Kafka does not have: `host:port` where a node tells how it is. Kafka passes over it."""
+"""A key that Kafka does not have: `host:port` where a node reports how it is. Kafka passes over it."""
+
+
+MEMORY_LIMIT = "barnabas.memory.limit.bytes"
+"""Another one: bytes of memory that clients may make the node use, at least `LEAST_MEMORY_BYTES`."""
+
+LEAST_MEMORY_BYTES = 64 << 20
 
 
 class NodeSettings(BaseModel):
@@ -59,6 +65,9 @@ class NodeSettings(BaseModel):
     connections_max_idle_ms: int = 600000
     queued_max_requests: int = 500
     queued_max_request_bytes: int = -1
+    memory_limit_bytes: int | None = None
+    """The memory that clients may make the node use; None: a quarter of the machine's, at most 1 GiB. Its key is
+    `MEMORY_LIMIT`."""
     request_timeout_ms: int = 30000
     server_max_startup_time_ms: int = _LONG_MAX
 

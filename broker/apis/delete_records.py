@@ -79,6 +79,9 @@ class _Deletion(DelayedOperation):
         self._waiting = outstanding
         return not outstanding and self.force_complete()
 
+    def failed(self, error: Exception) -> None:
+        self._call.failed(error)
+
     def on_complete(self) -> None:
         for _, result, _ in self._waiting:
             result.error_code = ErrorCode.REQUEST_TIMED_OUT

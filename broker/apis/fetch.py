@@ -69,6 +69,7 @@ def fetch(broker: BrokerServices, call: Call) -> None:
         attempt.answer()
         return
     if from_follower:
+        call.slot.comes_from_node()
         broker.partitions.heard_from(replica_id)
     attempt.read()
     if from_follower and broker.deletions.delayed:
@@ -339,6 +340,9 @@ class _Fetch(DelayedOperation):
             # Somebody may be waiting for the followers to delete, too.
             self._urgent = True
         return self._urgent
+
+    def failed(self, error: Exception) -> None:
+        self._call.failed(error)
 
     def on_complete(self) -> None:
         if not self._call.slot.connection_closed:

@@ -144,7 +144,7 @@ def txn_offset_commit(broker: BrokerServices, call: Call) -> None:
     if verification is None:
         _commit_in_transaction(broker, call, None, reply)
     else:
-        broker.nursery.start_soon(_verify_and_commit, broker, call, verification, reply)
+        call.spawn(_verify_and_commit, broker, call, verification, reply)
 
 
 def _begin_verification(broker: BrokerServices, request: TxnOffsetCommitRequest, version: int) -> Verification | None:

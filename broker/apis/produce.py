@@ -279,7 +279,7 @@ class _TransactionalProduce(_Produce):
             piece.partition.producer_lines.enter(piece.header.producer_id, partial(self._take_turn, piece))
         unverified, self._unverified = self._unverified, None
         if unverified:
-            self._broker.nursery.start_soon(self._verify, unverified)
+            self._call.spawn(self._verify, unverified)
         self._settled()
 
     def _take(self, piece: _Piece) -> None:
@@ -310,7 +310,7 @@ class _TransactionalProduce(_Produce):
         if self._unverified is not None:
             self._unverified.append(piece)
         else:
-            self._broker.nursery.start_soon(self._verify, [piece])
+            self._call.spawn(self._verify, [piece])
         return False
 
     async def _verify(self, pieces: list[_Piece]) -> None:
@@ -325,12 +325,10 @@ class _TransactionalProduce(_Produce):
             )
             for piece in pieces:
                 self._verified(piece, verdict[piece.partition.topic, piece.partition.index])
-        except Exception:
-            # As the dispatcher does with what fails at once.
-            log.exception("a transactional produce failed while it was verified")
-            self._call.abort("internal error")
-        for piece in pieces:
-            piece.partition.producer_lines.over(piece.header.producer_id)
+        finally:
+            # Those who wait behind these pieces have their turns, whatever became of these.
+            for piece in pieces:
+                piece.partition.producer_lines.over(piece.header.producer_id)
 
     def _verified(self, piece: _Piece, code: ErrorCode) -> None:
         if code is not ErrorCode.NONE:

@@ -22,7 +22,7 @@ def init_producer_id(broker: BrokerServices, call: Call) -> None:
     if broker.producer_ids.at_hand:
         _init_producer_id(broker, call)
     else:
-        broker.nursery.start_soon(_fetch_and_init, broker, call)
+        call.spawn(_fetch_and_init, broker, call)
 
 
 async def _fetch_and_init(broker: BrokerServices, call: Call) -> None:

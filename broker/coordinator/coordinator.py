@@ -14,8 +14,6 @@ from functools import lru_cache, partial
 from types import ModuleType
 from typing import Generic, TypeVar
 
-import trio
-
 from broker.coordinator.outcome import Machine
 from broker.coordinator.shard import Shard, ShardState, ShardTimers
 from broker.replication.partition import Partition
@@ -24,6 +22,7 @@ from kraft.metadata.delta import MetadataDelta
 from kraft.metadata.image import MetadataImage, PartitionImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.coordinator import record_types
+from runtime.background import Background
 from runtime.decisions import Decisions
 from runtime.world import World
 
@@ -70,7 +69,7 @@ class Coordinator(Generic[MachineT]):
         self,
         topic: CoordinatedTopic,
         world: World,
-        nursery: trio.Nursery,
+        background: Background,
         wheel: TimingWheel,
         image: Callable[[], MetadataImage],
         make_machine: Callable[[Partition, ShardTimers], MachineT],
@@ -80,7 +79,7 @@ class Coordinator(Generic[MachineT]):
         self._decisions = decisions
         self.topic = topic
         self._world = world
-        self._nursery = nursery
+        self._background = background
         self._wheel = wheel
         self._image = image
         self._make_machine = make_machine
@@ -164,7 +163,7 @@ class Coordinator(Generic[MachineT]):
             decisions=self._decisions,
         )
         self._shards[partition.index] = shard
-        self._nursery.start_soon(shard.load)
+        self._background.spawn(shard.load, failed=shard.load_failed)
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
         """To be called after the partitions were told."""

@@ -19,7 +19,7 @@ from broker.coordinator.outcome import CoordinatorRecord, Machine, Now, Operatio
 from broker.purgatory import WaitingAck
 from broker.replication.partition import Partition
 from broker.timing_wheel import TimerEntry, TimingWheel
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.errors import EncodeError, ErrorCode, KafkaError, MalformedMessage
 from protocol.records.batch import NO_SEQUENCE, CorruptBatch, read_header
 from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch, read_end_txn
@@ -159,12 +159,7 @@ class Shard(Generic[MachineT]):
                 offset = self._load_stretch(offset)
                 await trio.lowlevel.checkpoint()
         except (KafkaError, CorruptBatch, MalformedMessage) as error:
-            if self.state is ShardState.LOADING:
-                log.error("%r cannot be loaded: %s", self, error)
-                told = f"{self.partition.name} cannot be read, so what it is responsible for has no coordinator here"
-                cause, epoch = str(error), self.epoch
-                self._decisions.note(DecisionKind.LOG, self.partition.name, told, cause=cause, leader_epoch=epoch)
-                self.state = ShardState.FAILED
+            self._cannot_load(error)
             return
         if self.state is not ShardState.LOADING:
             return
@@ -181,6 +176,20 @@ class Shard(Generic[MachineT]):
         )
         self._world.fault_point("coordinator.loaded")
         self.run(self.machine.loaded, None)
+
+    def load_failed(self, error: Exception) -> None:
+        """Nobody expected this error while the log was loaded."""
+        log.error("%r cannot be loaded", self, exc_info=error)
+        self._cannot_load(error)
+
+    def _cannot_load(self, error: Exception) -> None:
+        if self.state is not ShardState.LOADING:
+            return
+        self.state = ShardState.FAILED
+        log.error("%r cannot be loaded: %s", self, error)
+        told = f"{self.partition.name} cannot be read, so what it is responsible for has no coordinator here"
+        cause, epoch = str(error), self.epoch
+        self._decisions.note(DecisionKind.LOG, self.partition.name, told, cause=cause, leader_epoch=epoch)
 
     def _load_stretch(self, offset: int) -> int:
         """Replay some batches from `offset` on; gives where to go on."""
@@ -280,15 +289,19 @@ class Shard(Generic[MachineT]):
         verification: Verification | None,
     ) -> None:
         now_ms = self._world.wall_clock.now_ms()
-        encoded = [
-            Record(
-                0,
-                now_ms,
-                encode_key(record.key),
-                None if record.value is None else encode_versioned(record.value, record.version),
-            )
-            for record in records
-        ]
+        try:
+            encoded = [
+                Record(
+                    0,
+                    now_ms,
+                    encode_key(record.key),
+                    None if record.value is None else encode_versioned(record.value, record.version),
+                )
+                for record in records
+            ]
+        except EncodeError as error:
+            # Something that a client named fits into its request, but not into a record.
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the record cannot be written: {error}") from error
         if producer is None:
             batch = build_batch(encoded, compression=self._compression)
         else:

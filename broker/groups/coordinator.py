@@ -39,7 +39,7 @@ def group_coordinator(broker: BrokerServices) -> Coordinator[GroupMachine]:
             compression=lambda: broker.settings.offsets_topic_compression_codec,
         ),
         broker.world,
-        broker.nursery,
+        broker.background,
         broker.wheel,
         lambda: broker.metadata.image,
         make_machine,

@@ -43,7 +43,7 @@ def marker_writer(broker: BrokerServices) -> MarkerWriter:
     def image() -> MetadataImage:
         return broker.metadata.image
 
-    return MarkerWriter(broker.world, broker.nursery, broker.wheel, image, channel_to, request_timeout_ms)
+    return MarkerWriter(broker.world, broker.background, broker.wheel, image, channel_to, request_timeout_ms)
 
 
 def transaction_coordinator(broker: BrokerServices) -> Coordinator[TransactionMachine]:
@@ -57,7 +57,7 @@ def transaction_coordinator(broker: BrokerServices) -> Coordinator[TransactionMa
 
     def next_producer_id() -> int:
         if not broker.producer_ids.at_hand:
-            broker.nursery.start_soon(_fetch_producer_ids, broker)
+            broker.background.spawn(_fetch_producer_ids, broker)
         return broker.producer_ids.take()
 
     def make_machine(partition: Partition, timers: ShardTimers) -> TransactionMachine:
@@ -76,7 +76,7 @@ def transaction_coordinator(broker: BrokerServices) -> Coordinator[TransactionMa
 
     topic = CoordinatedTopic(TRANSACTION_TOPIC, transaction_log, commit_timeout_ms=request_timeout_ms)
     return Coordinator(
-        topic, broker.world, broker.nursery, broker.wheel, image, make_machine, decisions=broker.decisions
+        topic, broker.world, broker.background, broker.wheel, image, make_machine, decisions=broker.decisions
     )
 
 

@@ -29,6 +29,7 @@ from protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from runtime.background import Background
 from runtime.channel import ChannelError
 from runtime.world import World
 
@@ -123,7 +124,7 @@ class MarkerWriter:
     def __init__(
         self,
         world: World,
-        nursery: trio.Nursery,
+        background: Background,
         wheel: TimingWheel,
         image: Callable[[], MetadataImage],
         channel_to: Callable[[int], MarkerChannel | None],
@@ -131,7 +132,7 @@ class MarkerWriter:
     ) -> None:
         """`channel_to` makes a channel to a broker at its present address, None if it has none."""
         self._world = world
-        self._nursery = nursery
+        self._background = background
         self._wheel = wheel
         self._image = image
         self._channel_to = channel_to
@@ -206,15 +207,17 @@ class MarkerWriter:
         destination.waiting.append((ending, partitions))
         if not destination.running:
             destination.running = True
-            self._nursery.start_soon(self._serve, destination)
+            self._background.spawn(self._serve, destination)
 
     async def _serve(self, destination: _Destination) -> None:
         """Tell one broker all that waits for it."""
-        while destination.waiting:
-            parts = _take(destination)
-            if parts:
-                self._answered(parts, await self._ask(destination, parts))
-        destination.running = False
+        try:
+            while destination.waiting:
+                parts = _take(destination)
+                if parts:
+                    self._answered(parts, await self._ask(destination, parts))
+        finally:
+            destination.running = False
 
     async def _ask(self, destination: _Destination, parts: list[_Part]) -> WriteTxnMarkersResponse | None:
         """None if there was no answer: the markers may be written or not."""

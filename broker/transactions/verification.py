@@ -28,6 +28,7 @@ from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from runtime.background import Background
 from runtime.channel import Channel, ChannelError
 from runtime.world import World
 from settings.broker import BrokerSettings
@@ -179,15 +180,20 @@ class _Courier:
     def go(self, node: Node) -> None:
         if not self._is_on_its_way and self._asked:
             self._is_on_its_way = True
-            self._nursery.start_soon(self._run, node)
+            Background(self._nursery).spawn(self._run, node)
 
     async def _run(self, node: Node) -> None:
-        while self._asked:
-            asked, self._asked = self._asked, {}
-            verdicts = await self._carry(node, asked)
-            for transactional_id, question in asked.items():
-                question.settle(verdicts.get(transactional_id, {}))
-        self._is_on_its_way = False
+        try:
+            while self._asked:
+                asked, self._asked = self._asked, {}
+                verdicts: Mapping[str, Verdict] = _all(asked, ErrorCode.NETWORK_EXCEPTION)
+                try:
+                    verdicts = await self._carry(node, asked)
+                finally:
+                    for transactional_id, question in asked.items():
+                        question.settle(verdicts.get(transactional_id, {}))
+        finally:
+            self._is_on_its_way = False
 
     async def _carry(self, node: Node, asked: Mapping[str, _Question]) -> Mapping[str, Verdict]:
         request = AddPartitionsToTxnRequest(

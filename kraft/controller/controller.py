@@ -16,7 +16,6 @@ from collections.abc import Iterable, Sequence
 
 from kraft.controller import brokers, configs, features, partitions, producer_ids, reassignment, topics
 from kraft.controller.periodic import PeriodicWork
-from kraft.controller.refusals import refusal_of
 from kraft.controller.refused import RefusedRegistrations
 from kraft.controller.sessions import BrokerSessions
 from kraft.controller.state import Command, ControllerDefaults, ControllerResult, ControllerState, R
@@ -41,6 +40,7 @@ from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsR
 from protocol.messages.metadata_log import AbortTransactionRecord, FeatureLevelRecord
 from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from protocol.messages.update_features import UpdateFeaturesRequest
+from protocol.refusals import refusal_of
 from protocol.schema import Message
 from runtime.world import Chance
 

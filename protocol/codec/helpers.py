@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from protocol.errors import MalformedMessage, UnsupportedFieldError
+from protocol.errors import MalformedMessage, TooManyElements, UnsupportedFieldError
 
 MOST_ELEMENTS = 1 << 18
 """Elements of arrays, and tagged fields, of all levels together that a message may have unless it is a response. An
@@ -15,8 +15,17 @@ def cut_short() -> NoReturn:
     raise MalformedMessage("a length reaches beyond the end of the message")
 
 
-def too_many() -> NoReturn:
-    raise MalformedMessage(f"more than {MOST_ELEMENTS} elements in one message")
+LONGEST_STRING_BYTES = 0x7FFF
+"""Strings of all encodings, in what others send: Kafka's own readers refuse longer ones, and records with older
+encodings cannot carry them."""
+
+
+def too_many(most: int) -> NoReturn:
+    raise TooManyElements(f"more than {most} elements in one message")
+
+
+def string_too_long(name: str, size_bytes: int) -> NoReturn:
+    raise MalformedMessage(f"{name} is {size_bytes} bytes long, at most {LONGEST_STRING_BYTES} are allowed")
 
 
 def null_not_allowed(name: str) -> NoReturn:

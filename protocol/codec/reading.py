@@ -6,6 +6,7 @@ import struct
 from typing import Any
 
 from protocol.codec.helpers import (
+    LONGEST_STRING_BYTES,
     MOST_ELEMENTS,
     cut_short,
     long_length,
@@ -13,6 +14,7 @@ from protocol.codec.helpers import (
     null_not_allowed,
     read_tag,
     read_unknown_tags,
+    string_too_long,
     tag_size_differs,
     too_many,
     wrong_marker,
@@ -38,8 +40,8 @@ class ReaderSource(Source):
         """So many elements are about to be read."""
         if self.counted:
             self.line(f"elements += {how_many}")
-            self.line(f"if elements > {MOST_ELEMENTS}:")
-            self.line(f"    {self.helper(too_many)}()")
+            self.line("if elements > most:")
+            self.line(f"    {self.helper(too_many)}(most)")
 
     def take(self, code: str, size: int, target: str) -> None:
         """Put a fixed-size value on the run."""
@@ -209,10 +211,14 @@ class ReaderSource(Source):
                     self.records_length()
                 else:
                     self.line(f"n, p = {self.helper(long_varint)}(b, p, n)")
+                    self.string_length(wire_type, target)
                 self.shallower()
         elif compact:
             self.line("if not 0 < n < 128:")
             self.line(f"    n, p = {self.helper(long_length)}(b, p, n)")
+            self.deeper()
+            self.string_length(wire_type, target)
+            self.shallower()
         else:
             self.line("if n < 0:")
             self.line(f"    {self.helper(null_not_allowed)}({field_name(target)!r})")
@@ -235,6 +241,12 @@ class ReaderSource(Source):
                 self.line(f"    {target} = None")
                 self.line("else:")
                 self.line(f"    {self.helper(null_not_allowed)}({field_name(target)!r})")
+
+    def string_length(self, wire_type: WireType[Any], target: str) -> None:
+        """Refuse a string from outside that no older encoding could carry on."""
+        if wire_type.name == "string" and self.counted:
+            self.line(f"if n > {LONGEST_STRING_BYTES + 1}:")
+            self.line(f"    {self.helper(string_too_long)}({field_name(target)!r}, n - 1)")
 
     def records_length(self) -> None:
         """Lengths of two and three bytes (up to 2 MiB) in line: that is what records mostly have."""
@@ -327,4 +339,4 @@ def compile_reader(cls: type[Message], version: int) -> Reader:
     """The reader of `version` of a message."""
     source = ReaderSource(version, cls.FLEXIBLE_FROM)
     source.message(cls)
-    return source.compile("read(b, p)", f"<reader of {cls.__name__} {version}>")
+    return source.compile(f"read(b, p, most={MOST_ELEMENTS})", f"<reader of {cls.__name__} {version}>")

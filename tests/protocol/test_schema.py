@@ -121,9 +121,19 @@ def test_messages_of_any_size_are_encoded() -> None:
         topics = [MetadataResponseTopic(name=f"topic-{i}", topic_id=UUID) for i in range(count)]
         response = MetadataResponse(topics=topics)
         assert decode(MetadataResponse, encode(response, 12), 12) == response
-    for length in (0, 1, 126, 127, 128, 16_382, 16_383, 70_000):
+    for length in (0, 1, 126, 127, 128, 16_382, 16_383, 32_767):
         request = CreateTopicsRequest(topics=[CreatableTopic(name="x" * length)])
         assert decode(CreateTopicsRequest, encode(request, 7), 7) == request
+
+
+@pytest.mark.parametrize("name", ["x" * 32_768, "x" * 70_000, "\u00fc" * 16_384])
+def test_a_request_with_a_string_that_no_record_can_carry_is_malformed(name: str) -> None:
+    """Compact strings have no bound of their own; older encodings of records, and Kafka, take 32,767 bytes."""
+    request = CreateTopicsRequest(topics=[CreatableTopic(name=name)])
+    with pytest.raises(MalformedMessage, match=r"bytes long, at most 32767 are allowed"):
+        decode(CreateTopicsRequest, encode(request, 7), 7)
+    response = MetadataResponse(topics=[MetadataResponseTopic(name=name, topic_id=UUID)])
+    assert decode(MetadataResponse, encode(response, 12), 12) == response
 
 
 @pytest.mark.feature("PF-03")

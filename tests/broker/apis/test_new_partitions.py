@@ -19,7 +19,7 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, Re
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.schema import Message
-from runtime.channel import ChannelError
+from runtime.channel import Channel, ChannelError
 from tests.broker.apis.rig import Rig, batch_of, on_cluster, produce_request, values_in
 
 
@@ -37,6 +37,14 @@ async def create(rig: Rig, name: str, node: int, partitions: int = 1) -> bytes:
     response = await rig.ask(node, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
     assert response.topics[0].error_code == 0
     return bytes(response.topics[0].topic_id)
+
+
+async def create_over(channel: Channel, name: str, partitions: int) -> None:
+    """On broker 1, over a connection of its own: requests of one connection are forwarded one after the other."""
+    assignments = [CreatableReplicaAssignment(partition_index=it, broker_ids=[1]) for it in range(partitions)]
+    topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=assignments)
+    response = await channel.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), timeout_ms=60_000)
+    assert response.topics[0].error_code == 0
 
 
 async def delete(rig: Rig, name: str, node: int) -> None:
@@ -208,7 +216,7 @@ async def test_the_end_of_a_broker_that_is_making_logs(rig: Rig, way: str) -> No
     await rig.produce("t", batch_of("kept"))
     async with trio.open_nursery() as nursery:
         for number in range(20):
-            nursery.start_soon(create, rig, f"new-{number}", 2, 3)
+            nursery.start_soon(create_over, rig.channel(2), f"new-{number}", 3)
         await rig.until(lambda: rig.broker(1).publisher.behind is not None)
         if way == "stop":
             await rig.cluster.stop("broker-1")

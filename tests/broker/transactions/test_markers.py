@@ -29,6 +29,7 @@ from protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from runtime.background import Background
 from runtime.channel import ConnectionFailed
 
 E = ErrorCode
@@ -121,7 +122,7 @@ class Writer:
             monotonic=SimpleNamespace(now_ms=lambda: self.now_ms), fault_point=self.fault_points.append
         )
         self.writer = MarkerWriter(
-            world, nursery, self.wheel, lambda: self.image, self.channel_to, lambda: 30_000
+            world, Background(nursery), self.wheel, lambda: self.image, self.channel_to, lambda: 30_000
         )
         self.shard: Any = FakeShard()
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kraft.controller.controller import COMMANDS
-from kraft.controller.refusals import refusal_of
 from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.errors import ErrorCode
@@ -23,6 +22,7 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from protocol.refusals import refusal_of
 from protocol.schema import decode, encode
 
 SET, DELETE, APPEND, SUBTRACT = range(4)

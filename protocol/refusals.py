@@ -1,0 +1,123 @@
+"""The answer to a request that is refused as a whole.
+
+The error stands wherever the answer has a place for one: at its top, and in each item that the request names. The
+answer is made from the shapes of both messages: an array of items with error codes repeats the array of the request on
+the same level, and takes over the fields by which a client knows an item (as `AbstractRequest.getErrorResponse` does in
+Kafka).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from protocol.api_keys import API_SPECS, ApiKey
+from protocol.errors import ErrorCode
+from protocol.schema import FieldSpec, Message, Struct, parse_versions
+
+SAME = (
+    frozenset(["name", "topic", "topic_name", "user"]),
+    frozenset(["index", "partition_index", "partition", "partition_id"]),
+)
+"""Names that requests and answers use for the same thing."""
+
+STATE = frozenset(
+    [
+        "num_partitions",
+        "replication_factor",
+        "leader_epoch",
+        "partition_epoch",
+        "leader_recovery_state",
+        "offset",
+        "timestamp",
+        "committed_offset",
+        "committed_leader_epoch",
+        "metadata",
+        "producer_epoch",
+    ]
+)
+"""Fields that tell how an item is, not which one it is: a refusal does not repeat what the request says."""
+
+NOWHERE = {"base_offset": -1, "committed_offset": -1, "high_watermark": -1, "low_watermark": -1, "end_offset": -1}
+"""Offsets whose default is 0, and what they are where there is none."""
+
+DETAILS = frozenset(["forgotten_topics_data", "configs", "assignments", "ops"])
+"""Arrays of requests whose items are not answered one by one."""
+
+
+def refusal_of(request: Message, version: int, code: ErrorCode, message: str | None = None) -> Message:
+    """The answer to `request` with `code` in every place for an error."""
+    response: Message = API_SPECS[ApiKey(request.API_KEY)].response_type()()
+    _fill(response, request, version, code, message)
+    return response
+
+
+def _fill(answer: Any, asked: Any, version: int, code: ErrorCode, message: str | None) -> None:
+    """Put the error into `answer` and its items."""
+    kind: type[Struct] = type(answer)
+    for spec in _carried(kind, version):
+        if _is_error_code(spec):
+            setattr(answer, spec.name, code)
+        elif spec.name == "error_message":
+            answer.error_message = message
+        elif _has_error_codes(spec, version):
+            items = [_item(spec, each, version, code, message) for each in _named_in(asked, version)]
+            setattr(answer, spec.name, items)
+
+
+def _item(spec: FieldSpec, asked: Any, version: int, code: ErrorCode, message: str | None) -> Struct:
+    """One item of the array `spec` of an answer, for one item of the request."""
+    assert spec.type.element is not None and spec.type.element.struct is not None
+    item = spec.type.element.struct()
+    fields = [each for each in _carried(type(item), version) if each.type.element is None and "error" not in each.name]
+    for field in fields:
+        if field.name in NOWHERE:
+            setattr(item, field.name, NOWHERE[field.name])
+    if isinstance(asked, Struct):
+        for field in fields:
+            if field.name in STATE:
+                continue
+            source = _source(type(asked), field.name, version)
+            if source is not None and getattr(asked, source) is not None:
+                setattr(item, field.name, getattr(asked, source))
+        _fill(item, asked, version, code, message)
+    else:
+        identity = next(field for field in fields if field.type.name not in ("bool", "struct"))
+        setattr(item, identity.name, asked)
+        _fill(item, item, version, code, message)
+    return item
+
+
+def _named_in(asked: Any, version: int) -> list[Any]:
+    """What a request, or an item of it, names one by one. Fields that its version does not carry are empty."""
+    named: list[Any] = []
+    for spec in asked.FIELDS:
+        if spec.type.element is not None and spec.name not in DETAILS and not _has_error_codes(spec, version):
+            named += getattr(asked, spec.name) or []
+    return named
+
+
+@cache
+def _carried(kind: type[Struct], version: int) -> tuple[FieldSpec, ...]:
+    return tuple(spec for spec in kind.FIELDS if version in parse_versions(spec.versions))
+
+
+@cache
+def _source(asked: type[Struct], name: str, version: int) -> str | None:
+    """The field of `asked` that means the same as the field `name` of its answer."""
+    names = [spec.name for spec in _carried(asked, version) if spec.type.element is None]
+    same = next((each for each in SAME if name in each), frozenset([name]))
+    return name if name in names else next((each for each in names if each in same), None)
+
+
+def _is_error_code(spec: FieldSpec) -> bool:
+    return spec.name in ("error_code", "partition_error_code")
+
+
+@cache
+def _has_error_codes(spec: FieldSpec, version: int) -> bool:
+    """Whether items of this array have an error code, themselves or in an array of their own."""
+    if spec.type.element is None or spec.type.element.struct is None:
+        return False
+    fields = _carried(spec.type.element.struct, version)
+    return any(_is_error_code(each) or _has_error_codes(each, version) for each in fields)

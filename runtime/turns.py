@@ -1,0 +1,124 @@
+"""Fair turns on the event loop, by measured time.
+
+One thread serves all connections. A turn is the work that one connection does before it lets others run: some requests,
+or some steps of an expensive one. Turns are free until those since the last round took `ROUND_SECONDS`; then
+connections wait in a line, and each round lets in as many as fit into the next `ROUND_SECONDS`. Connections that used
+little time lately stand further ahead in the line, nodes of the cluster stand first. A round is one pass of the loop
+over all its tasks, so timers, replication and the node's own requests run between any two rounds.
+
+In simulation the stopwatch stands still within a turn: there all turns are free.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+from typing import TypeVar
+
+import trio
+
+from runtime.world import RunBlocking
+
+T = TypeVar("T")
+
+ROUND_SECONDS = 0.008
+"""The time of all turns of one round together."""
+
+TURN_SECONDS = 0.004
+"""The time after which a turn ends, at the end of a request or of a step."""
+
+BUDGET_SECONDS = 0.020
+"""No request, and no step of one, may hold the event loop for longer. What does is counted by API."""
+
+FORGOTTEN_PER_SECOND = 0.1
+"""The share of each second by which the time that a connection used is forgotten."""
+
+LONGEST_PENALTY_SECONDS = 0.5
+"""No connection waits for longer than this because of what it used."""
+
+
+class Share:
+    """The time that one connection used lately. Times are seconds on the stopwatch."""
+
+    __slots__ = ("_counted_at", "expected", "is_node", "used")
+
+    def __init__(self) -> None:
+        self.used = 0.0
+        self.expected = 0.0
+        """The time of its last turn."""
+        self.is_node = False
+        """The peer says that it is a broker or a controller."""
+        self._counted_at = 0.0
+
+    def charge(self, seconds: float, now: float) -> None:
+        self.used = max(0.0, self.used - (now - self._counted_at) * FORGOTTEN_PER_SECOND) + seconds
+        self.expected = seconds
+        self._counted_at = now
+
+    def place(self, now: float) -> float:
+        """Where it stands in a line that it enters now; the lowest is first."""
+        ahead = 2 * LONGEST_PENALTY_SECONDS if self.is_node else 0.0
+        return now + min(self.used, LONGEST_PENALTY_SECONDS) - ahead
+
+
+class Turns:
+    """Decides when a connection may have its turn."""
+
+    def __init__(self, stopwatch: Callable[[], float], run_blocking: RunBlocking) -> None:
+        self.stopwatch = stopwatch
+        self._run_blocking = run_blocking
+        self._one_at_a_time = trio.Lock()
+        self._spent = 0.0
+        """The time of all turns since the last round."""
+        self._line: list[tuple[float, int, Share, trio.Event]] = []
+        self._arrivals = count()
+        self._bell = trio.Event()
+
+    @property
+    def are_free(self) -> bool:
+        """Nobody has to wait for a turn now."""
+        return self._spent < ROUND_SECONDS
+
+    @property
+    def waiting(self) -> int:
+        """Connections in the line."""
+        return len(self._line)
+
+    def charge(self, share: Share, began: float) -> float:
+        """A turn of `share` that began then is over. Returns the seconds that it took."""
+        now = self.stopwatch()
+        seconds = now - began
+        self._spent += seconds
+        share.charge(seconds, now)
+        return seconds
+
+    async def wait(self, share: Share) -> None:
+        """Return when `share` may have a turn."""
+        admitted = trio.Event()
+        place = share.place(self.stopwatch())
+        heapq.heappush(self._line, (place, next(self._arrivals), share, admitted))
+        self._bell.set()
+        await admitted.wait()
+
+    async def run(self) -> None:
+        """Begin rounds while anybody waits, until cancelled."""
+        while True:
+            await self._bell.wait()
+            await trio.lowlevel.checkpoint()
+            self._begin_round()
+            if not self._line:
+                self._bell = trio.Event()
+
+    def _begin_round(self) -> None:
+        self._spent = 0.0
+        expected = 0.0
+        while self._line and expected < ROUND_SECONDS:
+            _, _, share, admitted = heapq.heappop(self._line)
+            expected += share.expected
+            admitted.set()
+
+    async def work_aside(self, work: Callable[[], T]) -> T:
+        """Run long work of one request away from the event loop. One piece at a time: they would only share a core."""
+        async with self._one_at_a_time:
+            return await self._run_blocking(work)
