@@ -19,6 +19,7 @@ from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequ
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.records.builder import build_batch
 from protocol.records.layout import Fields
 from protocol.schema import Message
@@ -79,9 +80,21 @@ def describe_one_group(scene: Scene) -> None:
         protocols=[JoinGroupRequestProtocol(name="range", metadata=bytes(800_000))],
     )
     with scene.peer(node) as member:
-        answer = member.call(join, 3)
-        if answer.error_code != NONE:
-            scene.report(f"the group cannot be joined: error {answer.error_code}")
+        while (joined := member.call(join, 3)).error_code != NONE:
+            if joined.error_code not in {COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR}:
+                scene.report(f"the group cannot be joined: error {joined.error_code}")
+                return
+            time.sleep(0.1)
+        share = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"")
+        member.call(
+            SyncGroupRequest(
+                group_id=group,
+                generation_id=joined.generation_id,
+                member_id=joined.member_id,
+                assignments=[share],
+            ),
+            2,
+        )
         _measure(scene, node, DescribeGroupsRequest(groups=[group] * 3_000), 5)
 
 

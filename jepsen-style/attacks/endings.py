@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from attacks.scene import Scene
 from attacks.target import GROUPS, TRANSACTIONS
 from attacks.wire import NONE, Peer, frame
@@ -40,7 +42,8 @@ def long_group_id(scene: Scene) -> None:
     scene.target.create_topic("offsets-of-attacker")
     with scene.peer(node) as peer:
         begin = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=TIMEOUT_MS)
-        producer = peer.call(begin, 4)
+        while (producer := peer.call(begin, 4)).error_code != NONE:
+            time.sleep(0.1)
         scene.begin(node)
         request = TxnOffsetCommitRequest(
             transactional_id=transactional_id,

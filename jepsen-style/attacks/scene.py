@@ -142,7 +142,7 @@ class Scene:
             self.outcome.longest_wait_seconds = max(self.outcome.longest_wait_seconds, took)
             self._is_prompt = is_answered and took < PROMPT_SECONDS
             gone = not is_answered and self.victim.name in self.target.dead()
-            is_over = time.monotonic() >= self._deadline or gone
+            is_over = time.monotonic() + PROMPT_SECONDS >= self._deadline or gone
             if is_over or (self._over.is_set() and self._is_prompt):
                 return
             time.sleep(PROBE_SECONDS)

@@ -148,10 +148,11 @@ class Arguments:
         return bytes(self._one((*pool.values, ZERO_UUID, self._chance.randbytes(16))))
 
     def member(self, place: Place) -> str:
-        own = self._knowledge.own_members.values
-        if place.aim is not Aim.STRANGER and own and self._chance.random() < 0.7:
-            return str(self._one(own))
-        return self._text(place) if place.aim is not Aim.STRANGER else OWN_PREFIX + "nobody"
+        if place.aim is Aim.STRANGER:
+            return OWN_PREFIX + "nobody"
+        if self._chance.random() < 0.9:
+            return str(self._one((*self._knowledge.own_members.values, "", "")))
+        return self._text(place)
 
     def instance(self, _place: Place) -> str:
         return OWN_PREFIX + self._one(("i0", "i1"))
@@ -182,7 +183,7 @@ class Arguments:
         return OWN_PREFIX + "cluster"
 
     def partition(self, _place: Place) -> int:
-        return int(self._one((0, 0, 0, 1, 2, 3, -1, 0x7FFF_FFFF)))
+        return int(self._one((0, 0, 0, 0, 0, 0, 1, 1, 2, 3, -1, 0x7FFF_FFFF)))
 
     def epoch(self, place: Place) -> int:
         if place.wire_type == "int16":
@@ -209,7 +210,7 @@ class Arguments:
         return int(self._one((0, 1, 100, 500, 500, -1)))
 
     def timeout_ms(self, _place: Place) -> int:
-        return int(self._one((0, 1_000, 6_000, 30_000, -1, 0x7FFF_FFFF)))
+        return int(self._one((6_000, 6_000, 6_000, 30_000, 30_000, 0, 1_000, -1, 0x7FFF_FFFF)))
 
     def resource_type(self, place: Place) -> int:
         """Neither brokers nor their loggers: what is set there is everybody's."""
@@ -265,7 +266,9 @@ _BY_NAME: Mapping[str, Draw] = {
     **_named(Arguments.few, "replication_factor"),
     **_named(Arguments.partitions, "num_partitions", "count"),
     **_named(Arguments.wait_ms, "max_wait_ms"),
-    **_named(Arguments.timeout_ms, "timeout_ms", "session_timeout_ms", "rebalance_timeout_ms", "transaction_timeout_ms"),
+    **_named(
+        Arguments.timeout_ms, "timeout_ms", "session_timeout_ms", "rebalance_timeout_ms", "transaction_timeout_ms"
+    ),
     **_named(Arguments.resource_type, "resource_type"),
     **_named(Arguments.election, "election_type"),
     **_named(Arguments.acks, "acks"),

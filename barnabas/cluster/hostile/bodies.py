@@ -28,7 +28,9 @@ class Body(NamedTuple):
 
 def draw_body(chance: Stream, now_ms: int, producer: tuple[int, int]) -> Body:
     """Any kind of batch, of this producer."""
-    kind = chance.choice(("good", "good", "random", "noise", "short", "far", "no zstd", "folded noise", "bomb", "mangled"))
+    kind = chance.choice(
+        ("good", "good", "random", "noise", "short", "far", "no zstd", "folded noise", "bomb", "mangled")
+    )
     count = chance.choice((1, 2, 5))
     sequence = chance.choice((0, 0, 1, count, 0x7FFF_FFFF))
     match kind:

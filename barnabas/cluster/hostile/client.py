@@ -11,12 +11,18 @@ from dataclasses import dataclass, field
 
 import trio
 
+from barnabas.cluster.hostile.aims import OWN_PREFIX
 from barnabas.cluster.hostile.connection import HostileConnection, Nonsense
 from barnabas.cluster.hostile.knowledge import Knowledge
 from barnabas.cluster.hostile.promises import order_is_kept, what_is_committed_stays
 from barnabas.cluster.hostile.requests import Drawn, Requests
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.metadata import MetadataRequest
 from runtime.simulated.chance import Stream
 from runtime.world import ConnectionLost, DialFailed, World
 
@@ -69,6 +75,10 @@ class HostileClient:
             await self.pause()
             return
         try:
+            if listener not in self.knowledge.served:
+                versions = Drawn.of(ApiVersionsRequest(), 0)
+                with trio.fail_after(PATIENCE_SECONDS):
+                    self.knowledge.hear_versions(listener, await connection.call(versions))
             await behave(self, connection, listener)
         except (ConnectionLost, DialFailed, trio.TooSlowError):
             self.counts["connections that ended early"] += 1
@@ -134,19 +144,9 @@ class HostileClient:
             await self.pause()
 
     async def learn(self, connection: HostileConnection, listener: str) -> None:
-        """What there is: topics and their ids, groups, transactions; an own producer and an own topic."""
-        of_brokers = (
-            ApiKey.METADATA,
-            ApiKey.LIST_GROUPS,
-            ApiKey.LIST_TRANSACTIONS,
-            ApiKey.INIT_PRODUCER_ID,
-            ApiKey.CREATE_TOPICS,
-            ApiKey.JOIN_GROUP,
-            ApiKey.CONSUMER_GROUP_HEARTBEAT,
-            ApiKey.DESCRIBE_PRODUCERS,
-        )
-        for api in of_brokers if listener == "broker" else (ApiKey.DESCRIBE_QUORUM, ApiKey.DESCRIBE_CLUSTER):
-            drawn = self.draw(listener, api)
+        """Makes sure of own topics and of coordinators, and asks what there is."""
+        known = [self.draw(listener, api) for api in _LEARNED_FROM[listener]]
+        for drawn in [*(_foundations(self.knowledge) if listener == "broker" else ()), *known]:
             await connection.send(connection.frame(drawn))
             await self.hear(connection, drawn)
             await self.pause()
@@ -207,6 +207,32 @@ class HostileClient:
         if listener == "broker":
             await order_is_kept(self, connection)
 
+
+def _foundations(knowledge: Knowledge) -> list[Drawn]:
+    """Good requests, without which most of the others would come to nothing."""
+    topics = [
+        CreatableTopic(name=name, num_partitions=2, replication_factor=1 + number % 3)
+        for number, name in enumerate(knowledge.topics.own.values[:4])
+    ]
+    return [
+        Drawn.of(CreateTopicsRequest(topics=topics, timeout_ms=5_000), 5),
+        *(Drawn.of(FindCoordinatorRequest(key=OWN_PREFIX, key_type=kind), 3) for kind in (0, 1)),
+        Drawn.of(MetadataRequest(topics=None), 12),
+        Drawn.of(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=6_000), 4),
+    ]
+
+
+_LEARNED_FROM: Mapping[str, Sequence[ApiKey]] = {
+    "broker": (
+        ApiKey.LIST_GROUPS,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.JOIN_GROUP,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.DESCRIBE_PRODUCERS,
+    ),
+    "controller": (ApiKey.DESCRIBE_QUORUM, ApiKey.DESCRIBE_CLUSTER),
+}
 
 Behaviour = Callable[[HostileClient, HostileConnection, str], Awaitable[None]]
 

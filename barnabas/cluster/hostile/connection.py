@@ -86,5 +86,3 @@ class HostileConnection:
         data = bytes(self._buffer[:size])
         del self._buffer[:size]
         return data
-
-

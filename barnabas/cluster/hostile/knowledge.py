@@ -58,6 +58,12 @@ class Knowledge:
         self.offsets = Pool(0, 1)
         self.sessions = Pool(0)
         self.client_instances = Pool()
+        self.served: dict[str, tuple[ApiKey, ...]] = {}
+        """By listener, what its nodes say that they serve."""
+
+    def hear_versions(self, listener: str, answer: Any) -> None:
+        keys = {each.api_key for each in answer.api_keys}
+        self.served[listener] = tuple(key for key in ApiKey if key in keys)
 
     def hear(self, api: ApiKey, answer: Struct) -> None:
         """Keeps what may be an argument later. Only answers to own requests tell of members and producers."""

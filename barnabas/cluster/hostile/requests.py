@@ -12,7 +12,7 @@ from barnabas.cluster.hostile.arguments import Arguments, Place
 from barnabas.cluster.hostile.bodies import Body, draw_body
 from barnabas.cluster.hostile.knowledge import Knowledge, structs_of
 from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import EncodeError
+from protocol.errors import EncodeError, MalformedMessage
 from protocol.schema import FieldSpec, Message, Struct, decode, encode, parse_versions
 from runtime.simulated.chance import Stream
 
@@ -49,22 +49,33 @@ class Requests:
     def __init__(self, chance: Stream, knowledge: Knowledge, wall_ms: Callable[[], int]) -> None:
         self._chance = chance
         self._wall_ms = wall_ms
+        self._knowledge = knowledge
         self._arguments = Arguments(chance, knowledge)
 
     def draw(self, listener: str, api: ApiKey | None = None) -> Drawn:
         """One that the listener serves: "broker" or "controller"."""
         while True:
-            spec = API_SPECS[api or self._chance.choice(_SERVED[listener])]
+            spec = API_SPECS[api or self._api(listener)]
             version = self._chance.randint(spec.min_version, spec.max_version)
             drawn = self._encoded(spec.key, version, self._message(spec.key, version))
             if drawn is not None and len(drawn.body) <= MOST_BYTES:
                 return drawn
 
+    def _api(self, listener: str) -> ApiKey:
+        """Mostly one that the nodes serve: what they do not serve ends the connection."""
+        served = self._knowledge.served.get(listener)
+        return self._chance.choice(served if served and self._chance.random() < 0.99 else _KNOWN[listener])
+
     def changed(self, drawn: Drawn) -> Drawn:
         """The same with other values in one of its structs; the very same if they do not fit."""
-        message: Message = decode(API_SPECS[drawn.api].request_type(), drawn.body, drawn.version)
+        try:
+            message: Message = decode(API_SPECS[drawn.api].request_type(), drawn.body, drawn.version)
+        except MalformedMessage:
+            return drawn  # well-formed, and longer than is taken here
         target = self._chance.choice(list(structs_of(message)))
-        plain = [spec for spec in _fields_in(type(target), drawn.version) if not (spec.type.element or spec.type.struct)]
+        plain = [
+            spec for spec in _fields_in(type(target), drawn.version) if not (spec.type.element or spec.type.struct)
+        ]
         if plain and drawn.api is not ApiKey.PRODUCE:
             spec = self._chance.choice(plain)
             setattr(target, spec.name, self._value(drawn.api, drawn.version, target, spec))
@@ -138,7 +149,7 @@ class Requests:
         return len(bodies) == 1 and bodies[0].is_poison
 
 
-_SERVED = {
+_KNOWN = {
     listener: tuple(spec.key for spec in API_SPECS.values() if listener in spec.listeners)
     for listener in ("broker", "controller")
 }
