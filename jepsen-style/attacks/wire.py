@@ -87,7 +87,7 @@ class Peer:
 
     def swallow(self) -> int:
         """The next answer, of which only the size is of interest."""
-        (size,) = struct.unpack(">i", self._exactly(4))
+        (size,) = struct.unpack(">I", self._exactly(4))
         left: int = size
         while left:
             left -= len(self._some(min(left, 1 << 20)))

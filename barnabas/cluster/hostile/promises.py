@@ -75,7 +75,7 @@ async def what_is_committed_stays(client: HostileClient) -> None:
             offset = found.topics[0].partitions[0].committed_offset if found.topics else last
             if found.error_code == _error_of(found) == ErrorCode.NONE and offset != last:
                 client.report(
-                    f"offset {last} was committed by {group}, and {offset} is: a closed connection's request took it back"
+                    f"offset {last} was committed by {group}, and {offset} holds: a closed connection took it back"
                 )
                 return
     finally:

@@ -30,8 +30,8 @@ from barnabas.cluster.simulation.core import (
 from barnabas.cluster.simulation.coverage import Coverage
 from barnabas.cluster.simulation.failures import describe, is_of_disk, place_of
 from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.hostile_part import HostileClients
 from barnabas.cluster.simulation.group_workload import GroupPart, Readers
+from barnabas.cluster.simulation.hostile_part import HostileClients
 from barnabas.cluster.simulation.invariants.places import PartitionKey
 from barnabas.cluster.simulation.invariants.producers import check_producers
 from barnabas.cluster.simulation.nemesis import Nemesis
