@@ -16,7 +16,15 @@ from broker.services import BrokerServices
 from kraft.metadata_replica import MetadataReplica
 from kraft.raft_metrics import raft_families
 from runtime.dispatch import Dispatcher
-from runtime.metrics import BusyClock, Family, busy_families, metrics_page, process_families, request_families
+from runtime.metrics import (
+    BusyClock,
+    Family,
+    busy_families,
+    metrics_page,
+    process_families,
+    request_families,
+    server_families,
+)
 from runtime.observatory import Page
 from runtime.server import Server
 
@@ -70,6 +78,7 @@ class BrokerMetrics:
         yield from _broker(broker, sources.server)
         yield from raft_families(sources.replica)
         yield from request_families(sources.dispatcher.counters)
+        yield from server_families(sources.server)
         yield from busy_families(self._busy)
         yield from process_families(broker.world)
 

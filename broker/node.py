@@ -210,7 +210,8 @@ class _BrokerNode:
         self._assignments = DirectoryAssignments(store, requests, self._lifecycle)
         dispatcher = make_dispatcher(self.services)
         self._server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes))
-        self._server.on_long_turn = dispatcher.took
+        self._server.on_long_turn = dispatcher.overran
+        dispatcher.decisions = decisions
         if self.services.telemetry is not None:
             self._server.on_connection_closed = self.services.telemetry.disconnected
         self._observatory = Observatory(self._what_is_missing)

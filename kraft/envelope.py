@@ -36,6 +36,10 @@ class EnvelopeSlot:
     def connection_closed(self) -> bool:
         return self._envelope.slot.connection_closed
 
+    @property
+    def connection_ended(self) -> bool:
+        return self._envelope.slot.connection_ended
+
     def comes_from_node(self) -> None:
         self._envelope.slot.comes_from_node()
 

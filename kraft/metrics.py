@@ -8,7 +8,15 @@ from kraft.controller_service import ControllerService
 from kraft.metadata.image import NO_LEADER, MetadataImage
 from kraft.raft_metrics import raft_families
 from runtime.dispatch import Dispatcher
-from runtime.metrics import BusyClock, Family, Gather, busy_families, process_families, request_families
+from runtime.metrics import (
+    BusyClock,
+    Family,
+    Gather,
+    busy_families,
+    process_families,
+    request_families,
+    server_families,
+)
 from runtime.server import Server
 from runtime.world import World
 
@@ -27,6 +35,7 @@ def controller_metrics(world: World, service: ControllerService, dispatcher: Dis
         yield from request_families(dispatcher.counters)
         told = "Connections that are open."
         yield Family.of("gauge", "kafka_server_socketservermetrics_connection_count", told, server.connections)
+        yield from server_families(server)
         yield from busy_families(busy)
         yield from process_families(world)
 

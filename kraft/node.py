@@ -67,7 +67,8 @@ async def run_controller(
             service.attach(replica)
             dispatcher = make_dispatcher(service, Aside(Background(nursery), world.run_blocking))
             server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes))
-            server.on_long_turn = dispatcher.took
+            server.on_long_turn = dispatcher.overran
+            dispatcher.decisions = decisions
             observatory = Observatory(partial(_what_is_missing, replica))
             observatory.pages["/metrics"] = metrics_page(controller_metrics(world, service, dispatcher, server))
             state = ControllerState(settings.node_id, service, decisions, partial(_what_is_missing, replica))

@@ -26,8 +26,10 @@ from protocol.refusals import refusal_of
 from protocol.schema import Message, decode_prefix, encode_chunks
 from protocol.shortening import shorten_error_messages
 from runtime.background import Background, Task
+from runtime.decisions import DecisionKind, Decisions
 from runtime.request_times import ApiCounter, error_codes, request_log
 from runtime.server import AnswerSlot, Request, Steps
+from runtime.turns import BUDGET_SECONDS
 from runtime.world import Chunk, RunBlocking
 
 log = logging.getLogger(__name__)
@@ -314,6 +316,8 @@ class Dispatcher:
         take. Without `aside` no request may go on after its handler returned."""
         self.counters = {API_SPECS[key].name: ApiCounter() for key in handlers}
         """By the name of the API."""
+        self.decisions: Decisions | None = None
+        """Where a request that held the event loop for too long is noted."""
         self._stopwatch = stopwatch
         self._aside = aside
         self._handlers = {
@@ -332,12 +336,22 @@ class Dispatcher:
             ranges.append(ApiVersion(api_key=key, min_version=minimum, max_version=spec.max_version))
         return ranges
 
-    def took(self, api_key: int, seconds: float) -> None:
-        """A turn of the loop that was spent on one request of this API was longer than the budget allows."""
+    def overran(self, api_key: int, seconds: float) -> None:
+        """One request of this API, or one step of it, held the event loop for longer than the budget allows."""
         entry = self._handlers.get(api_key)
-        if entry is not None:
-            entry[2].over_budget += 1
-            entry[2].longest = max(entry[2].longest, seconds)
+        if entry is None:
+            return
+        spec, _, counter = entry
+        counter.over_budget += 1
+        if seconds >= 2 * counter.longest and self.decisions is not None:
+            node, took_ms = self.decisions.node, round(seconds * 1000)
+            self.decisions.note(
+                DecisionKind.LIFECYCLE,
+                node,
+                f"a step of {spec.name} held the event loop of {node} for {took_ms} ms",
+                cause=f"a step may take {BUDGET_SECONDS * 1000:.0f} ms, and no step of this API took so long before",
+            )
+        counter.longest = max(counter.longest, seconds)
 
     def __call__(self, request: Request, slot: AnswerSlot) -> Steps | None:
         """Serve a request. What is returned are the steps that remain."""

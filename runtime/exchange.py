@@ -44,6 +44,9 @@ PATIENCE = 4
 
 NO_LIMIT = 2**31 - 1
 
+ACKS_0_API_KEY = b"\0\0"
+"""How a frame with a Produce begins: the one request that may want no answer."""
+
 MOST_DEFAULT_MEMORY_BYTES = 1 << 30
 """A node's memory limit, if none is set, is a quarter of the machine's memory, but not more than this."""
 
@@ -137,6 +140,11 @@ class AnswerSlot(Protocol):
     def abort(self, reason: str) -> None:
         """Close the connection instead of answering."""
 
+    @property
+    def connection_ended(self) -> bool:
+        """The peer closed its side before this request began: it takes no answer."""
+        ...
+
     def comes_from_node(self) -> None:
         """The peer is a broker or a controller of this cluster: it waits for no client."""
 
@@ -157,6 +165,10 @@ class ResponseSlot:
     @property
     def connection_closed(self) -> bool:
         return self._connection.closed
+
+    @property
+    def connection_ended(self) -> bool:
+        return self._connection.ended
 
     def fill(self, chunks: Sequence[Chunk]) -> None:
         assert not self.done, "a response slot was filled twice"
@@ -320,6 +332,10 @@ class ServerConnection:
         self._received = 0.0
         """When the burst came that is being handed over, on the stopwatch."""
         self.closed = False
+        self.ended = False
+        """The peer closed its side while requests of it waited for their turn."""
+        self._was_held_up = False
+        """Others may have been served between the arrival of what is read next and its turn."""
         self.share = Share()
         self._steps: Steps | None = None
         """The request that is under way in steps. No further one begins before it is through."""
@@ -370,20 +386,33 @@ class ServerConnection:
                 await turns.wait(self.share)
                 if self.closed:
                     return
+                self._was_held_up = True
+            if self._was_held_up and not self.ended and self._connection.has_ended():
+                self.ended = True
+            if self.ended:
+                # The client may have come back over another connection: what it gave up must not overtake that. A
+                # producer with acks=0 waits for no answer, and what it sent before it closed counts.
+                frames = [frame for frame in frames[position:] if frame[:2] == ACKS_0_API_KEY]
+                position = 0
+                if not frames:
+                    return
+            self._was_held_up = False
             taken, cost = self._burst(frames, position)
             position += taken
             self._spent += cost
             if self._steps is not None:
                 await self._take_steps()
+                self._was_held_up = True
             if self.mute_ms > 0:
                 await trio.sleep(self.mute_ms / 1000)
                 self.mute_ms = 0.0
+                self._was_held_up = True
             if self._is_full():
                 await self._wait_for_room()
-                self._spent = 0
             elif self._spent >= BURST_BYTES or position < len(frames):
                 await trio.lowlevel.checkpoint()
                 self._spent = 0
+                self._was_held_up = True
 
     async def _take_steps(self) -> None:
         """Go on with the request that is under way in steps until it is through, in turns."""
@@ -646,6 +675,8 @@ class ServerConnection:
             self._room = trio.Event()
             await self._room.wait()
             self._room = None
+            self._spent = 0
+            self._was_held_up = True
 
     def _sent(self) -> None:
         if self._finishing and not self._slots and not self._outgoing.unsent_bytes:

@@ -18,6 +18,8 @@ from protocol.errors import ErrorCode
 from runtime.http import HttpRequest, HttpResponse
 from runtime.observatory import Page
 from runtime.request_times import BOUNDS_MS, ApiCounter, Spread
+from runtime.server import Server
+from runtime.turns import BUDGET_SECONDS
 from runtime.world import World
 
 Kind = Literal["gauge", "counter", "histogram"]
@@ -142,6 +144,20 @@ def request_families(counters: Mapping[str, ApiCounter]) -> Iterator[Family]:
     )
     for name, told, value in values:
         yield Family("counter", prefix + name, told, label, [(api, value(counter)) for api, counter in used])
+    bounds: tuple[tuple[str, str, Callable[[ApiCounter], int]], ...] = (
+        ("failures", "Requests that ended with an error of the program.", lambda each: each.failures),
+        (
+            "overbudget",
+            f"Requests and steps of requests that held the event loop for more than {BUDGET_SECONDS * 1000:.0f} ms.",
+            lambda each: each.over_budget,
+        ),
+    )
+    for name, told, value in bounds:
+        samples = [(api, value(counter)) for api, counter in used]
+        yield Family("counter", f"barnabas_request_{name}", told, label, samples)
+    told = "The longest of those, in milliseconds."
+    longest = [(api, counter.longest * 1000) for api, counter in used]
+    yield Family("gauge", "barnabas_request_longest_step_ms", told, label, longest)
     errors = [
         ((*api, _error_name(code)), count) for api, counter in used for code, count in sorted(counter.errors.items())
     ]
@@ -206,3 +222,16 @@ def busy_families(clock: BusyClock) -> Iterator[Family]:
         ("kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent", "The same: one thread does both"),
     ):
         yield Family.of("gauge", name, f"{told} in which the node's thread had nothing to do.", 1 - share)
+
+
+def server_families(server: Server) -> Iterator[Family]:
+    """What connections hold of the node's memory, and who waits for a turn."""
+    memory = server.memory
+    values: tuple[tuple[Kind, str, str, int], ...] = (
+        ("gauge", "barnabas_memory_request_bytes", "Requests that arrive or are not answered.", memory.request_bytes),
+        ("gauge", "barnabas_memory_answer_bytes", "Answers that their peers have not taken.", memory.answer_bytes),
+        ("counter", "barnabas_memory_closed", "Connections closed because of what they held.", memory.closed),
+        ("gauge", "barnabas_turns_waiting", "Connections that wait for their turn.", server.turns.waiting),
+    )
+    for kind, name, told, value in values:
+        yield Family.of(kind, name, told, value)

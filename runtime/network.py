@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 from collections.abc import Sequence
 from typing import Any
@@ -120,6 +121,13 @@ class SocketConnection:
             await trio.lowlevel.wait_writable(self._descriptor)
         except trio.ClosedResourceError as error:
             raise ConnectionLost("closed here") from error
+
+    def has_ended(self) -> bool:
+        if self._descriptor < 0:
+            return True
+        looking = select.poll()
+        looking.register(self._descriptor, select.POLLRDHUP)
+        return bool(looking.poll(0))
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import trio
 
 from runtime.request_times import request_log
+from runtime.watchdog import Watchdog
 from settings.errors import SettingsError
 
 log = logging.getLogger("process")
@@ -154,7 +155,7 @@ def run_program(program: Program, log_file: str | None = None) -> int:
     for warning in program.warnings:
         log.warning("%s", warning)
     try:
-        trio.run(_run_until_signal, program, started_at)
+        trio.run(_run_until_signal, program, started_at, instruments=[Watchdog()])
     except (SettingsError, CannotRun, OSError) as error:
         # What the machine refuses (a port, a directory) needs no traceback to be understood.
         log.error("%s cannot run: %s", program.name, error, exc_info=log.isEnabledFor(logging.DEBUG))

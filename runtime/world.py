@@ -119,6 +119,9 @@ class Connection(Protocol):
 
     async def wait_writable(self) -> None: ...
 
+    def has_ended(self) -> bool:
+        """Whether the peer closed or reset its side. What it sent before may still be there to be received."""
+
     def close(self) -> None:
         """Close at once; whoever waits on the connection wakes with `ConnectionLost`."""
 

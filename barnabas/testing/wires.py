@@ -128,6 +128,9 @@ class SeverableConnection:
         await self._whole(self._me, self._peer)
         await self._connection.wait_writable()
 
+    def has_ended(self) -> bool:
+        return not self._wires.is_cut(self._peer, self._me) and self._connection.has_ended()
+
     def close(self) -> None:
         self._closed = True
         self._connection.close()

@@ -64,7 +64,10 @@ _TRY_AGAIN = frozenset(
 
 
 def produce(broker: BrokerServices, call: Call) -> None:
-    if call.message.transactional_id is None:
+    if call.slot.connection_ended and call.message.acks != NO_ANSWER:
+        # Its producer gave up waiting for an answer, and may have sent these records again over another connection.
+        call.answer_nothing()
+    elif call.message.transactional_id is None:
         _Produce(broker, call).start()
     else:
         _TransactionalProduce(broker, call).start()

@@ -151,6 +151,9 @@ class SimulatedConnection:
     def note(self, event: str) -> None:
         self.fabric.trace(f"{self.peer_host}>{self._process.name} {self.number} {event}")
 
+    def has_ended(self) -> bool:
+        return self.closed or self._gone is not None
+
     def peer_gone(self, reason: str) -> None:
         """The news that the other end closed arrived."""
         if self._gone is None:

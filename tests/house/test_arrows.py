@@ -144,6 +144,7 @@ def test_only_the_real_world_touches_sockets_and_threads() -> None:
         "runtime/disk.py",
         "runtime/clocks.py",
         "runtime/process.py",
+        "runtime/watchdog.py",
         "runtime/simulated/chance.py",
     }
     for room in ("runtime", "kraft", "broker"):

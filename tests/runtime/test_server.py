@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import struct
 from dataclasses import replace
@@ -9,7 +10,7 @@ from dataclasses import replace
 import pytest
 import trio
 
-from runtime.exchange import BURST_REQUESTS
+from runtime.exchange import BURST_REQUESTS, STEPS_IN_A_TURN, Steps
 from runtime.outgoing import Outgoing
 from runtime.server import Request, ResponseSlot, Server, ServerLimits
 from runtime.simulated import make_world, run_simulation
@@ -724,3 +725,218 @@ def test_partial_sends_lose_and_repeat_nothing(takes: int) -> None:
         assert outgoing.unsent_bytes == 0
 
     run_simulation(1, story)
+
+
+# What a peer can do to the others
+
+
+def test_requests_that_have_not_begun_when_their_connection_closes_are_dropped(play) -> None:
+    """A client that gave up and came back must not be overtaken by what it had sent before."""
+
+    async def act(scene: Scene) -> None:
+        desk.__init__()
+        peer = await scene.peer()
+        await peer.ask(*[request_frame(n) for n in range(LIMITS.max_pending_requests + 500)])
+        await desk.wait_for(LIMITS.max_pending_requests)
+        begun = len(desk.requests)
+        peer.connection.close()
+        await trio.sleep(0.1)
+        for slot in list(desk.slots):
+            if not slot.connection_closed:
+                slot.fill([b"an answer that nobody takes"])
+                await trio.sleep(0.001)
+        with trio.fail_after(30):
+            while scene.server.connections:
+                await trio.sleep(0.001)
+        assert len(desk.requests) == begun
+
+    desk = Desk()
+    stage(play, desk, LIMITS, act)
+
+
+def test_others_have_their_turn_between_the_requests_of_a_closed_connection() -> None:
+    """One read held six thousand requests, and their connection closed itself: the loop never went round again."""
+    turns_of_others: list[int] = []
+
+    async def act(scene: Scene, sends: list[int]) -> None:
+        def handle(request: Request, slot: ResponseSlot) -> None:
+            handled.append(request.correlation_id)
+            slot.abort("enough")
+
+        desk.handle = handle
+        peer = await scene.peer()
+        await peer.ask(*[request_frame(n) for n in range(2000)])
+        await peer.closed()
+        turns_of_others.append(len(handled))
+
+    handled: list[int] = []
+
+    class Closing:
+        handle: object = None
+
+        def __call__(self, request: Request, slot: ResponseSlot) -> None:
+            self.handle(request, slot)
+
+    desk = Closing()
+    in_simulation(act, desk)
+    assert turns_of_others == [1]
+
+
+def test_a_request_in_steps_lets_others_have_their_turn(play) -> None:
+    """Its own connection waits for it: the answers, and the effects, stay in order."""
+    served: list[str] = []
+
+    def handle(request: Request, slot: ResponseSlot) -> Steps | None:
+        if request.body != b"long":
+            served.append(f"short {request.correlation_id}")
+            slot.fill([b"short"])
+            return None
+        return steps(slot)
+
+    def steps(slot: ResponseSlot) -> Steps:
+        for _ in range(100_000):
+            for _ in range(STEPS_IN_A_TURN):
+                yield None
+            yield lambda: None  # takes time in simulation, where nothing else does
+            if served:
+                break
+        served.append("long")
+        slot.fill([b"long"])
+
+    async def act(scene: Scene) -> None:
+        served.clear()
+        greedy, modest = await scene.peer(), await scene.peer()
+        await greedy.ask(request_frame(1, b"long"), request_frame(2))
+        await modest.ask(request_frame(3))
+        assert await modest.answer() == b"short"
+        assert await greedy.answer() == b"long"
+        assert await greedy.answer() == b"short"
+        assert served == ["short 3", "long", "short 2"]
+
+    stage(play, handle, LIMITS, act)
+
+
+def test_work_of_a_step_is_done_aside_and_its_result_comes_back() -> None:
+    def handle(request: Request, slot: ResponseSlot) -> Steps:
+        doubled = yield lambda: 2 * request.correlation_id
+        try:
+            yield lambda: 1 // 0
+        except ZeroDivisionError:
+            slot.fill([b"%d" % doubled])
+
+    async def act(scene: Scene, sends: list[int]) -> None:
+        peer = await scene.peer()
+        await peer.ask(request_frame(21))
+        assert await peer.answer() == b"42"
+
+    in_simulation(act, handle)
+
+
+def test_a_peer_that_never_takes_its_answers_is_idle(play) -> None:
+    async def act(scene: Scene) -> None:
+        reader, silent = await scene.peer(), await scene.peer()
+        await silent.ask(*[request_frame(n, bytes(100_000)) for n in range(60)])
+        with trio.fail_after(30):
+            while scene.server.connections > 1:
+                await reader.ask(request_frame(1))
+                await reader.answer()
+                await trio.sleep(0.05)
+        await reader.ask(request_frame(2))
+        assert await reader.answer() == (2).to_bytes(4, "big")
+
+    stage(play, Desk(echo=True), replace(LIMITS, connections_max_idle_ms=400), act)
+
+
+def test_answers_that_nobody_takes_hold_a_bounded_amount_of_memory(play) -> None:
+    """Each of many connections stays below its own limit; the largest are closed at the limit of all."""
+    limits = replace(LIMITS, memory_limit_bytes=64 << 20)
+
+    async def act(scene: Scene) -> None:
+        reader = await scene.peer()
+        for _ in range(12):
+            silent = await scene.peer()
+            await silent.ask(*[request_frame(n) for n in range(12)])
+        with trio.fail_after(30):
+            while not scene.server.memory.closed:
+                await trio.sleep(0.01)
+        assert scene.server.memory.answer_bytes <= scene.server.memory.most_answer_bytes == 4 << 20
+        await reader.ask(request_frame(1, api_key=1))
+        assert await reader.answer() == b"small"
+
+    def handle(request: Request, slot: ResponseSlot) -> None:
+        slot.fill([b"small" if request.api_key == 1 else bytes(500_000)])
+
+    stage(play, handle, limits, act)
+
+
+def test_announced_frames_take_memory_only_as_they_arrive(play) -> None:
+    async def act(scene: Scene) -> None:
+        for _ in range(20):
+            peer = await scene.peer()
+            await peer.ask((100_000_000).to_bytes(4, "big") + b"\0\3")
+        await trio.sleep(0.05)
+        assert 0 < scene.server.memory.request_bytes < 20 * 100_000
+
+    stage(play, Desk(echo=True), LIMITS, act)
+
+
+def test_frames_that_never_arrive_whole_do_not_keep_others_waiting(play) -> None:
+    """`queued.max.request.bytes` is used up by a peer that stops in the middle of a request."""
+    limits = replace(LIMITS, queued_max_request_bytes=300_000)
+
+    async def act(scene: Scene) -> None:
+        stuck = await scene.peer()
+        await stuck.ask((100_000_000).to_bytes(4, "big") + bytes(400_000))
+        with trio.fail_after(30):
+            while not scene.server.memory.is_full:
+                await trio.sleep(0.01)
+            waiting = await scene.peer()
+            await waiting.ask(request_frame(5, b"later"))
+            assert await waiting.answer() == (5).to_bytes(4, "big") + b"later"
+        assert scene.server.memory.closed == 1
+
+    stage(play, Desk(echo=True), limits, act)
+
+
+def test_a_closed_connection_lets_go_of_its_answers_at_once() -> None:
+    """What waited for an answer before it is not kept until the collector comes by."""
+    released: list[int] = []
+
+    class Large(bytes):
+        def __del__(self) -> None:
+            released.append(1)
+
+    slots: list[ResponseSlot] = []
+
+    class Kept:
+        throttled_ms = 0.0
+
+        def __init__(self, slot: ResponseSlot) -> None:
+            self.slot = slot
+
+        def sent(self, size_bytes: int, began: float, ended: float) -> None:
+            raise AssertionError("nothing was sent")
+
+    def handle(request: Request, slot: ResponseSlot) -> None:
+        slots.append(slot)
+        slot.timed = Kept(slot)
+        if request.correlation_id:
+            slot.fill([Large(1000)])
+
+    async def act(scene: Scene, sends: list[int]) -> None:
+        gc.disable()
+        try:
+            peer = await scene.peer()
+            await peer.ask(*[request_frame(n) for n in range(5)])
+            while len(slots) < 5:
+                await trio.sleep(0.001)
+            slots.clear()
+            assert not released
+            peer.connection.close()
+            while scene.server.connections:
+                await trio.sleep(0.001)
+            assert len(released) == 4
+        finally:
+            gc.enable()
+
+    in_simulation(act, handle)

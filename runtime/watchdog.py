@@ -1,0 +1,73 @@
+"""Watches how long the event loop is busy at one go, and shows what it is busy with when that is too long.
+
+One pass of the loop over its tasks is measured from the moment the loop stops waiting until it waits again: two
+readings of a clock for each pass. A thread looks on: a pass that lasts for more than `SAMPLED_SECONDS` is logged with
+the stack of the loop's thread while it still lasts. Requests that hold the loop are counted by API where they are
+served (`runtime.exchange`).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+import traceback
+from types import FrameType
+
+import trio
+
+log = logging.getLogger(__name__)
+
+SAMPLED_SECONDS = 0.2
+"""The loop's stack is logged when one pass lasts this long, and each time that its duration has doubled."""
+
+LOOK_SECONDS = 0.05
+FRAMES_SHOWN = 12
+
+
+class Watchdog(trio.abc.Instrument):
+    """Install it with `trio.run(..., instruments=[watchdog])` in the thread that made it."""
+
+    def __init__(self) -> None:
+        self._loop_thread = threading.get_ident()
+        self._began = 0.0
+        """When this pass began; 0 while the loop waits."""
+        self._ended = threading.Event()
+        self.sampled = 0
+        """Stacks that were logged."""
+
+    def before_run(self) -> None:
+        threading.Thread(target=self._look_on, name="watchdog", daemon=True).start()
+
+    def after_run(self) -> None:
+        self._ended.set()
+
+    def after_io_wait(self, timeout: float) -> None:
+        self._began = time.monotonic()
+
+    def before_io_wait(self, timeout: float) -> None:
+        self._began = 0.0
+
+    def _look_on(self) -> None:
+        watched, next_sample = 0.0, SAMPLED_SECONDS
+        while not self._ended.wait(LOOK_SECONDS):
+            began = self._began
+            if began != watched:
+                watched, next_sample = began, SAMPLED_SECONDS
+            busy_seconds = time.monotonic() - began
+            if began and busy_seconds >= next_sample:
+                next_sample = busy_seconds * 2
+                self._sample(busy_seconds)
+
+    def _sample(self, busy_seconds: float) -> None:
+        frame = sys._current_frames().get(self._loop_thread)
+        if frame is not None:
+            self.sampled += 1
+            log.warning("the event loop has been busy for %.0f ms: %s", busy_seconds * 1000, stack_of(frame))
+
+
+def stack_of(frame: FrameType) -> str:
+    """The innermost calls first, on one line."""
+    calls = traceback.extract_stack(frame)[-FRAMES_SHOWN:]
+    return " < ".join(f"{each.name} ({each.filename}:{each.lineno})" for each in reversed(calls))

@@ -1,0 +1,119 @@
+"""Who has a turn on the event loop, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from runtime.turns import LONGEST_PENALTY_SECONDS, ROUND_SECONDS, Share, Turns
+
+T = TypeVar("T")
+
+
+class Stopwatch:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def inline(work: Callable[[], T]) -> T:
+    return work()
+
+
+class Crowd:
+    """Connections, each with a share, that note the order of their turns."""
+
+    def __init__(self) -> None:
+        self.stopwatch = Stopwatch()
+        self.turns = Turns(self.stopwatch, inline)
+        self.order: list[str] = []
+
+    def spend(self, share: Share, seconds: float) -> None:
+        began = self.stopwatch.now
+        self.stopwatch.now += seconds
+        self.turns.charge(share, began)
+
+    async def take_turn(self, name: str, share: Share, seconds: float) -> None:
+        await self.turns.wait(share)
+        self.order.append(name)
+        self.spend(share, seconds)
+
+
+async def test_turns_are_free_until_the_round_is_used_up() -> None:
+    crowd = Crowd()
+    share = Share()
+    assert crowd.turns.are_free
+    crowd.spend(share, ROUND_SECONDS / 2)
+    assert crowd.turns.are_free
+    crowd.spend(share, ROUND_SECONDS)
+    assert not crowd.turns.are_free
+
+
+async def test_the_connection_that_used_least_goes_first_and_nodes_before_all(autojump_clock: MockClock) -> None:
+    crowd = Crowd()
+    greedy, modest, fresh, node = Share(), Share(), Share(), Share()
+    crowd.spend(greedy, 0.3)
+    crowd.spend(modest, 0.1)
+    crowd.spend(fresh, 2 * ROUND_SECONDS)
+    node.is_node = True
+    crowd.spend(node, 0.2)
+    async with trio.open_nursery() as nursery:
+        for name, share in (("greedy", greedy), ("modest", modest), ("fresh", fresh), ("node", node)):
+            nursery.start_soon(crowd.take_turn, name, share, ROUND_SECONDS)
+            await trio.testing.wait_all_tasks_blocked()
+        assert crowd.turns.waiting == 4
+        async with trio.open_nursery() as rounds:
+            rounds.start_soon(crowd.turns.run)
+            while crowd.turns.waiting:
+                await trio.sleep(0.001)
+            rounds.cancel_scope.cancel()
+    assert crowd.order == ["node", "fresh", "modest", "greedy"]
+
+
+async def test_nobody_waits_for_ever_behind_those_who_use_little() -> None:
+    """What a connection used moves it back in the line, but never by more than the longest penalty."""
+    crowd = Crowd()
+    greedy = Share()
+    crowd.spend(greedy, 60.0)
+    place = greedy.place(crowd.stopwatch.now)
+    assert place == crowd.stopwatch.now + LONGEST_PENALTY_SECONDS
+    assert Share().place(crowd.stopwatch.now + 2 * LONGEST_PENALTY_SECONDS) > place
+
+
+async def test_time_that_was_used_is_forgotten() -> None:
+    crowd = Crowd()
+    share = Share()
+    crowd.spend(share, 0.3)
+    crowd.stopwatch.now += 10.0
+    crowd.spend(share, 0.001)
+    assert share.used == pytest.approx(0.001)
+
+
+async def test_a_round_lets_in_as_many_as_fit(autojump_clock: MockClock) -> None:
+    """A thousand quick connections are not let in one by one."""
+    crowd = Crowd()
+    shares = [Share() for _ in range(100)]
+    for share in shares:
+        crowd.spend(share, ROUND_SECONDS / 50)
+    passes = 0
+    async with trio.open_nursery() as nursery:
+        for number, share in enumerate(shares):
+            nursery.start_soon(crowd.take_turn, str(number), share, ROUND_SECONDS / 50)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(crowd.turns.run)
+        while crowd.turns.waiting:
+            passes += 1
+            await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert len(crowd.order) == 100
+    assert passes < 10
