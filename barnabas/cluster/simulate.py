@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,8 +44,16 @@ MUST_HAPPEN = (
     "transactions aborted",
     "inputs written on",
     "cores that converged",
+    "hostile: requests",
+    "hostile: poison",
+    "hostile: commits that must stay",
+    "hostile: orders that must be kept",
     *(f"fault: {kind}" for kind in ALL_FAULTS),
 )
+
+
+HOSTILE = "hostile"
+_HOSTILE = {"drawn": None, "always": True, "never": False}
 
 
 @dataclass(slots=True)
@@ -97,9 +105,10 @@ class Summary:
         yield f"failed: {', '.join(map(str, self.failed))}" if self.failed else "every promise was kept"
 
 
-def replay_command(seed: int) -> str:
+def replay_command(report: SeedReport) -> str:
     """What a person types to see this seed again."""
-    return f"python -m barnabas.cluster.simulate --seeds {seed} --verbose"
+    hostile = "always" if report.plan.hostile is not None else "never"
+    return f"python -m barnabas.cluster.simulate --seeds {report.seed} --hostile {hostile} --verbose"
 
 
 def describe_failure(report: SeedReport, last_lines: int = 40) -> str:
@@ -110,7 +119,7 @@ def describe_failure(report: SeedReport, last_lines: int = 40) -> str:
             *(f"  {broken}" for broken in report.broken),
             *report.log[-last_lines:],
             *report.trace[-last_lines:],
-            f"replay: {replay_command(report.seed)}",
+            f"replay: {replay_command(report)}",
         ]
     )
 
@@ -126,18 +135,31 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def read_seeds(path: Path) -> list[int]:
-    """One a line; what stands behind a `#` is for people. Raises OSError, ValueError."""
-    lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
-    return [int(line) for line in lines if line]
+def read_seeds(path: Path) -> dict[int, bool]:
+    """One a line, each with whether it has hostile clients: `7 hostile`. Those that failed before there were any go on
+    without. What stands behind a `#` is for people. Raises OSError, ValueError."""
+    seeds = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        words = line.partition("#")[0].split()
+        if words:
+            if words[1:] not in ([], [HOSTILE]):
+                raise ValueError(f"{' '.join(words)!r}: a seed may be followed by {HOSTILE!r} and nothing else")
+            seeds[int(words[0])] = bool(words[1:])
+    return seeds
 
 
-def run_seeds(seeds: Sequence[int], jobs: int) -> Iterable[SeedReport]:
-    """The reports of many seeds, each as soon as it and those before it are there."""
+def run_seeds(seeds: Mapping[int, bool | None], jobs: int) -> Iterable[SeedReport]:
+    """The reports of many seeds, each with or without hostile clients or as drawn, as soon as it and those before it
+    are there."""
     if jobs == 1:
-        return map(run_seed, seeds)
+        return map(_run_seed, seeds.items())
     pool = ProcessPoolExecutor(jobs)
-    return pool.map(run_seed, seeds)
+    return pool.map(_run_seed, seeds.items())
+
+
+def _run_seed(item: tuple[int, bool | None]) -> SeedReport:
+    seed, hostile = item
+    return run_seed(seed, hostile=hostile)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -145,21 +167,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", default="1-50", help="7, 1-50 or 3,8,20-30")
     parser.add_argument("--also", type=Path, help="a file with seeds that run before all others, one a line")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--hostile", choices=list(_HOSTILE), default="drawn", help="whether seeds have hostile clients")
     parser.add_argument("--coverage", type=Path, help="write there which faults met which states, as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what nodes say, seed by seed")
     arguments = parser.parse_args(argv)
     try:
-        seeds = parse_seeds(arguments.seeds)
+        hostile = _HOSTILE[arguments.hostile]
+        seeds = dict.fromkeys(parse_seeds(arguments.seeds), hostile)
     except ValueError as error:
         parser.error(f"--seeds: {error}")
     if arguments.also is not None:
         try:
-            seeds = list(dict.fromkeys([*read_seeds(arguments.also), *seeds]))
+            recorded = read_seeds(arguments.also)
+            seeds = {**recorded, **{seed: how for seed, how in seeds.items() if seed not in recorded}}
         except (OSError, ValueError) as error:
             parser.error(f"--also {arguments.also}: {error}")
     summary = Summary()
     if arguments.verbose:
-        reports: Iterable[SeedReport] = (run_seed(seed, log_level=logging.INFO) for seed in seeds)
+        reports: Iterable[SeedReport] = (
+            run_seed(seed, log_level=logging.INFO, hostile=how) for seed, how in seeds.items()
+        )
     else:
         reports = run_seeds(seeds, arguments.jobs)
     for report in reports:

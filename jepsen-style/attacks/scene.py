@@ -26,7 +26,7 @@ PROBE_SECONDS = 0.1
 PROMPT_SECONDS = 0.5
 """A broker that answers a new connection within that time has recovered."""
 METRICS_SECONDS = 5.0
-SLOW_STEPS_METRIC = "barnabas_event_loop_slow_steps_total"
+SLOW_STEPS_METRIC = "barnabas_request_overbudget"
 """What a node's watchdog counts: steps of its event loop above 20 ms, by API."""
 
 

@@ -32,9 +32,10 @@ FAULTS = (
     "membership",
     "kill-at",
     "pause-at",
+    "hostile",
 )
 """Every kind; `--nemesis` takes these words. `partition`: one, halves, one-way, bridge, ring. `kill-at` and `pause-at`:
-at a named fault point."""
+at a named fault point. `hostile`: a client that sends whatever it can."""
 
 NodeState = Literal["running", "paused", "dead"]
 

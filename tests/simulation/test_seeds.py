@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ SEEDS_IN_A_BLOCK = 5
 """Short blocks: two workers that share them end at the same time."""
 ROOT = Path(__file__).resolve().parents[2]
 PAST = Path(__file__).with_name("seeds.txt")
-"""Seeds that failed once; those of the blocks run in there."""
+"""Seeds that failed once."""
 
 REPLAY = """
 from barnabas.cluster.simulation.seed import run_seed
@@ -53,6 +54,25 @@ def test_every_promise_is_kept(block: int) -> None:
 
 
 @pytest.mark.feature("FI-05")
+def test_a_seed_without_hostile_clients_is_what_it_was_before_there_were_any() -> None:
+    """Recorded seeds replay: hostile clients draw from streams of their own."""
+    report = run_seed(4, hostile=False)
+    assert report.plan.hostile is None
+    assert report.plan == replace(run_seed(4, hostile=True).plan, hostile=None, settings=report.plan.settings)
+    assert not [what for what in report.counts if what.startswith("hostile")]
+
+
+@pytest.mark.feature("FI-05")
+def test_a_recorded_seed_says_whether_it_had_hostile_clients(tmp_path: Path) -> None:
+    recorded = tmp_path / "seeds.txt"
+    recorded.write_text("7  # what it found\n# nothing\n9 hostile  # what this one found\n")
+    assert read_seeds(recorded) == {7: False, 9: True}
+    recorded.write_text("7 angry\n")
+    with pytest.raises(ValueError, match="'7 angry': a seed may be followed by 'hostile' and nothing else"):
+        read_seeds(recorded)
+
+
+@pytest.mark.feature("FI-05")
 def test_a_plan_without_faults_breaks_nothing() -> None:
     """It ended at once with an IndexError: the nemesis drew a fault from none."""
     report = run_seed(3, changes={"fault_weights": {}})
@@ -62,9 +82,9 @@ def test_a_plan_without_faults_breaks_nothing() -> None:
 
 
 @pytest.mark.feature("FI-05")
-@pytest.mark.parametrize("seed", [seed for seed in read_seeds(PAST) if seed > BLOCKS * SEEDS_IN_A_BLOCK])
-def test_what_failed_once_does_not_fail_again(seed: int) -> None:
-    report = run_seed(seed)
+@pytest.mark.parametrize(("seed", "hostile"), read_seeds(PAST).items())
+def test_what_failed_once_does_not_fail_again(seed: int, hostile: bool) -> None:
+    report = run_seed(seed, hostile=hostile)
     assert report.passed, describe_failure(report)
 
 

@@ -16,6 +16,7 @@ from barnabas.cluster.hostile.connection import HostileConnection, Nonsense
 from barnabas.cluster.hostile.knowledge import Knowledge
 from barnabas.cluster.hostile.promises import order_is_kept, what_is_committed_stays
 from barnabas.cluster.hostile.requests import Drawn, Requests
+from barnabas.cluster.hostile.transacting import transact
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
@@ -38,7 +39,7 @@ Address = tuple[str, int]
 
 @dataclass(slots=True)
 class HostileClient:
-    """Runs until cancelled."""
+    """Badly behaved, within what `aims` allows."""
 
     world: World
     chance: Stream
@@ -60,6 +61,7 @@ class HostileClient:
         self.requests = Requests(self.chance, self.knowledge, self.world.wall_clock.now_ms)
 
     async def run(self) -> None:
+        """Until cancelled."""
         while True:
             await self.session()
 
@@ -203,6 +205,9 @@ class HostileClient:
     async def take_back(self, _connection: HostileConnection, _listener: str) -> None:
         await what_is_committed_stays(self)
 
+    async def transact(self, _connection: HostileConnection, _listener: str) -> None:
+        await transact(self)
+
     async def reorder(self, connection: HostileConnection, listener: str) -> None:
         if listener == "broker":
             await order_is_kept(self, connection)
@@ -248,5 +253,6 @@ _BEHAVIOURS: Mapping[Behaviour, float] = {
     HostileClient.say_nothing: 0.2,
     HostileClient.take_back: 0.3,
     HostileClient.reorder: 0.3,
+    HostileClient.transact: 1.0,
 }
 """How often each is chosen."""

@@ -6,7 +6,7 @@ Both are looked at with groups and topics that nobody else names, so nobody else
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -42,6 +42,7 @@ LOOKS = 20
 LOOK_SECONDS = 0.25
 ANSWER_SECONDS = 10.0
 TOPIC_RESOURCE = 2
+GROUP = 0
 SET = 0
 
 
@@ -52,7 +53,7 @@ async def what_is_committed_stays(client: HostileClient) -> None:
     """
     topic = await _judged_topic(client)
     group = f"{JUDGED_PREFIX}{client.chance.getrandbits(40):x}"
-    coordinator = await _coordinator(client, group)
+    coordinator = await find_coordinator(client, group, GROUP)
     if topic is None or coordinator is None:
         return
     closed = await client.dial_at(coordinator)
@@ -62,14 +63,14 @@ async def what_is_committed_stays(client: HostileClient) -> None:
     last = COMMITS + client.chance.randrange(1000)
     connection = await client.dial_at(coordinator)
     try:
-        answer = await _in_time(connection.call(_commit(group, topic, last)))
+        answer = await in_time(connection.call(_commit(group, topic, last)))
         if _error_of(answer) != ErrorCode.NONE:
             return
         client.counts["commits that must stay"] += 1
         for _ in range(LOOKS):
             await trio.sleep(LOOK_SECONDS)
             wanted = [OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
-            found = await _in_time(
+            found = await in_time(
                 connection.call(Drawn.of(OffsetFetchRequest(group_id=group, topics=wanted, require_stable=True), 7))
             )
             offset = found.topics[0].partitions[0].committed_offset if found.topics else last
@@ -95,18 +96,18 @@ async def order_is_kept(client: HostileClient, connection: HostileConnection) ->
     changes = [_change(topic, "retention.ms", value) for value in values]
     await connection.pipeline(changes)
     for change in changes:
-        answer = await _in_time(connection.answer(change))
+        answer = await in_time(connection.answer(change))
         if answer.responses[0].error_code != ErrorCode.NONE:
             return
     other = await client.dial()
     try:
         sign = 1 + client.chance.getrandbits(40)
-        answer = await _in_time(other.call(_change(topic, "retention.bytes", sign)))
+        answer = await in_time(other.call(_change(topic, "retention.bytes", sign)))
         if answer.responses[0].error_code != ErrorCode.NONE:
             return
         for _ in range(LOOKS):
             await trio.sleep(LOOK_SECONDS)
-            configs = await _in_time(other.call(_describe(topic)))
+            configs = await in_time(other.call(_describe(topic)))
             found = {config.name: config.value for result in configs.results for config in result.configs}
             if found.get("retention.bytes") == str(sign):
                 client.counts["orders that must be kept"] += 1
@@ -124,11 +125,7 @@ async def _judged_topic(client: HostileClient, *, used_up: bool = False) -> str 
         request = CreateTopicsRequest(
             topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1)], timeout_ms=5_000
         )
-        connection = await client.dial()
-        try:
-            answer = await _in_time(connection.call(Drawn.of(request, 5)))
-        finally:
-            connection.close()
+        answer = await ask_any(client, Drawn.of(request, 5))
         if answer.topics[0].error_code != ErrorCode.NONE:
             return None
         client.judged_topic = name
@@ -138,13 +135,19 @@ async def _judged_topic(client: HostileClient, *, used_up: bool = False) -> str 
     return topic
 
 
-async def _coordinator(client: HostileClient, group: str) -> tuple[str, int] | None:
+async def find_coordinator(client: HostileClient, key: str, kind: int) -> tuple[str, int] | None:
+    """None if there is none now."""
+    answer = await ask_any(client, Drawn.of(FindCoordinatorRequest(key=key, key_type=kind), 3))
+    return (answer.host, answer.port) if answer.error_code == ErrorCode.NONE else None
+
+
+async def ask_any(client: HostileClient, drawn: Drawn) -> Any:
+    """The answer of any broker, on a connection of its own."""
     connection = await client.dial()
     try:
-        answer = await _in_time(connection.call(Drawn.of(FindCoordinatorRequest(key=group, key_type=0), 3)))
+        return await in_time(connection.call(drawn))
     finally:
         connection.close()
-    return (answer.host, answer.port) if answer.error_code == ErrorCode.NONE else None
 
 
 def _commit(group: str, topic: str, offset: int) -> Drawn:
@@ -171,6 +174,6 @@ def _error_of(answer: object) -> int:
     return int(topics[0].partitions[0].error_code) if topics and topics[0].partitions else int(ErrorCode.NONE)
 
 
-async def _in_time(answer: Awaitable[T]) -> T:
+async def in_time(answer: Awaitable[T]) -> T:
     with trio.fail_after(ANSWER_SECONDS):
         return await answer
