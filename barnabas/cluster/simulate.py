@@ -46,7 +46,6 @@ MUST_HAPPEN = (
     "cores that converged",
     "hostile: requests",
     "hostile: poison",
-    "hostile: commits that must stay",
     "hostile: orders that must be kept",
     *(f"fault: {kind}" for kind in ALL_FAULTS),
 )

@@ -9,11 +9,12 @@ import resource
 import socket
 import struct
 import time
+from collections.abc import Sequence
 
 from attacks.costs import produce_request
 from attacks.scene import Scene
 from attacks.wire import HOST, Peer, frame
-from protocol.api_keys import API_SPECS
+from protocol.api_keys import API_SPECS, ApiSpec
 from protocol.messages.metadata import MetadataRequest
 from protocol.records.builder import build_batch
 
@@ -86,7 +87,7 @@ def idle_connections(scene: Scene) -> None:
 def descriptors_used_up(scene: Scene) -> None:
     """Idle connections up to the broker's limit of descriptors; then an ordinary producer makes its log roll."""
     topic = "rolls"
-    scene.target.create_topic(topic, segment_bytes="1048576")
+    scene.target.create_topic(topic, configs={"segment.bytes": "1048576"})
     leader = scene.target.leaders(topic)[0]
     pid = scene.target.pids[leader.name]
     limit = len(os.listdir(f"/proc/{pid}/fd")) + SPARE_DESCRIPTORS
@@ -135,10 +136,10 @@ def random_frames(scene: Scene) -> None:
             scene.outcome.bytes_sent += peer.send_for(data, 0.2)
 
 
-def _random_frame(chance: random.Random, specs: list[object]) -> bytes:
+def _random_frame(chance: random.Random, specs: Sequence[ApiSpec]) -> bytes:
     spec = chance.choice(specs)
-    key, lowest, highest = spec.key, spec.min_version, spec.max_version  # type: ignore[attr-defined]
-    head = struct.pack(">hhih", key, chance.randint(lowest, highest), chance.randrange(1 << 31), -1)
+    version = chance.randint(spec.min_version, spec.max_version)
+    head = struct.pack(">hhih", spec.key, version, chance.randrange(1 << 31), -1)
     body = head + chance.randbytes(chance.choice((0, 1, 8, 40, 200)))
     return struct.pack(">i", len(body)) + body
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import zstandard
 
@@ -58,7 +59,7 @@ def bomb_looked_up(scene: Scene) -> None:
 def bomb_compacted(scene: Scene) -> None:
     """A zstd batch of 6.5 kB with 10,000,000 records to a compacted topic."""
     topic = "bomb-compacted"
-    leader = _created(scene, topic, cleanup_policy="compact")
+    leader = _created(scene, topic, {"cleanup.policy": "compact"})
     _measure(scene, leader, produce_request(topic, batch(_bomb(10_000_000), 10_000_000, ZSTD)), 9)
 
 
@@ -108,7 +109,7 @@ def describe_one_partition(scene: Scene) -> None:
             if producer.error_code != NONE:
                 continue
             ids = {"producer_id": producer.producer_id, "producer_epoch": 0, "base_sequence": 0}
-            peer.call(produce_request(topic, build_batch([_record()], **ids)), 9)  # type: ignore[arg-type]
+            peer.call(produce_request(topic, build_batch([_record()], **ids)), 9)
     entry = TopicRequest(name=topic, partition_indexes=[0] * 1_000)
     _measure(scene, leader, DescribeProducersRequest(topics=[entry]), 0)
 
@@ -159,9 +160,9 @@ def _bomb_and_look_up(scene: Scene, topic: str, bomb: bytes) -> None:
             peer.swallow()
 
 
-def _created(scene: Scene, topic: str, **configs: str) -> Node:
+def _created(scene: Scene, topic: str, configs: Mapping[str, str] | None = None) -> Node:
     """Creates the topic; gives the leader of its only partition."""
-    scene.target.create_topic(topic, **configs)
+    scene.target.create_topic(topic, configs=configs)
     return scene.target.leaders(topic)[0]
 
 

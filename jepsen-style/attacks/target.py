@@ -115,13 +115,15 @@ class Target:
             if (process := ProcessId.read(self.cluster.layout.pid_file(node))) is None or not process.alive
         ]
 
-    def create_topic(self, name: str, partitions: int = 1, copies: int = 3, **configs: str) -> None:
-        """Returns when every partition is led. Underscores in names of configs stand for dots."""
+    def create_topic(
+        self, name: str, partitions: int = 1, copies: int = 3, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Returns when every partition is led."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
             replication_factor=copies,
-            configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
         )
         with self._peer(self.brokers[0]) as peer:
             answer = peer.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5).topics[0]

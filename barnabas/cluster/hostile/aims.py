@@ -15,6 +15,9 @@ from protocol.api_keys import ApiKey
 OWN_PREFIX = "hostile-"
 """How all topics, groups and ids of a hostile client begin."""
 
+JUDGED_PREFIX = "judged-"
+"""How the topics begin whose order a hostile client judges. Its random requests change none of them."""
+
 
 class Aim(Enum):
     """Whose topics, groups and ids a request names."""

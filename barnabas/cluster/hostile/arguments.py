@@ -99,15 +99,15 @@ class Arguments:
 
     def _int(self, place: Place) -> int:
         most = (1 << (INT_BITS[place.wire_type] - 1)) - 1
-        return self._one((0, 0, 1, 1, 2, 3, -1, -2, 10, 100, most, -most - 1))
+        return int(self._one((0, 0, 1, 1, 2, 3, -1, -2, 10, 100, most, -most - 1)))
 
     def _text(self, place: Place) -> str:
         if self._chance.random() < 0.02:
             return self._long(place)
-        return self._one((*ODD_STRINGS, OWN_PREFIX + "z"))
+        return str(self._one((*ODD_STRINGS, OWN_PREFIX + "z")))
 
     def _long(self, place: Place) -> str:
-        return self._one((LONG_STRING, TOO_LONG_STRING)) if place.is_flexible else LONG_STRING
+        return str(self._one((LONG_STRING, TOO_LONG_STRING))) if place.is_flexible else LONG_STRING
 
     def _one(self, values: Sequence[Any]) -> Any:
         return self._chance.choice(values)
@@ -155,7 +155,7 @@ class Arguments:
         return self._text(place)
 
     def instance(self, _place: Place) -> str:
-        return OWN_PREFIX + self._one(("i0", "i1"))
+        return OWN_PREFIX + str(self._one(("i0", "i1")))
 
     def producer_id(self, _place: Place) -> int:
         self._producer = self.producer()

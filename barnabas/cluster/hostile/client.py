@@ -1,6 +1,6 @@
 """A hostile client: one after the other it opens connections and behaves badly on them, as its chance says.
 
-It reports what no node may do to anybody: acknowledge poison, answer nonsense, undo what it acknowledged.
+It reports what no node may do to anybody: acknowledge poison, answer nonsense, mix up the order of requests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import trio
 from barnabas.cluster.hostile.aims import OWN_PREFIX
 from barnabas.cluster.hostile.connection import HostileConnection, Nonsense
 from barnabas.cluster.hostile.knowledge import Knowledge
-from barnabas.cluster.hostile.promises import order_is_kept, what_is_committed_stays
+from barnabas.cluster.hostile.promises import order_is_kept
 from barnabas.cluster.hostile.requests import Drawn, Requests
 from barnabas.cluster.hostile.transacting import transact
 from protocol.api_keys import ApiKey
@@ -52,8 +52,6 @@ class HostileClient:
     counts: Counter[str] = field(default_factory=Counter)
     knowledge: Knowledge = field(default_factory=Knowledge)
     requests: Requests = field(init=False)
-    judged_topic: str | None = None
-    """See `promises`."""
     _recorded: list[tuple[str, Drawn]] = field(default_factory=list)
     """With the listener that it was for."""
 
@@ -202,9 +200,6 @@ class HostileClient:
     async def say_nothing(self, _connection: HostileConnection, _listener: str) -> None:
         await self.pause(20.0)
 
-    async def take_back(self, _connection: HostileConnection, _listener: str) -> None:
-        await what_is_committed_stays(self)
-
     async def transact(self, _connection: HostileConnection, _listener: str) -> None:
         await transact(self)
 
@@ -251,7 +246,6 @@ _BEHAVIOURS: Mapping[Behaviour, float] = {
     HostileClient.half_a_frame: 0.5,
     HostileClient.slowly: 0.5,
     HostileClient.say_nothing: 0.2,
-    HostileClient.take_back: 0.3,
     HostileClient.reorder: 0.3,
     HostileClient.transact: 1.0,
 }

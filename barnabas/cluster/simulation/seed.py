@@ -39,6 +39,7 @@ from barnabas.cluster.simulation.swarm import ALL_FAULTS, GroupPlan, Plan, draw_
 from barnabas.cluster.simulation.transaction_workload import Transactions
 from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
 from barnabas.cluster.simulation.workload import Workload
+from broker.internal_topics import GROUP_TOPIC
 from kraft.metadata.image import NO_LEADER
 from runtime.simulated import Universe, run_simulation
 from runtime.simulated.determinism import SimulationStuck
@@ -188,7 +189,9 @@ class _Story:
                     await part.check_all()
             for key in self.watch.partitions.keys:
                 self.watch.check_replicas(key, self._replicas(*key))
-                check_producers(findings, key, self.watch.partitions.ghost(key).batches)
+                batches = self.watch.partitions.ghost(key).batches
+                is_shared = self.plan.hostile is not None and key.topic == GROUP_TOPIC
+                check_producers(findings, key, batches, may_be_open=is_shared)
         findings.count("acks", workload.history.acked)
         findings.count("raft elections", len(self.watch.quorum.leaders))
         findings.count("logs cleaned", self.universe.coverage["cleaner.log.cleaned"])

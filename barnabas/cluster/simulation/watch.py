@@ -29,6 +29,7 @@ from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from kraft.metadata.loader import MetadataLoader
 from kraft.metadata_replica import MetadataReplica
 from kraft.raft.ready import InstallSnapshot, Ready, StartSnapshot
+from runtime.exchange import ServerConnection
 from runtime.simulated import Universe
 from runtime.simulated.inode import Inode
 from storage.log import PartitionLog
@@ -177,6 +178,12 @@ class Watch:
             self.partitions.leads(key, LeaderView(*where, replica.high_watermark, led_with))
         if maximal_isr is None:
             self.partitions.follows(key, replica.node_id, replica.leader_epoch, replica.high_watermark)
+
+    def request_begun(self, connection: ServerConnection) -> None:
+        self._findings.check(
+            not connection.closed,
+            lambda: f"a request from {connection.peer_host} was begun after its connection was closed",
+        )
 
     def member_heard(self, participant: Participant) -> None:
         index = partition_for(participant.group_id, len(self.quorum.image.topics.by_name[GROUP_TOPIC].partitions))

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from barnabas.cluster.hostile.aims import OWN_PREFIX
+from barnabas.cluster.hostile.aims import JUDGED_PREFIX, OWN_PREFIX
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.ghosts import GhostLog, LogReader
 from barnabas.cluster.simulation.invariants.compaction import COMPACTED_TOPICS, is_rest, missing
@@ -87,7 +87,7 @@ class PartitionPromises:
 
     def _is_nobodys(self, topic: str) -> bool:
         """Nothing is promised of deleted topics, nor of those of hostile clients, who may elect whom they like."""
-        return topic in self._deleted or topic.startswith(OWN_PREFIX)
+        return topic in self._deleted or topic.startswith((OWN_PREFIX, JUDGED_PREFIX))
 
     def ghost(self, key: PartitionKey) -> GhostLog:
         """What is committed in a partition."""
