@@ -9,6 +9,7 @@
 #   make pipeline-demo           flights through a topic to Parquet by Spark, while things are killed
 #   make check | test | compat   style and types | our tests | other people's clients
 #   make docker-test             docker-compose.yml for real; needs a docker daemon
+#   make lock                    docker/requirements.lock, by which the image is built, with the newest of everything
 #   make diagrams                docs/state-machines.md, drawn from the tables in the code
 #   make compiled                the loops over records as C, where there is a compiler
 #   make simulate SEEDS=1-200    whole clusters under faults, one universe for each seed
@@ -30,10 +31,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: demo-page pipeline-demo page-test spark-test up down status clean demo check test compat docker-test simulate suite attack help features diagrams bench compiled
+.PHONY: demo-page pipeline-demo page-test spark-test up down status clean demo check test compat lock docker-test simulate suite attack help features diagrams bench compiled
 
 help:
-	@sed -n '3,18s/^# \{0,1\}//p' Makefile
+	@sed -n '3,19s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -113,6 +114,14 @@ spark-test: .venv/installed-spark
 page-test: .venv/installed-page-test
 	@tests/page/install.sh
 	@$(BIN)/pytest tests/page -m page $(ARGS)
+
+lock:
+	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet pip-tools
+	@.venv/lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
+	    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --upgrade --extra page \
+	    --output-file .venv/lock/requirements.lock pyproject.toml docker/build.in
+	@{ grep '^#' docker/requirements.lock | head -2; grep -v -e '^#' -e '^$$' .venv/lock/requirements.lock; } > .venv/lock/whole
+	@mv .venv/lock/whole docker/requirements.lock
 
 docker-test: .venv/installed-compat
 	@$(BIN)/pytest tests/docker -m docker $(ARGS)

@@ -11,7 +11,7 @@ from typing import Any
 
 from setuptools import setup
 
-MODULES = ["protocol/records/layout.py"]
+MODULES = ["protocol/records/layout.py", "protocol/records/scan.py"]
 
 
 def extensions() -> list[Any]:
@@ -19,7 +19,12 @@ def extensions() -> list[Any]:
         return []
     from mypyc.build import mypycify
 
-    return mypycify(MODULES, opt_level="3")
+    # One library for each: a library for several would have a name that nobody can tell beforehand.
+    return [
+        extension
+        for place, module in enumerate(MODULES)
+        for extension in mypycify([module], opt_level="3", target_dir=f"build/mypyc-{place}")
+    ]
 
 
 setup(ext_modules=extensions())

@@ -1,4 +1,4 @@
-"""What laying out and walking one record costs, in microseconds of CPU: the module as Python, in runs, and compiled.
+"""What laying out, walking and checking one record costs, in microseconds of CPU: as Python, in runs, and compiled.
 
 The batches are of 16384 bytes. Usage: records.py [--rounds N]
 """
@@ -17,19 +17,19 @@ from types import ModuleType
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from protocol.records import layout
+from protocol.records import layout, scan
 from protocol.records.builder import build_batch
 from protocol.records.layout import Fields
 from protocol.records.record import COMPILED, decode_records
-from protocol.records.runs import walk_in_runs
+from protocol.records.runs import check_in_runs, walk_in_runs
 
 BATCH_BYTES = 16_384
 NOW = 1_700_000_000_000
 
 
-def as_python() -> ModuleType:
-    path = Path(layout.__file__).with_name("layout.py")
-    spec = importlib.util.spec_from_file_location("layout_as_python", path)
+def as_python(name: str) -> ModuleType:
+    path = Path(layout.__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"{name}_as_python", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -63,15 +63,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
-    python = as_python()
+    python, scan_in_python = as_python("layout"), as_python("scan")
     ways: dict[str, Callable[[list[Fields], bytes], Callable[[], object]]] = {
         "lay out": lambda records, data: partial(python.lay_out, records, NOW, None, None),
         "walk": lambda records, data: partial(python.walk, data, 0, len(records), 0, NOW),
+        "check": lambda records, data: partial(scan_in_python.check, data, 0, 0, len(records)),
+        "check in runs": lambda records, data: partial(check_in_runs, data, 0, 0, len(records)),
         "walk in runs": lambda records, data: partial(walk_in_runs, data, 0, len(records), 0, NOW),
     }
     if COMPILED:
         ways["compiled: lay out"] = lambda records, data: partial(layout.lay_out, records, NOW, None, None)
         ways["compiled: walk"] = lambda records, data: partial(layout.walk, data, 0, len(records), 0, NOW)
+        ways["compiled: check"] = lambda records, data: partial(scan.check, data, 0, 0, len(records))
     ways["build_batch, as it is"] = lambda records, data: partial(build_batch, records)
     ways["decode_records, as it is"] = lambda records, data: partial(decode_records, build_batch(records))
     print("| µs for each record | " + " | ".join(ways) + " |")

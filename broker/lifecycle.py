@@ -15,6 +15,7 @@ from enum import Enum
 import trio
 
 from broker.controller_channel import ControllerChannel
+from kraft.full_directories import report_full
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -61,6 +62,7 @@ class BrokerLifecycle:
     metadata_offset: Callable[[], int]
     """The last offset of the metadata log that this broker has applied."""
     offline_directories: Callable[[], list[bytes]]
+    full_directories: Callable[[], list[bytes]] = list
 
     broker_epoch: int = -1
     state: BrokerState = BrokerState.STARTING
@@ -155,6 +157,7 @@ class BrokerLifecycle:
             want_shut_down=shutting_down,
             offline_log_dirs=self.offline_directories(),
         )
+        report_full(request, self.full_directories())
         sent_ms = self.world.monotonic.now_ms()
         try:
             response: BrokerHeartbeatResponse = await self.controller.call(

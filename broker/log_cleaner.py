@@ -22,7 +22,8 @@ from storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKP
 from storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, filthiest
 from storage.cleaning import Event, Extent, Phase, Throttle
 from storage.indexes import CorruptIndex
-from storage.log import OUT_OF_SPACE, PartitionLog
+from storage.log import PartitionLog
+from storage.shortage import is_shortage
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
@@ -138,8 +139,8 @@ class LogCleaner:
         if not isinstance(error, OSError):
             log.error("%s is not cleaned any more: %s", name, error)
             partition_log.cleaning.problem = str(error)
-        elif error.errno in OUT_OF_SPACE:
-            log.error("no room to clean %s: %s", name, error)
+        elif is_shortage(error):
+            log.error("%s cannot be cleaned for now: %s", name, error)
         else:
             log.error("cleaning of %s failed: %s", name, error)
             self._store.failed(partition_log.topic, partition_log.partition, error)

@@ -7,6 +7,7 @@ partition that needs it is used.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 
 import trio
@@ -22,6 +23,7 @@ from storage.directories import ConfigOf, LogDirectories
 from storage.log import PartitionLog
 from storage.log_directory import LogDirectoryError
 from storage.opening import DirectoryFailure, NewLog, OpenLog
+from storage.shortage import is_shortage
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,8 @@ class LogStore:
         """Nothing new may be begun on a log."""
         self.making = trio.Lock()
         """Held while logs are made or settled: one at a time."""
+        self.postponed: dict[tuple[bytes, int], NewLog] = {}
+        """(topic id, partition) of logs that a shortage kept from being made."""
 
     # -- at the start
 
@@ -97,7 +101,16 @@ class LogStore:
             except LogDirectoryError:
                 return
             for piece in pieces:
-                self.directories.adopt_new(piece, await self._world.run_blocking(piece))
+                result = await self._world.run_blocking(piece)
+                self.directories.adopt_new(piece, result)
+                self._note_postponed(piece.wanted, result)
+
+    def _note_postponed(self, wanted: Sequence[NewLog], result: list[PartitionLog] | DirectoryFailure) -> None:
+        short = isinstance(result, DirectoryFailure) and is_shortage(result.error)
+        for new in wanted:
+            self.postponed.pop((new.topic_id, new.partition), None)
+            if short:
+                self.postponed[new.topic_id, new.partition] = new
 
     def open_log(
         self, topic_id: bytes, name: str, index: int, config: TopicConfig, directory: bytes

@@ -15,6 +15,7 @@ import trio
 
 from broker.controller_channel import ControllerChannel
 from broker.directory_assignments import DirectoryAssignments
+from broker.disk_room import DiskRoom
 from broker.dispatch import make_dispatcher
 from broker.fetch_news import FetchNews, Work
 from broker.fetch_sessions import FetchSessions, PartitionKey
@@ -150,6 +151,7 @@ class _BrokerNode:
             ),
             metadata_offset=self._published_offset,
             offline_directories=lambda: store.offline_ids,
+            full_directories=lambda: self._disk_room.full_ids,
         )
         self._isr_channel = isr_changes
         self._isr_changes = IsrChanges(
@@ -207,6 +209,8 @@ class _BrokerNode:
             decisions=self._decisions,
         )
         directories.on_offline = self._directory_failed
+        self._disk_room = DiskRoom(world, directories, self._lifecycle.heartbeat_soon)
+        directories.on_no_room = self._disk_room.refused
         self._assignments = DirectoryAssignments(store, requests, self._lifecycle)
         dispatcher = make_dispatcher(self.services)
         self._server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes))
@@ -229,6 +233,7 @@ class _BrokerNode:
         await self._nursery.start(self._replica_task)
         self._nursery.start_soon(self._lifecycle.run)
         self._nursery.start_soon(self._isr_changes.run)
+        self._nursery.start_soon(self._disk_room.run)
         self._nursery.start_soon(run_timers, self._world, self.services.wheel, self._timer_failed)
         await self._caught_up.wait()
         image = self._loader.image

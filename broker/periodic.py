@@ -5,6 +5,7 @@ Each task is one loop around one function, at the interval that Kafka's key says
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,12 @@ from storage.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
+from storage.flushing import FlushWork
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
+
+log = logging.getLogger(__name__)
 
 Job = Callable[["BrokerServices"], Awaitable[None]]
 
@@ -34,9 +38,10 @@ async def run_periodic_tasks(broker: BrokerServices) -> None:
         (settings.log_retention_check_interval_ms, _apply_retention),
         (settings.producer_id_expiration_check_interval_ms, _forget_producers),
         (max(1, settings.replica_lag_time_max_ms // 2), _shrink_isrs),
-        (max(1, settings.broker_session_timeout_ms // 4), _tell_readers),
+        (max(1, settings.broker_session_timeout_ms // 4), _look_at_forgotten),
         (FLUSH_CHECK_MS, flush_logs),
         (FILE_DELETE_CHECK_MS, _delete_files),
+        (POSTPONED_CHECK_MS, _make_postponed_logs),
     ]
     async with trio.open_nursery() as nursery:
         for interval_ms, job in jobs:
@@ -46,6 +51,9 @@ async def run_periodic_tasks(broker: BrokerServices) -> None:
 
 FILE_DELETE_CHECK_MS = 5_000
 """How often it is seen which deleted files have waited for file.delete.delay.ms."""
+
+POSTPONED_CHECK_MS = 2_000
+"""How often the logs are tried again that a full disk, or a lack of descriptors, kept from being made."""
 
 FLUSH_CHECK_MS = 1_000
 """How often segments that were rolled are synced, and logs that have gaps or whose flush.ms is over."""
@@ -86,8 +94,10 @@ async def _shrink_isrs(broker: BrokerServices) -> None:
     broker.partitions.shrink_isrs()
 
 
-async def _tell_readers(broker: BrokerServices) -> None:
-    """While the controllers are silent: readers who wait where others may lead by now."""
+async def _look_at_forgotten(broker: BrokerServices) -> None:
+    """While the controllers are silent, nobody waits where others may lead by now: neither readers nor members."""
+    for coordinator in broker.coordinators:
+        coordinator.look_at_forgotten()
     if broker.lifecycle.may_be_fenced():
         broker.partitions.wake_forgotten()
 
@@ -98,24 +108,41 @@ async def flush_logs(broker: BrokerServices) -> None:
     """
     has_gaps = False
     for partition in broker.partitions:
-        log = partition.log
-        due = log.flush_is_due(broker.world.wall_clock.now_ms())
-        if not due and not log.wants_flush:
+        partition_log = partition.log
+        due = partition_log.flush_is_due(broker.world.wall_clock.now_ms())
+        if not due and not partition_log.wants_flush:
             continue
+        work: FlushWork | None = None
         try:
-            work = log.flush_work(rolled_only=not due)
+            work = partition_log.flush_work(rolled_only=not due)
             if work is not None:
-                has_gaps |= log.has_unflushed_gaps
+                has_gaps |= partition_log.has_unflushed_gaps
                 await broker.world.run_blocking(work)
-                log.flushed(work.offset)
+                partition_log.flushed(work.offset)
         except KafkaError:
             # The disk failed while the work was prepared: the log has told its directory.
             continue
         except OSError as error:
-            broker.store.failed(partition.topic, partition.index, error)
+            if work is not None and work.passes(error):
+                log.warning("%s-%d is flushed later: %s", partition.topic, partition.index, error)
+            else:
+                broker.store.failed(partition.topic, partition.index, error)
     if has_gaps:
         # A start after a loss of power keeps the gaps below it only.
         await broker.store.checkpoint(RECOVERY_POINT_CHECKPOINT)
+
+
+async def _make_postponed_logs(broker: BrokerServices) -> None:
+    store, topics = broker.store, broker.metadata.image.topics
+    for (topic_id, index), new in list(store.postponed.items()):
+        topic = topics.by_id.get(topic_id)
+        placed = None if topic is None else topic.partitions.get(index)
+        if placed is None or broker.settings.node_id not in placed.replicas:
+            del store.postponed[topic_id, index]
+            continue
+        await store.make_logs([new])
+        if (topic_id, index) not in store.postponed:
+            broker.partitions.open_postponed(topic_id, index)
 
 
 async def _delete_files(broker: BrokerServices) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import trio
 
+from broker.admission import SlowAdmissions
 from broker.apis.transactions import add_partitions_here
 from broker.auto_topics import AutoTopics
 from broker.controller_channel import ControllerChannel
@@ -72,6 +73,7 @@ class BrokerServices:
     producer_ids: ProducerIds
     decisions: Decisions
     bytes_out: BytesOut = field(default_factory=BytesOut)
+    slow_admissions: SlowAdmissions = field(default_factory=SlowAdmissions)
     conversions: Conversions = field(init=False)
     cleaner_work: CleanerWork = field(default_factory=CleanerWork)
     group_events: GroupEvents = field(default_factory=GroupEvents)

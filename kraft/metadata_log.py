@@ -11,10 +11,13 @@ from collections.abc import Callable
 
 from kraft.quorum_state import QuorumStateFile
 from kraft.raft.history import LOG_ORIGIN, LogHistory, OffsetAndEpoch
+from kraft.reserve import Reserve
 from kraft.snapshots import SnapshotFiles
-from protocol.records.batch import BatchHeader, iterate_batches
+from protocol.errors import KafkaError
+from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, iterate_batches, read_header
 from runtime.world import Disk
 from settings.topic import TopicConfig
+from storage.flushing import FlushWork
 from storage.log import PartitionLog
 from storage.names import LOG_SUFFIX, METADATA_TOPIC, directory_name
 from storage.recovery import last_damage
@@ -33,6 +36,7 @@ class MetadataLog:
         self.snapshots = snapshots
         self.election = election
         self.bytes_since_snapshot = 0
+        self.reserve = Reserve(log.disk, log.directory.rpartition("/")[0])
 
     @classmethod
     def open(cls, disk: Disk, log_directory: str, now_ms: int, segment_bytes: int, segment_ms: int) -> MetadataLog:
@@ -64,6 +68,7 @@ class MetadataLog:
         opened = cls(log, snapshots, QuorumStateFile(disk, directory))
         opened._fit_to_snapshots(now_ms)
         opened._sync_all(disk, directory)
+        opened.reserve.take()
         latest = snapshots.latest
         opened.bytes_since_snapshot = log.size_bytes if latest is None else opened._size_from(latest.offset)
         return opened
@@ -145,7 +150,10 @@ class MetadataLog:
         return header._replace(base_offset=appended.first_offset, partition_leader_epoch=epoch)
 
     def append_as_follower(self, data: memoryview, now_ms: int) -> None:
-        """Append fetched batches. KafkaError as `PartitionLog.append_as_follower`."""
+        """Append fetched batches; those that an earlier attempt appended are passed over. KafkaError as
+        `PartitionLog.append_as_follower`."""
+        while len(data) >= BATCH_HEADER_BYTES and (header := read_header(data)).base_offset < self.end_offset:
+            data = data[header.size_bytes :]
         self.partition_log.append_as_follower(data, now_ms)
         self.bytes_since_snapshot += len(data)
 
@@ -157,7 +165,7 @@ class MetadataLog:
     def committed_to(self, high_watermark: int) -> None:
         self.partition_log.set_high_watermark(high_watermark)
 
-    def flush_work(self) -> tuple[int, Callable[[], None] | None]:
+    def flush_work(self) -> tuple[int, FlushWork | None]:
         """(the log end offset now, what makes everything below it durable or None if it is)."""
         return self.end_offset, self.partition_log.flush_work()
 
@@ -172,13 +180,23 @@ class MetadataLog:
         self.snapshots.published(snapshot)
         self.bytes_since_snapshot = 0
         log = self.partition_log
-        log.roll(now_ms)
+        try:
+            log.roll(now_ms)
+        except KafkaError as error:
+            if log.failure is not None:
+                raise
+            _log.warning("%s: the log is not rolled at its snapshot: %s", log.directory, error)
         older = [known for known in self.snapshots.ids if known.offset < snapshot.offset]
         if not older or older[-1].offset <= log.log_start_offset:
             return None
         start = older[-1]
         log.advance_log_start_offset(start.offset)
-        log.delete_old_segments(now_ms)
+        try:
+            log.delete_old_segments(now_ms)
+        except KafkaError as error:
+            if log.failure is not None:
+                raise
+            _log.warning("%s: what a snapshot covers is deleted later: %s", log.directory, error)
         self.snapshots.remove_before(start)
         return start
 

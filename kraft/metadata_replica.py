@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -48,6 +48,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import EncodeError, ErrorCode, KafkaError
 from protocol.messages.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
 from protocol.messages.metadata_log import NoOpRecord
+from protocol.records.batch import BatchHeader
 from protocol.records.builder import build_batch
 from protocol.records.control import build_raft_control_batch
 from protocol.records.metadata import encode_metadata_record
@@ -57,12 +58,19 @@ from runtime.channel import ChannelError
 from runtime.decisions import Decisions
 from runtime.dispatch import Handler
 from runtime.world import File, World
+from storage.flushing import FlushWork
+from storage.shortage import is_shortage, shortage_behind
 
 log = logging.getLogger(__name__)
 
 NO_DATA = memoryview(b"")
 FAREWELL_MS = 200
 """After its disk failed, a leader gives its resignation so long to reach the voters before the node stops."""
+
+SHORTAGE_PAUSE_MS = 500
+"""How long the replica waits before it tries again what a full disk, or a lack of descriptors, refused."""
+SNAPSHOT_PAUSE_MS = 60_000
+"""How long it waits before it tries again to write a snapshot that did not fit."""
 
 MAINTENANCE_MS = 10_000
 """How often files of dropped segments are looked for."""
@@ -101,7 +109,10 @@ class MetadataReplica:
         """A leader's: the end of the last batch that says something. That what follows it is committed, which is
         NoOpRecords only, is no news that wakes anybody; it goes with the next records."""
         self._waiting_inputs: deque[tuple[Step, memoryview]] | None = None
-        """Inputs that came while the election state is being synced; None while it is not."""
+        """Inputs that came while the election state is being synced, or while the log waits for room; else None."""
+        self.is_short = False
+        """Waits until something fits on its disk."""
+        self._no_snapshot_before_ms = 0
         self._is_stepping = False
         """In the middle of a step: no other may begin."""
         self._deadline_ms: int | None = None
@@ -171,9 +182,10 @@ class MetadataReplica:
         """Enough was appended, or enough time has passed, since the last snapshot (KIP-630)."""
         grown_bytes = self.log.bytes_since_snapshot
         waited_ms = self.now_ms() - self._last_snapshot_ms
-        return grown_bytes >= self.config.snapshot_after_bytes or (
+        is_due = grown_bytes >= self.config.snapshot_after_bytes or (
             grown_bytes > 0 and waited_ms >= self.config.snapshot_interval_ms
         )
+        return is_due and self.now_ms() >= self._no_snapshot_before_ms
 
     def now_ms(self) -> int:
         """Of the monotonic clock, which all deadlines go by."""
@@ -306,7 +318,7 @@ class MetadataReplica:
         election = ready.election
         assert election is not None
         voters = self.core.voters.ids
-        await self._world.run_blocking(lambda: self.log.election.write(election, voters))
+        await self._until_it_fits(lambda: self.log.election.write(election, voters))
         self._world.fault_point("raft.election.saved")
         waiting, self._waiting_inputs = self._waiting_inputs, None
         assert waiting is not None
@@ -315,26 +327,99 @@ class MetadataReplica:
             self._carry_out(ready, data, reply)
         finally:
             self._is_stepping = False
-        while waiting:
+        self._take_up(waiting)
+
+    def _take_up(self, waiting: deque[tuple[Step, memoryview]]) -> None:
+        """The inputs that had to wait, unless one of them makes the others wait again."""
+        while waiting and self._waiting_inputs is None:
             step, its_data = waiting.popleft()
             self.step(step, its_data)
-            if self._waiting_inputs is not None:
-                self._waiting_inputs.extend(waiting)
-                return
+        if self._waiting_inputs is not None:
+            self._waiting_inputs.extend(waiting)
 
     def _carry_out(self, ready: Ready, data: memoryview, reply: Reply | None) -> None:
         self._decisions.take(ready.notes)
-        if ready.truncate_to is not None:
-            self.log.truncate_to(ready.truncate_to)
-        if ready.append_leader_change is not None:
-            self._append_leader_change(ready.append_leader_change)
+        writes = deque(self._writes(ready, data))
+        try:
+            self._write(writes)
+        except (OSError, KafkaError) as error:
+            if shortage_behind(error) is None:
+                raise
+            self._waiting_inputs = deque()
+            self.spawn(partial(self._write_later, writes, ready, reply))
+            return
+        self._written(ready, reply)
+
+    def _writes(self, ready: Ready, data: memoryview) -> Iterator[Callable[[], None]]:
+        """What a step changes on the disk, in order. Each either happens or changes nothing."""
+        truncate_to, leader_change = ready.truncate_to, ready.append_leader_change
+        if truncate_to is not None:
+            yield lambda: self.log.truncate_to(truncate_to)
+        if leader_change is not None:
+            yield lambda: self._append_leader_change(leader_change)
         if ready.append_fetched:
-            end_offset = self.log.end_offset
-            self.log.append_as_follower(data, self.wall_ms())
-            self.fetched_records += self.log.end_offset - end_offset
-            self._world.fault_point("raft.fetched.written")
+            yield lambda: self._append_fetched(data)
         for snapshot_step in ready.snapshot_steps:
-            self._take_snapshot_step(snapshot_step, data)
+            yield partial(self._take_snapshot_step, snapshot_step, data)
+
+    def _write(self, writes: deque[Callable[[], None]]) -> None:
+        """Those that were done are taken out, so that the rest can be tried again."""
+        while writes:
+            try:
+                writes[0]()
+            except (OSError, KafkaError) as error:
+                shortage = shortage_behind(error)
+                if shortage is None or not self.log.reserve.give_up(shortage):
+                    raise
+                writes[0]()
+            writes.popleft()
+
+    async def _write_later(self, writes: deque[Callable[[], None]], ready: Ready, reply: Reply | None) -> None:
+        """The rest of a step, once there is room. The core has taken it for done; nobody else is told before it is."""
+        log.error("the metadata replica of node %d waits: its disk refuses to take more", self.config.node_id)
+        self.is_short = True
+        while writes:
+            await trio.sleep(SHORTAGE_PAUSE_MS / 1000)
+            try:
+                self._write(writes)
+            except (OSError, KafkaError) as error:
+                if shortage_behind(error) is None:
+                    raise
+        log.warning("the metadata replica of node %d goes on: its disk takes more again", self.config.node_id)
+        self.is_short = False
+        waiting, self._waiting_inputs = self._waiting_inputs, None
+        assert waiting is not None
+        self._is_stepping = True
+        try:
+            self._written(ready, reply)
+        finally:
+            self._is_stepping = False
+        self._take_up(waiting)
+
+    async def _until_it_fits(self, work: Callable[[], None]) -> None:
+        """Run slow work, again and again while something runs short."""
+        while True:
+            try:
+                await self._world.run_blocking(work)
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                self.is_short = True
+                if not self.log.reserve.give_up(error):
+                    log.error("node %d waits for room in %s: %s", self.config.node_id, self.log.directory, error)
+                    await trio.sleep(SHORTAGE_PAUSE_MS / 1000)
+            else:
+                self.is_short = False
+                return
+
+    def _append_fetched(self, data: memoryview) -> None:
+        end_offset = self.log.end_offset
+        self.log.append_as_follower(data, self.wall_ms())
+        self.fetched_records += self.log.end_offset - end_offset
+        self._world.fault_point("raft.fetched.written")
+
+    def _written(self, ready: Ready, reply: Reply | None) -> None:
+        """What a step changed is on the disk: act on it, and let others know."""
         assert self.core.log.end_offset == self.log.end_offset, f"{self.core} is not {self.log.history()}"
         if ready.high_watermark is not None:
             self.log.committed_to(ready.high_watermark)
@@ -404,11 +489,22 @@ class MetadataReplica:
             await self._appended.wait()
             self._appended = trio.Event()
             generation = self.core.log_generation
-            end_offset, work = self.log.flush_work()
-            if work is not None:
-                await self._world.run_blocking(work)
-                self._world.fault_point("raft.appends.synced")
-                self.log.flushed(end_offset)
+            work: FlushWork | None = None
+            try:
+                end_offset, work = self.log.flush_work()
+                if work is not None:
+                    await self._world.run_blocking(work)
+                    self._world.fault_point("raft.appends.synced")
+                    self.log.flushed(end_offset)
+            except (OSError, KafkaError) as error:
+                shortage = shortage_behind(error)
+                if shortage is None or (work is not None and not work.passes(shortage)):
+                    raise
+                log.error("node %d syncs its metadata log later: %s", self.config.node_id, error)
+                if not self.log.reserve.give_up(shortage):
+                    await trio.sleep(SHORTAGE_PAUSE_MS / 1000)
+                self._appended.set()
+                continue
             self.step(lambda: self._note_synced(end_offset, generation))  # noqa: B023 - called at once or queued
 
     def _note_synced(self, end_offset: int, generation: int) -> None:
@@ -421,6 +517,8 @@ class MetadataReplica:
             work = self.log.deletion_work(self.wall_ms())
             if work is not None:
                 await self._world.run_blocking(work)
+            if not self.log.reserve.is_there:
+                await self._world.run_blocking(self.log.reserve.take)
 
     # ---- appending
 
@@ -439,9 +537,10 @@ class MetadataReplica:
         if len(batch) > MAX_BATCH_BYTES:
             raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{len(batch)} bytes of records do not fit one batch")
         try:
-            header = self.log.append_as_leader(batch, epoch, timestamp_ms)
+            header = self._append_or_resign(batch, epoch, timestamp_ms)
         except (OSError, KafkaError) as error:
-            self._fail(error)
+            if not isinstance(error, NotLeader):
+                self._fail(error)
             raise
         self._world.fault_point("raft.append.written")
         self.appended_records += len(records)
@@ -452,6 +551,20 @@ class MetadataReplica:
             self.awaited_end_offset = header.next_offset
         self.step(lambda: core.appended_as_leader(header.next_offset, self.now_ms()))
         return header.last_offset
+
+    def _append_or_resign(self, batch: bytes, epoch: int, timestamp_ms: int) -> BatchHeader:
+        """A leader whose log takes nothing more is of no use: another voter may have room. Raises NotLeader then."""
+        try:
+            return self.log.append_as_leader(batch, epoch, timestamp_ms)
+        except KafkaError as error:
+            shortage = shortage_behind(error)
+            if shortage is None:
+                raise
+            if self.log.reserve.give_up(shortage):
+                return self._append_or_resign(batch, epoch, timestamp_ms)
+            log.error("node %d resigns as the active controller: %s", self.config.node_id, error)
+            self.step(self._resign)
+            raise NotLeader(f"node {self.config.node_id} has no room for more metadata") from error
 
     def _append_leader_change(self, change: LeaderChange) -> None:
         timestamp_ms = self.wall_ms()
@@ -584,9 +697,17 @@ class MetadataReplica:
             if latest is not None and latest.offset >= snapshot.offset:
                 return False
             assert self.core.log.epoch_of(offset) == epoch, "the epoch is not that of the record"
-            await self._world.run_blocking(lambda: self.log.snapshots.write(snapshot, records, timestamp_ms))
-            self._world.fault_point("raft.snapshot.written")
-            await self._world.run_blocking(lambda: self.log.snapshots.publish(snapshot))
+            try:
+                await self._world.run_blocking(lambda: self.log.snapshots.write(snapshot, records, timestamp_ms))
+                self._world.fault_point("raft.snapshot.written")
+                await self._world.run_blocking(lambda: self.log.snapshots.publish(snapshot))
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                log.warning("node %d writes its snapshot later: %s", self.config.node_id, error)
+                self.log.snapshots.remove_part(snapshot)
+                self._no_snapshot_before_ms = self.now_ms() + SNAPSHOT_PAUSE_MS
+                return False
             self._world.fault_point("raft.snapshot.published")
             self.step(lambda: self._snapshot_published(snapshot))
             self._last_snapshot_ms = self.now_ms()
@@ -620,7 +741,7 @@ class MetadataReplica:
             installed = True
             try:
                 await self._world.run_blocking(lambda: self.log.snapshots.verify_part(snapshot))
-                await self._world.run_blocking(lambda: self.log.snapshots.publish(snapshot))
+                await self._until_it_fits(lambda: self.log.snapshots.publish(snapshot))
             except CorruptSnapshotFile as error:
                 log.error("the downloaded snapshot is no good: %s", error)
                 self.log.snapshots.remove_part(snapshot)

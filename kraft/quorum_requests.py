@@ -45,6 +45,16 @@ class QuorumRequests:
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """The requests a controller's listener passes on."""
+        return {key: partial(self._handle, handler) for key, handler in self._handlers().items()}
+
+    def _handle(self, handler: Handler, call: Call) -> None:
+        """A replica that waits for room is silent, so that whoever asks looks for another one."""
+        if self._replica.is_short:
+            call.answer_nothing()
+        else:
+            handler(call)
+
+    def _handlers(self) -> dict[ApiKey, Handler]:
         return {
             ApiKey.FETCH: self.handle_fetch,
             ApiKey.VOTE: self.handle_vote,

@@ -125,8 +125,10 @@ class SnapshotFiles:
             pass
 
     def publish(self, snapshot: OffsetAndEpoch) -> None:
-        """Give the part its name, durably. May run in a thread; then call `published`."""
-        self._disk.rename(self.path(snapshot) + PART_SUFFIX, self.path(snapshot))
+        """Give the part its name, durably. May run in a thread, and again if it failed; then call `published`."""
+        part = self.path(snapshot) + PART_SUFFIX
+        if self._disk.exists(part):
+            self._disk.rename(part, self.path(snapshot))
         self._disk.sync_directory(self._directory)
 
     def published(self, snapshot: OffsetAndEpoch) -> None:

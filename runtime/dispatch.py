@@ -75,7 +75,7 @@ class Call:
     slot: AnswerSlot
     _spec: ApiSpec
     _counter: ApiCounter
-    _aside: Aside | None = field(kw_only=True, default=None)
+    _aside: Aside | None
     is_large: bool = field(kw_only=True, default=False)
     """The answer has too many elements to be encoded on the event loop. The dispatcher sets it for large requests, and
     handlers for small requests with large answers."""
@@ -210,9 +210,14 @@ class Call:
                 self.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _abort_failed(self, error: Exception) -> None:
-        """No answer can be encoded."""
+        """The answer cannot be encoded."""
         self._report(error)
-        self.slot.abort("internal error")
+        try:
+            chunks = self._encoded(refusal_of(self.message, self.version, ErrorCode.UNKNOWN_SERVER_ERROR))
+        except EncodeError:
+            self.slot.abort("internal error")
+        else:
+            self.slot.fill(chunks)
 
     def _report(self, error: Exception) -> None:
         self._counter.failures += 1
@@ -379,22 +384,27 @@ class Dispatcher:
             return None
         stopwatch = self._stopwatch
         if stopwatch is None or counter.requests < counter.next_timed:
-            return self._begin(handler, Call(request, message, slot, spec, counter, _aside=self._aside))
+            return self._serve(handler, Call(request, message, slot, spec, counter, self._aside))
         began = stopwatch()
         counter.timed(began)
-        call = TimedCall(request, message, slot, spec, counter, stopwatch, began, _aside=self._aside)
-        slot.timed = call
-        steps = self._begin(handler, call)
-        if not call.answered:
-            call.handled = stopwatch()
-        return steps
+        timed = TimedCall(request, message, slot, spec, counter, self._aside, stopwatch, began)
+        slot.timed = timed
+        remaining = self._serve(handler, timed)
+        if not timed.answered:
+            timed.handled = stopwatch()
+        return remaining
 
-    def _begin(self, handler: Handler, call: Call) -> Steps | None:
-        """Run the handler and, if it has steps, the first few of them."""
+    def _serve(self, handler: Handler, call: Call) -> Steps | None:
         try:
             steps = handler(call)
-            if steps is None:
-                return None
+        except Exception as error:
+            call.failed(error)
+            return None
+        return None if steps is None else self._begin(steps, call)
+
+    def _begin(self, steps: Steps, call: Call) -> Steps | None:
+        """Take the first few steps of a request."""
+        try:
             for _ in range(INLINE_STEPS):
                 work = steps.send(None)
                 if work is not None:
@@ -437,8 +447,8 @@ class Dispatcher:
         except MalformedMessage as error:
             slot.abort(f"malformed {spec.name} v{request.api_version}: {error}")
             return
-        call = Call(request, message, slot, spec, counter, _aside=self._aside, is_large=True)
-        steps = self._begin(handler, call)
+        call = Call(request, message, slot, spec, counter, self._aside, is_large=True)
+        steps = self._serve(handler, call)
         if steps is not None:
             yield from steps
 

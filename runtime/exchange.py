@@ -20,7 +20,7 @@ from protocol.framing import parse_request_header
 from runtime.frames import FrameError, FrameReader
 from runtime.memory import MemoryBudget
 from runtime.outgoing import Outgoing
-from runtime.turns import BUDGET_SECONDS, TURN_SECONDS, Share, Turns
+from runtime.turns import BUDGET_SECONDS, ROUND_SECONDS, TURN_SECONDS, Share, Turns
 from runtime.world import Chunk, Clock, Connection, ConnectionLost, FileRegion, stopped
 
 if TYPE_CHECKING:
@@ -382,7 +382,7 @@ class ServerConnection:
         turns = self._service.turns
         position = 0
         while position < len(frames) and not self._finishing and not self.closed:
-            if not turns.are_free:
+            if turns.spent >= ROUND_SECONDS:
                 await turns.wait(self.share)
                 if self.closed:
                     return
@@ -396,8 +396,9 @@ class ServerConnection:
                 position = 0
                 if not frames:
                     return
+            began = self._service.stopwatch() if self._was_held_up else self._received
             self._was_held_up = False
-            taken, cost = self._burst(frames, position)
+            taken, cost = self._burst(frames, position, began)
             position += taken
             self._spent += cost
             if self._steps is not None:
@@ -422,7 +423,7 @@ class ServerConnection:
         error: Exception | None = None
         try:
             while not self.closed:
-                if not turns.are_free:
+                if turns.spent >= ROUND_SECONDS:
                     await turns.wait(self.share)
                 else:
                     await trio.lowlevel.checkpoint()
@@ -463,7 +464,7 @@ class ServerConnection:
         except StopIteration:
             return None, True
         finally:
-            self._end_turn(began)
+            self._end_turn(began, service.stopwatch())
         return None, False
 
     def slot_done(self, slot: ResponseSlot) -> None:
@@ -585,21 +586,23 @@ class ServerConnection:
         flusher.bursting, flusher.holds = self, True
         flusher.bursts += 1
 
-    def _end_turn(self, began: float) -> None:
+    def _end_turn(self, began: float, ended: float) -> None:
         flusher = self._service.flusher
         flusher.bursting, flusher.holds = None, False
         self.flush()
         flusher.flush()
-        self._count_requests()
-        self._service.turns.charge(self.share, began)
+        if self._pending_bytes or self._counted_requests:
+            self._count_requests()
+        self._service.turns.charge(self.share, began, ended)
 
-    def _burst(self, frames: list[bytearray], position: int) -> tuple[int, int]:
+    def _burst(self, frames: list[bytearray], position: int, began: float) -> tuple[int, int]:
         """Hand over frames from `position` until all are, the turn is over, or answers must leave first.
 
         Gives how many were handed over, and what that counts towards `BURST_BYTES`.
         """
         service = self._service
-        began = before = service.stopwatch()
+        stopwatch = service.stopwatch
+        before = began
         taken, cost = 0, 0
         self._begin_turn()
         try:
@@ -607,7 +610,7 @@ class ServerConnection:
                 taken += 1
                 cost += max(len(frame), BURST_BYTES // BURST_REQUESTS)
                 self._hand_over(frame)
-                now = service.stopwatch()
+                now = stopwatch()
                 if now - before > BUDGET_SECONDS:
                     service.overran(int.from_bytes(frame[:2], "big"), now - before)
                 before = now
@@ -621,7 +624,7 @@ class ServerConnection:
                 ):
                     break
         finally:
-            self._end_turn(began)
+            self._end_turn(began, before)
         return taken, cost
 
     def _hand_over(self, frame: bytearray) -> None:

@@ -1,12 +1,14 @@
 """A small HTTP server for what a node tells of itself: GET and HEAD, HTTP/1.1, nothing is uploaded.
 
 `Reader` is the core: bytes in, requests out. `HttpServer` moves them over a node's network. Knows no page: what is told
-is its handler's. Whoever asks is hostile: heads are bounded, and so are connections and their patience.
+is its handler's. Whoever asks is hostile: heads are bounded, in bytes and in time, and when all places are taken a new
+connection gets the place of another one.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -22,7 +24,9 @@ log = logging.getLogger(__name__)
 MAX_HEAD_BYTES = 16 << 10
 MAX_CONNECTIONS = 64
 IDLE_SECONDS = 75.0
-"""How long a connection may say nothing, or not read what it is told."""
+"""How long a connection may say nothing between requests, or not read what it is told."""
+HEAD_SECONDS = 10.0
+"""How long a request may take to arrive, from its first byte on; the first one from when the connection was made."""
 ACCEPT_RETRY_SECONDS = 0.1
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
@@ -71,6 +75,11 @@ class Reader:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing of a next request has come."""
+        return not self._buffer
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         self._buffer += data
@@ -125,13 +134,22 @@ def render(response: HttpResponse, *, with_body: bool = True, keep_alive: bool =
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (response.body if with_body else b"")
 
 
+@dataclass(slots=True, eq=False)
+class _Visitor:
+    """One connection that is served."""
+
+    connection: Connection
+    waits_since: float | None
+    """For its peer, to send or to read, in trio's time; None while its request is handled."""
+
+
 class HttpServer:
     """One listener and its connections."""
 
     def __init__(self, world: World, handler: HttpHandler) -> None:
         self._world = world
         self._handler = handler
-        self._open = 0
+        self._visitors: dict[_Visitor, None] = {}
 
     async def serve(self, listener: Listener) -> None:
         """Until cancelled."""
@@ -146,25 +164,38 @@ class HttpServer:
                         log.error("cannot accept: %s", error)
                         await trio.sleep(ACCEPT_RETRY_SECONDS)
                         continue
-                    if self._open >= MAX_CONNECTIONS:
-                        connection.close()
-                        continue
-                    self._open += 1
-                    nursery.start_soon(self._serve_connection, connection)
+                    if len(self._visitors) >= MAX_CONNECTIONS:
+                        self._make_room()
+                    visitor = _Visitor(connection, trio.current_time())
+                    self._visitors[visitor] = None
+                    nursery.start_soon(self._serve_connection, visitor)
         finally:
             listener.close()
 
-    async def _serve_connection(self, connection: Connection) -> None:
+    def _make_room(self) -> None:
+        """Close the connection whose peer has kept us waiting longest, of the host that has the most."""
+        hosts = Counter(each.connection.peer_host for each in self._visitors)
+
+        def claim(visitor: _Visitor) -> tuple[bool, int, float]:
+            since = visitor.waits_since
+            return since is None, -hosts[visitor.connection.peer_host], since or 0.0
+
+        victim = min(self._visitors, key=claim)
+        del self._visitors[victim]
+        victim.connection.close()
+
+    async def _serve_connection(self, visitor: _Visitor) -> None:
         try:
-            await self._converse(connection)
+            await self._converse(visitor)
         except ConnectionLost:
             pass  # whoever asked is gone, and may ask again
         finally:
-            self._open -= 1
-            connection.close()
+            self._visitors.pop(visitor, None)
+            visitor.connection.close()
 
-    async def _converse(self, connection: Connection) -> None:
-        reader, buffer = Reader(), bytearray(4096)
+    async def _converse(self, visitor: _Visitor) -> None:
+        connection, reader, buffer = visitor.connection, Reader(), bytearray(4096)
+        deadline = trio.current_time() + HEAD_SECONDS
         while True:
             try:
                 request = reader.next()
@@ -173,16 +204,23 @@ class HttpServer:
                 await self._send(connection, render(response, keep_alive=False))
                 return
             if request is not None:
+                visitor.waits_since = None
                 response = await self._handler(request)
+                visitor.waits_since = trio.current_time()
                 rendered = render(response, with_body=request.method == "GET", keep_alive=request.keep_alive)
                 if not await self._send(connection, rendered) or not request.keep_alive:
                     return
+                visitor.waits_since = trio.current_time()
+                deadline = trio.current_time() + (IDLE_SECONDS if reader.is_empty else HEAD_SECONDS)
                 continue
-            with trio.move_on_after(IDLE_SECONDS) as patience:
+            begins = reader.is_empty
+            with trio.move_on_at(deadline) as patience:
                 count = await connection.receive_into(memoryview(buffer))
             if patience.cancelled_caught:
                 return
             reader.feed(memoryview(buffer)[:count])
+            if begins:
+                deadline = min(deadline, trio.current_time() + HEAD_SECONDS)
 
     async def _send(self, connection: Connection, data: Bytes) -> bool:
         """False if nobody takes it."""

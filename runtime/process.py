@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import trio
 
 from runtime.request_times import request_log
+from runtime.visible import visible
 from runtime.watchdog import Watchdog
 from settings.errors import SettingsError
 
@@ -254,12 +255,33 @@ class _RotatingLog(logging.handlers.RotatingFileHandler):
             os.dup2(self.stream.fileno(), 2)
 
 
+class OneLine(logging.Formatter):
+    """One line for each message: time in UTC, level, logger, text. What follows a message (a traceback, a stack) is
+    indented, so that no text of a client can look like another message.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+        self.converter = time.gmtime
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return visible(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:
+        return _indented(super().formatStack(stack_info))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {visible(line)}" for line in text.split("\n"))
+
+
 def start_logging(log_file: str | None) -> None:
-    """One line for each message: time in UTC, level, logger, text."""
+    """To the file, or to standard error."""
     handler = _RotatingLog(log_file) if log_file else logging.StreamHandler()
-    formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
+    handler.setFormatter(OneLine())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     for name, level in wanted_levels(os.environ.get("BARNABAS_LOG_LEVEL", "")).items():

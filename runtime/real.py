@@ -11,6 +11,7 @@ from typing import TypeVar
 import trio
 
 from runtime.clocks import MonotonicClock, WallClock
+from runtime.descriptors import count_descriptors
 from runtime.disk import RealDisk
 from runtime.network import RealNetwork
 from runtime.world import World
@@ -42,4 +43,5 @@ def real_world(seed: int | None = None) -> World:
         run_blocking=_Threads(),
         stopwatch=time.monotonic,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        count_descriptors=count_descriptors,
     )

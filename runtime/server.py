@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import trio
 
+from runtime.descriptors import DescriptorBudget
 from runtime.exchange import (
     AnswerSlot,
     Flusher,
@@ -80,6 +81,7 @@ class Server:
         self._listeners: list[Listener] = []
         self._connections: dict[int, ServerConnection] = {}
         self._per_host: Counter[str] = Counter()
+        self._descriptors = DescriptorBudget(world.count_descriptors)
         self._next_id = 0
         self._stopping = False
         self._vacancy = trio.lowlevel.ParkingLot()
@@ -144,7 +146,7 @@ class Server:
                 log.error("cannot accept on listener %s: %s", listener_name, error)
                 await trio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
-            if self._stopping or self._too_many_from(connection.peer_host):
+            if self._stopping or not self._has_descriptors() or self._too_many_from(connection.peer_host):
                 connection.close()
                 continue
             serving = ServerConnection(self._service, connection, listener_name, self._next_id)
@@ -168,6 +170,10 @@ class Server:
             if was_full and self.memory.is_full:
                 self.memory.make_room()
             was_full = self.memory.is_full
+
+    def _has_descriptors(self) -> bool:
+        connections = self._connections
+        return self._descriptors.admits(connections.values(), len(connections), self._world.monotonic.now_ms())
 
     def _too_many_from(self, host: str) -> bool:
         limits = self._limits

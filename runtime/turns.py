@@ -34,8 +34,11 @@ BUDGET_SECONDS = 0.020
 FORGOTTEN_PER_SECOND = 0.1
 """The share of each second by which the time that a connection used is forgotten."""
 
-LONGEST_PENALTY_SECONDS = 0.5
-"""No connection waits for longer than this because of what it used."""
+PENALTY = 100
+"""A connection stands so many times the time that it used further behind in the line."""
+
+LONGEST_PENALTY_SECONDS = 1.0
+"""No connection stands further behind because of what it used."""
 
 
 class Share:
@@ -59,7 +62,7 @@ class Share:
     def place(self, now: float) -> float:
         """Where it stands in a line that it enters now; the lowest is first."""
         ahead = 2 * LONGEST_PENALTY_SECONDS if self.is_node else 0.0
-        return now + min(self.used, LONGEST_PENALTY_SECONDS) - ahead
+        return now + min(PENALTY * self.used, LONGEST_PENALTY_SECONDS) - ahead
 
 
 class Turns:
@@ -69,29 +72,22 @@ class Turns:
         self.stopwatch = stopwatch
         self._run_blocking = run_blocking
         self._one_at_a_time = trio.Lock()
-        self._spent = 0.0
-        """The time of all turns since the last round."""
+        self.spent = 0.0
+        """The time of all turns since the last round. Turns are free while it is below `ROUND_SECONDS`."""
         self._line: list[tuple[float, int, Share, trio.Event]] = []
         self._arrivals = count()
         self._bell = trio.Event()
-
-    @property
-    def are_free(self) -> bool:
-        """Nobody has to wait for a turn now."""
-        return self._spent < ROUND_SECONDS
 
     @property
     def waiting(self) -> int:
         """Connections in the line."""
         return len(self._line)
 
-    def charge(self, share: Share, began: float) -> float:
-        """A turn of `share` that began then is over. Returns the seconds that it took."""
-        now = self.stopwatch()
-        seconds = now - began
-        self._spent += seconds
-        share.charge(seconds, now)
-        return seconds
+    def charge(self, share: Share, began: float, ended: float) -> None:
+        """A turn of `share` is over."""
+        seconds = ended - began
+        self.spent += seconds
+        share.charge(seconds, ended)
 
     async def wait(self, share: Share) -> None:
         """Return when `share` may have a turn."""
@@ -111,7 +107,7 @@ class Turns:
                 self._bell = trio.Event()
 
     def _begin_round(self) -> None:
-        self._spent = 0.0
+        self.spent = 0.0
         expected = 0.0
         while self._line and expected < ROUND_SECONDS:
             _, _, share, admitted = heapq.heappop(self._line)

@@ -174,6 +174,11 @@ def no_fault(name: str) -> None:
     """The fault point of the real world: nothing happens."""
 
 
+def as_written(_name: str, value: int) -> int:
+    """The constants of `World.tuned` as the code has them."""
+    return value
+
+
 def stopped() -> float:
     """A stopwatch where nobody measures."""
     return 0.0
@@ -192,10 +197,15 @@ class World:
     fault_point: Callable[[str], None] = no_fault
     """Called with a name (`log.append.written`) at places where a crash is interesting; a simulation may kill the
     node there by raising."""
+    tuned: Callable[[str, int], int] = as_written
+    """An inner constant, by a name and its value: what it is to be here. A simulation draws others, so that what takes
+    long data elsewhere happens there with little."""
     stopwatch: Callable[[], float] = stopped
     """Seconds since some fixed point, as exactly as there are: to measure by, and to share out turns."""
     memory_bytes: int = 4 << 30
     """The memory of the machine."""
+    count_descriptors: Callable[[], tuple[int, int]] | None = None
+    """(open descriptors of this process, how many it may have); None where there is no limit."""
 
 
 @dataclass(frozen=True, slots=True)

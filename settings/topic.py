@@ -96,6 +96,8 @@ class TopicConfig:
     remote_log_delete_on_disable: bool = False
     local_retention_ms: int = -2
     local_retention_bytes: int = -2
+    barnabas_validate_records: str = "all"
+    """`all`: every record that is produced is checked; `head`: only the heads of batches are. Kafka has no such key."""
 
     @property
     def deletes(self) -> bool:

@@ -15,6 +15,7 @@ from functools import partial
 from itertools import pairwise
 
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
+from protocol.records.record import SERVED_LIMIT_BYTES
 from runtime.world import Disk
 from storage.aborted import AbortedTransaction
 from storage.cleaning import Extent, Phase, find_first_dirty_offset, measure, next_group
@@ -161,6 +162,11 @@ class LogCleaning:
             if each.last_offset >= from_offset and each.first_offset < end_offset
         ]
 
+    @property
+    def _limit_bytes(self) -> int:
+        """A leader takes no batch that unfolds to more."""
+        return max(SERVED_LIMIT_BYTES, self._log.config.max_message_bytes)
+
     # -- the map
 
     def _map_keys(self) -> Iterator[Slice]:
@@ -194,7 +200,8 @@ class LogCleaning:
         assert self._map is not None
         before = reader.position
         for header, batch in reader.next_batches():
-            if not map_batch(self._map, transactions, self._extent.first_dirty_offset, header, batch):
+            first_dirty = self._extent.first_dirty_offset
+            if not map_batch(self._map, transactions, first_dirty, header, batch, self._limit_bytes):
                 reader.cut_short()
                 break
         return reader.position - before
@@ -212,6 +219,7 @@ class LogCleaning:
             upper_offset=upper_offset,
             now_ms=self._now_ms,
             delete_retention_ms=log.config.delete_retention_ms,
+            limit_bytes=self._limit_bytes,
         )
         position = log.segments[0].base_offset
         while rest := [each for each in self._closed_segments(position, end_offset) if each.base_offset >= position]:

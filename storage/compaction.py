@@ -18,7 +18,7 @@ from typing import NamedTuple
 from protocol.records.batch import BatchHeader
 from protocol.records.builder import build_batch, build_empty_batch
 from protocol.records.control import ControlType, control_type
-from protocol.records.record import Record, decode_records
+from protocol.records.record import SERVED_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Record, decode_in_slices, decode_records
 from runtime.world import Bytes
 from storage.aborted import AbortedTransaction
 from storage.offset_map import OffsetMap
@@ -87,6 +87,7 @@ class Compaction:
 
     __slots__ = (
         "_delete_horizon_ms",
+        "_limit_bytes",
         "_map",
         "_now_ms",
         "_transactions",
@@ -104,8 +105,10 @@ class Compaction:
         upper_offset: int,
         now_ms: int,
         delete_retention_ms: int,
+        limit_bytes: int = SERVED_LIMIT_BYTES,
     ) -> None:
-        """`upper_offset` is where the pass may end at the most."""
+        """`upper_offset` is where the pass may end at the most. No batch is unfolded to more than `limit_bytes`."""
+        self._limit_bytes = limit_bytes
         self._map = offsets
         self._transactions = transactions
         self.last_batches: Mapping[int, LastBatch] = {}
@@ -117,45 +120,54 @@ class Compaction:
         self.records_kept = 0
 
     def compact(self, header: BatchHeader, batch: memoryview) -> Bytes | None:
-        """What stays of a batch, which is whole: `batch` itself, a shorter one, or nothing."""
+        """What stays of a batch, which is whole: `batch` itself, a shorter one, or nothing.
+
+        `CorruptBatch` if its records cannot be read, or are too many.
+        """
         if not header.is_control:
             is_over = False
             if self._transactions.is_aborted(header):
                 self.records_read += max(header.records_count, 0)
                 return self._without_records(header)
-            records = decode_records(batch)
-            kept = self._last_values(header, records)
+            count, kept = self._last_values(header, batch)
         else:
-            records = kept = decode_records(batch)
-            is_over = self._transactions.is_over(header, records)
+            kept = decode_records(batch, 0, self._limit_bytes)
+            count = len(kept)
+            is_over = self._transactions.is_over(header, kept)
             horizon_ms = header.delete_horizon_ms
             if is_over and horizon_ms is not None and horizon_ms <= self._now_ms:
                 kept = []
-        self.records_read += len(records)
+        self.records_read += count
         if not kept:
             return self._without_records(header)
         self.records_kept += len(kept)
         horizon_ms = header.delete_horizon_ms
         gets_horizon = horizon_ms is None and header.magic >= 2 and (is_over or any(r.value is None for r in kept))
-        if len(kept) == len(records) and header.magic >= 2 and not gets_horizon:
+        if len(kept) == count and header.magic >= 2 and not gets_horizon:
             return batch
         return _rebuilt(header, kept, self._delete_horizon_ms if gets_horizon else horizon_ms)
 
-    def _last_values(self, header: BatchHeader, records: list[Record]) -> list[Record]:
-        """Records behind the map all stay, and of the others those that it names; one without a key never does."""
+    def _last_values(self, header: BatchHeader, batch: memoryview) -> tuple[int, list[Record]]:
+        """(how many records there are, those that stay). Records behind the map all stay, and of the others those that
+        it names; one without a key never does."""
         latest, find = self._map.latest_offset, self._map.get
         horizon_ms = header.delete_horizon_ms
         tombstones = horizon_ms is None or self._now_ms < horizon_ms
-        return [
-            record
-            for record in records
-            if record.offset > latest
-            or (
-                record.key is not None
-                and record.offset >= find(record.key)
-                and (tombstones or record.value is not None)
-            )
-        ]
+        count = 0
+        kept: list[Record] = []
+        for records in decode_in_slices(batch, self._limit_bytes, SERVED_LIMIT_RECORDS):
+            count += len(records)
+            kept += [
+                record
+                for record in records
+                if record.offset > latest
+                or (
+                    record.key is not None
+                    and record.offset >= find(record.key)
+                    and (tombstones or record.value is not None)
+                )
+            ]
+        return count, kept
 
     def _without_records(self, header: BatchHeader) -> bytes | None:
         if header.next_offset == self._upper_offset or self._is_last_of_producer(header):
@@ -192,18 +204,24 @@ def _rebuilt(header: BatchHeader, records: list[Record], delete_horizon_ms: int 
 
 
 def map_batch(
-    offsets: OffsetMap, transactions: Transactions, from_offset: int, header: BatchHeader, batch: memoryview
+    offsets: OffsetMap,
+    transactions: Transactions,
+    from_offset: int,
+    header: BatchHeader,
+    batch: memoryview,
+    limit_bytes: int = SERVED_LIMIT_BYTES,
 ) -> bool:
-    """Note the keys of one batch, which is whole; False once the map is full."""
+    """Note the keys of one batch, which is whole; False once the map is full. `CorruptBatch` as in `compact`."""
     if header.is_control:
-        transactions.is_over(header, decode_records(batch))
+        transactions.is_over(header, decode_records(batch, 0, limit_bytes))
     elif not transactions.is_aborted(header):
         put = offsets.put
-        for record in decode_records(batch):
-            if record.key is not None and record.offset >= from_offset:
-                if offsets.is_full:
-                    return False
-                put(record.key, record.offset)
+        for records in decode_in_slices(batch, limit_bytes, SERVED_LIMIT_RECORDS):
+            for record in records:
+                if record.key is not None and record.offset >= from_offset:
+                    if offsets.is_full:
+                        return False
+                    put(record.key, record.offset)
     if header.last_offset >= from_offset:
         offsets.latest_offset = header.last_offset
     return True

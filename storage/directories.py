@@ -24,7 +24,7 @@ from storage.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from storage.log import OUT_OF_SPACE, PartitionLog
+from storage.log import PartitionLog
 from storage.log_directory import (
     NO_BROKER_EPOCH,
     LogDirectory,
@@ -44,6 +44,7 @@ from storage.names import (
 from storage.opening import DirectoryFailure, MakeLogs, NewLog, OpenLog, SettleLogs
 from storage.partition_metadata import check_topic_id, write_partition_metadata
 from storage.producers import ProducerStateConfig
+from storage.shortage import is_shortage, lacks_descriptors, lacks_room
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +87,8 @@ class LogDirectories:
     """Paths of copies that were being made when a partition moved between directories."""
     on_offline: Callable[[LogDirectory, list[PartitionLog]], None] | None = None
     """Told once of a directory whose disk failed, and the logs that went with it."""
+    on_no_room: Callable[[LogDirectory], None] | None = None
+    """Called each time something does not fit into a directory."""
     _places: dict[tuple[str, int], LogDirectory] = field(default_factory=dict)
     _condemned: list[_Condemned] = field(default_factory=list)
 
@@ -221,7 +224,9 @@ class LogDirectories:
                 f"{log.directory} and {self.logs[key].directory} hold the same partition: remove one of them"
             )
         log.on_failure = lambda log, error: self._fail(directory, error)
+        log.on_no_room = partial(self._no_room, directory)
         log.on_recovery_point_lowered = lambda log: self._recovery_point_lowered(directory)
+        log.is_closed_for_room = directory.is_closed_for_room
         self.logs[key] = log
         self._places[key] = directory
         return log
@@ -237,7 +242,10 @@ class LogDirectories:
     def note_failures(self, failures: Iterable[DirectoryFailure]) -> None:
         """What some work met."""
         for directory, error in failures:
-            self._fail(directory, error)
+            if lacks_descriptors(error):
+                _log.warning("%s: some work was put off: %s", directory.path, error)
+            else:
+                self._fail(directory, error)
 
     def _fail(self, directory: LogDirectory, error: OSError) -> None:
         if directory.failure is not None:
@@ -255,6 +263,17 @@ class LogDirectories:
         self._condemned = [entry for entry in self._condemned if entry.directory is not directory]
         if self.on_offline is not None:
             self.on_offline(directory, logs)
+
+    def close_for_room(self, directory: LogDirectory, closed: bool) -> None:
+        """Whether a directory is too full for appends. Its logs can still be read, cut and deleted."""
+        directory.is_closed_for_room = closed
+        for key, place in self._places.items():
+            if place is directory:
+                self.logs[key].is_closed_for_room = closed
+
+    def _no_room(self, directory: LogDirectory) -> None:
+        if self.on_no_room is not None:
+            self.on_no_room(directory)
 
     # -- creating and deleting
 
@@ -284,9 +303,14 @@ class LogDirectories:
         ]
 
     def adopt_new(self, work: MakeLogs, result: list[PartitionLog] | DirectoryFailure) -> None:
-        """Take in what `work` gave."""
+        """Take in what `work` gave. After a shortage none of its logs is in `logs`."""
         if isinstance(result, DirectoryFailure):
-            self._fail(*result)
+            if is_shortage(result.error):
+                _log.error("no log can be made in %s for now: %s", work.directory.path, result.error)
+                if lacks_room(result.error):
+                    self._no_room(work.directory)
+            else:
+                self._fail(*result)
         else:
             for log in result:
                 self._take_in(work.directory, log)
@@ -386,7 +410,7 @@ class LogDirectories:
         try:
             self._write_checkpoint(directory, name)
         except OSError as error:
-            if error.errno not in OUT_OF_SPACE:
+            if not is_shortage(error):
                 raise
             _log.warning("%s/%s stays as it is: %s", directory.path, name, error)
 

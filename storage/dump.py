@@ -22,7 +22,7 @@ from protocol.records.compression import Compression
 from protocol.records.control import EndTxn, control_type, read_end_txn, read_raft_control_record
 from protocol.records.coordinator import RecordType, decode_key, decode_versioned, record_types
 from protocol.records.metadata import decode_metadata_record
-from protocol.records.record import Record, decode_records
+from protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Record, decode_in_slices
 from runtime.disk import RealDisk
 from runtime.world import Disk, File
 from storage.aborted import read_entries
@@ -120,7 +120,7 @@ def _segment_lines(disk: Disk, path: str, show: ShowRecord | None) -> Iterator[s
     try:
         position, size = 0, file.size()
         while position < size:
-            header, data = _batch_at(file, position, size)
+            header, data = batch_at(file, position, size)
             yield _batch_line(position, header)
             if not crc_is_valid(data, 0, header):
                 raise NotDumpable(f"wrong CRC in the batch at byte {position}")
@@ -132,7 +132,8 @@ def _segment_lines(disk: Disk, path: str, show: ShowRecord | None) -> Iterator[s
         file.close()
 
 
-def _batch_at(file: File, position: int, size: int) -> tuple[BatchHeader, bytes]:
+def batch_at(file: File, position: int, size: int) -> tuple[BatchHeader, bytes]:
+    """The batch at `position` of a segment of `size` bytes, all of it. Raises `NotDumpable`."""
     try:
         header = read_header(file.pread(BATCH_HEADER_BYTES, position))
     except CorruptBatch as error:
@@ -177,12 +178,13 @@ def _batch_line(position: int, header: BatchHeader) -> str:
 
 def _record_lines(header: BatchHeader, data: bytes, show: ShowRecord) -> Iterator[str]:
     try:
-        for record in decode_records(data):
-            if header.is_control:
-                shown = _control(record, read_end_txn(data) if header.has_producer_id else None)
-            else:
-                shown = show(record)
-            yield f"offset {record.offset} timestamp {record.timestamp} {shown}"
+        for records in decode_in_slices(memoryview(data), CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS):
+            for record in records:
+                if header.is_control:
+                    shown = _control(record, read_end_txn(data) if header.has_producer_id else None)
+                else:
+                    shown = show(record)
+                yield f"offset {record.offset} timestamp {record.timestamp} {shown}"
     except CorruptBatch as error:
         raise NotDumpable(f"the records of the batch at offset {header.base_offset}: {error.message}") from None
 

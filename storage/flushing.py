@@ -14,6 +14,7 @@ from runtime.world import Disk, File
 from storage.checkpoints import LEADER_EPOCH_CHECKPOINT, format_epochs, write_durably
 from storage.epochs import LeaderEpochs
 from storage.segment import Folder, Segment
+from storage.shortage import is_shortage, lacks_descriptors
 from storage.snapshots import SnapshotFiles
 
 
@@ -45,13 +46,18 @@ class FlushWork:
         try:
             self._sync_files(disk)
         except OSError as error:
-            self.failure = error
-            self._folder.note_failed_sync()
+            if not lacks_descriptors(error):
+                self.failure = error
+                self._folder.note_failed_sync()
             raise
         if self.epochs is not None:
             write_durably(disk, f"{self._folder.path}/{LEADER_EPOCH_CHECKPOINT}", format_epochs(self.epochs))
         elif self.syncs_directory:
             disk.sync_directory(self._folder.path)
+
+    def passes(self, error: OSError) -> bool:
+        """Whether what this raised was a shortage, so that a later work may succeed. A failed sync is none."""
+        return self.failure is None and is_shortage(error)
 
     def _sync_files(self, disk: Disk) -> None:
         for file in self.files:

@@ -16,7 +16,6 @@ These are the rules; the files that follow them are `storage.log_files`. Knows n
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -39,11 +38,10 @@ from storage.retention import Retention
 from storage.rolling import RollRule
 from storage.segment import AppendedBatch, Folder, Segment
 from storage.segment_list import LogSlice, TimestampedOffset
+from storage.shortage import is_shortage, lacks_room
 from storage.swapping import SegmentSwaps
 
 _READ_AHEAD_BYTES = 1 << 20
-OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What a disk says that has no room, and may have some later."""
 
 
 class OffsetOutOfRange(KafkaError):
@@ -78,9 +76,11 @@ class PartitionLog:
         "epochs",
         "failure",
         "high_watermark",
+        "is_closed_for_room",
         "log_end_offset",
         "log_start_offset",
         "on_failure",
+        "on_no_room",
         "on_recovery_point_lowered",
         "partition",
         "recovery_events",
@@ -101,7 +101,11 @@ class PartitionLog:
         self.high_watermark = loaded.log_start_offset
         self.failure: OSError | None = None
         self.on_failure: Callable[[PartitionLog, OSError], None] | None = None
-        """Told once, when the disk under this log fails; a full disk is no failure."""
+        """Called once, when the disk under this log fails; a shortage (`storage.shortage`) is no failure."""
+        self.on_no_room: Callable[[], None] | None = None
+        """Called each time there is no room for what is appended."""
+        self.is_closed_for_room = False
+        """Nothing is appended while its directory is full, so that what little room there is goes to the rest."""
         self.on_recovery_point_lowered: Callable[[PartitionLog], None] | None = None
         """Told when flushed records are about to be truncated: must make the new recovery point durable."""
         self.recovery_events: Sequence[str] = loaded.events
@@ -353,6 +357,8 @@ class PartitionLog:
         now_ms: int,
     ) -> None:
         """Put the bytes into the active segment, after a roll if it is due. All or nothing."""
+        if self.is_closed_for_room:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: its log directory is full")
         files, config, last = self._files, self.config, batches[-1]
         active = self._segments.all[-1]
         try:
@@ -373,13 +379,20 @@ class PartitionLog:
 
     # -- failing
 
-    def _storage_failed(self, error: OSError) -> KafkaError:
-        """What to raise. All but a full disk puts the log out of service."""
-        if error.errno not in OUT_OF_SPACE and self.failure is None:
+    def _storage_failed(self, error: OSError, *, passes: bool | None = None) -> KafkaError:
+        """What to raise. All but a shortage puts the log out of service; `passes` says whether this is one."""
+        passes = is_shortage(error) if passes is None else passes
+        if passes and lacks_room(error) and self.on_no_room is not None:
+            self.on_no_room()
+        if not passes and self.failure is None:
             self.failure = error
             if self.on_failure is not None:
                 self.on_failure(self, error)
         return self._storage_error(error)
+
+    def _cut_failed(self, error: OSError) -> KafkaError:
+        """Once files were taken out, a cut whose directory cannot be opened to sync it has stopped halfway."""
+        return self._storage_failed(error, passes=lacks_room(error))
 
     def _storage_error(self, error: Exception) -> KafkaError:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {error}")
@@ -463,7 +476,7 @@ class PartitionLog:
         try:
             self._truncate(offset)
         except OSError as error:
-            raise self._storage_failed(error) from error
+            raise self._cut_failed(error) from error
         return self.log_end_offset
 
     def _truncate(self, offset: int) -> None:
@@ -502,7 +515,7 @@ class PartitionLog:
             if self._tracker is not None:
                 self._tracker.forget_all(offset)
         except OSError as error:
-            raise self._storage_failed(error) from error
+            raise self._cut_failed(error) from error
         self.epochs.clear()
         self.log_end_offset = self.high_watermark = self._files.flusher.recovery_point = offset
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
@@ -533,7 +546,7 @@ class PartitionLog:
             if count:
                 self._delete_first(count, now_ms)
         except OSError as error:
-            raise self._storage_failed(error) from error
+            raise self._cut_failed(error) from error
         return count
 
     def _delete_first(self, count: int, now_ms: int) -> None:
@@ -591,7 +604,7 @@ class PartitionLog:
         try:
             work()
         except OSError as error:
-            raise self._storage_failed(error) from error
+            raise self._storage_failed(error, passes=work.passes(error)) from error
         self.flushed(work.offset)
 
     def close(self) -> None:

@@ -122,6 +122,7 @@ class LogDirectory:
         "disk",
         "failure",
         "high_watermarks",
+        "is_closed_for_room",
         "knows_recovery_points",
         "log_start_offsets",
         "lost_power",
@@ -139,6 +140,8 @@ class LogDirectory:
         self.path = path
         self.properties: MetaProperties | None = None
         self.failure: OSError | None = None
+        self.is_closed_for_room = False
+        """Too full for appends, see `LogDirectories.close_for_room`."""
         self.was_clean = False
         """Whether the last owner stopped cleanly; known after `begin`."""
         self.lost_power = False

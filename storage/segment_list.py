@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from protocol.records.batch import BatchHeader
-from protocol.records.record import decode_records
+from protocol.records.search import TooLargeToSearch, first_record_at
 from runtime.world import File, FileRegion
 from storage.aborted import AbortedTransaction
 from storage.segment import Segment
@@ -194,7 +194,12 @@ def _first_record(
     segment: Segment, position: int, header: BatchHeader, timestamp: int, log_start_offset: int
 ) -> TimestampedOffset | None:
     batch = segment.log_file().pread(header.size_bytes, position)
-    for record in decode_records(batch):
-        if record.timestamp >= timestamp and record.offset >= log_start_offset:
-            return TimestampedOffset(record.timestamp, record.offset, header.partition_leader_epoch)
-    return None
+    try:
+        found = first_record_at(batch, header, timestamp, log_start_offset)
+    except TooLargeToSearch:
+        # A reader that begins at the batch misses nothing.
+        found = (max(header.base_offset, log_start_offset), header.max_timestamp)
+    if found is None:
+        return None
+    offset, found_timestamp = found
+    return TimestampedOffset(found_timestamp, offset, header.partition_leader_epoch)

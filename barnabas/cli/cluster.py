@@ -25,10 +25,12 @@ NodeName = Annotated[
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.")]
 
 
-def _cluster(data: Path, base_port: int | None = None, settings: list[str] | None = None) -> LocalCluster:
+def _cluster(
+    data: Path, base_port: int | None = None, settings: list[str] | None = None, *, restarts: bool = True
+) -> LocalCluster:
     from barnabas.cluster.local import LocalCluster
 
-    return LocalCluster(data, base_port, overrides_from(settings))
+    return LocalCluster(data, base_port, overrides_from(settings), restarts=restarts)
 
 
 @app.command()
@@ -38,10 +40,11 @@ def up(
     settings: Settings = None,
     timeout: Timeout = 60.0,
     wait: Annotated[bool, typer.Option(help="Return only when the cluster takes writes.")] = True,
+    restarts: Annotated[bool, typer.Option(help="Start nodes again that end by themselves.")] = True,
 ) -> None:
     """Start what does not run yet, on the data there is."""
     began = time.monotonic()
-    cluster = _cluster(data, base_port, settings)
+    cluster = _cluster(data, base_port, settings, restarts=restarts)
     _warn_of_ports(cluster)
     started = cluster.up()
     if not started:
@@ -175,10 +178,11 @@ def _print_status(found: ClusterStatus) -> None:
 
     console = Console()
     colours = {"running": "green", "paused": "yellow", "dead": "red", "stopped": "dim"}
-    nodes = Table("node", "state", "port", "process", box=None)
+    nodes = Table("node", "state", "port", "process", "restarts", box=None)
     for node in found.nodes:
         colour = colours[node.state]
-        nodes.add_row(node.name, f"[{colour}]{node.state}[/{colour}]", str(node.port), str(node.pid or ""))
+        state = f"[{colour}]{node.state}[/{colour}]"
+        nodes.add_row(node.name, state, str(node.port), str(node.pid or ""), str(node.restarts))
     console.print(nodes)
     if found.quorum is None:
         console.print("no active controller answers")

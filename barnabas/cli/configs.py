@@ -11,7 +11,7 @@ from barnabas.cli import quotas
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
 from barnabas.cli.options import pairs_from
-from barnabas.cli.output import Account, show_json, show_table
+from barnabas.cli.output import Account, say, show_json, show_table
 from barnabas.cli.session import with_admin
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
@@ -53,7 +53,7 @@ def list_(kind: Kind, as_json: AsJson = False, *, connection: Connection) -> Non
         show_json([{"type": kind, "name": name} for name in names])
         return
     for name in names:
-        typer.echo(name or "default")
+        say(name or "default")
 
 
 @app.command()
@@ -135,7 +135,7 @@ def _change(connection: Connection, kind: str, name: str, operation: str, values
 
     _kind(kind)
     with_admin(connection, work)
-    typer.echo(f"altered {_kind(kind)} {name}")
+    say(f"altered {_kind(kind)} {name}")
 
 
 def _kind(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from barnabas.cli import completion
 from barnabas.cli.connection import Connection
-from barnabas.cli.line_format import LineFormat, raw, unescape
+from barnabas.cli.line_format import LineFormat, Show, raw, unescape
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import complain
 from barnabas.cli.reading import Reader, Shown
@@ -18,6 +19,7 @@ from barnabas.cli.record_text import KINDS, json_of, text_of
 from barnabas.cli.session import run_until_done
 from barnabas.cli.start_offsets import Place, Span, parse_span
 from barnabas.cluster.errors import WrongArgument
+from runtime.visible import visible_bytes
 
 
 @dataclass(frozen=True)
@@ -103,16 +105,20 @@ class Look:
         if sum((self.format is not None, self.as_json, self.key_separator is not None)) > 1:
             raise WrongArgument("--format, --json and --key-separator: one of them")
         null = raw(self.null)
+        # A file or another program gets the bytes as they are.
+        show: Show = visible_bytes if sys.stdout.isatty() else bytes
         if self.as_json:
-            return _as_json
+            return lambda record: show(_as_json(record))
         if self.format is not None:
-            line_format = LineFormat.parse("--format", self.format, null)
+            line_format = LineFormat.parse("--format", self.format, null, show)
             return lambda record: line_format(record, text_of(record.key), text_of(record.value))
         end = unescape("--delimiter", self.delimiter)
         if self.key_separator is None:
-            return lambda record: _or(null, text_of(record.value)) + end
+            return lambda record: _or(null, text_of(record.value), show) + end
         separator = unescape("--key-separator", self.key_separator)
-        return lambda record: _or(null, text_of(record.key)) + separator + _or(null, text_of(record.value)) + end
+        return lambda record: (
+            _or(null, text_of(record.key), show) + separator + _or(null, text_of(record.value), show) + end
+        )
 
 
 @grouped
@@ -173,5 +179,5 @@ def _as_json(record: Any) -> bytes:
     return json.dumps(json_of(record), ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
 
 
-def _or(null: bytes, data: bytes | None) -> bytes:
-    return null if data is None else data
+def _or(null: bytes, data: bytes | None, show: Show) -> bytes:
+    return null if data is None else show(data)

@@ -15,7 +15,7 @@ from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.group_progress import committed_offsets
 from barnabas.cli.offset_reset import Aim, Known, Partition, Reset, Target, one_target, plan, read_csv, write_csv
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import Account, complain, show_json, show_table
+from barnabas.cli.output import Account, complain, say, show_json, show_table
 from barnabas.cli.partition_choice import PartitionChoice, by_name
 from barnabas.cli.session import with_admin
 from barnabas.cli.times import parse_duration, parse_time
@@ -109,7 +109,7 @@ def reset_offsets(group: Group, *, where: Where, scope: Scope, connection: Conne
     if results is not None:
         account.failures(by_name(results.errors))
     if scope.export:
-        typer.echo("\n".join(write_csv(resets)))
+        say("\n".join(write_csv(resets)))
     elif scope.as_json:
         show_json({"executed": scope.execute, "offsets": list(map(_reset_json, resets)), "errors": account.errors})
     else:
@@ -148,7 +148,7 @@ def delete_offsets(group: Group, topic: TopicChoices = None, *, connection: Conn
     results = with_admin(connection, work)
     account = Account()
     for name in by_name(results.succeeded):
-        typer.echo(f"forgot {name}")
+        say(f"forgot {name}")
     account.failures(by_name(results.errors))
     account.close()
 

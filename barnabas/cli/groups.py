@@ -11,7 +11,7 @@ from barnabas.cli import completion, group_offsets
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.group_progress import Progress, progress_of
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import Account, Styled, show_json, show_table
+from barnabas.cli.output import Account, Styled, say, show_json, show_table
 from barnabas.cli.session import with_admin
 from barnabas.cluster.errors import WrongArgument
 
@@ -112,7 +112,7 @@ def delete(groups: Groups, *, connection: Connection) -> None:
     results = with_admin(connection, work)
     account = Account()
     for name in results.succeeded:
-        typer.echo(f"deleted {name}")
+        say(f"deleted {name}")
     account.failures(results.errors)
     account.close()
 
@@ -139,7 +139,7 @@ def remove_members(
     results = with_admin(connection, work)
     account = Account()
     for member in results.succeeded:
-        typer.echo(f"removed {member}")
+        say(f"removed {member}")
     account.failures(results.errors)
     account.close()
 

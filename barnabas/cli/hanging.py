@@ -12,7 +12,7 @@ import typer
 from barnabas.cli import completion
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import show_json, show_table
+from barnabas.cli.output import say, show_json, show_table
 from barnabas.cli.partition_choice import PartitionChoice
 from barnabas.cli.session import with_admin
 from barnabas.cli.times import iso_time, parse_duration
@@ -99,7 +99,7 @@ def abort(
         await admin.abort_transaction(spec)
 
     with_admin(connection, work)
-    typer.echo(f"aborted the transaction of {topic} since offset {start_offset}")
+    say(f"aborted the transaction of {topic} since offset {start_offset}")
 
 
 @dataclass(frozen=True, slots=True)

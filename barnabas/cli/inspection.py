@@ -9,7 +9,7 @@ import typer
 from barnabas.cli import completion
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import Account, Styled, show_json, show_table
+from barnabas.cli.output import Account, Styled, say, show_json, show_table
 from barnabas.cli.session import with_admin
 from barnabas.cli.times import iso_time
 
@@ -57,7 +57,7 @@ def describe(as_json: AsJson = False, *, connection: Connection) -> None:
             }
         )
         return
-    typer.echo(f"cluster {found.cluster_id}")
+    say(f"cluster {found.cluster_id}")
     rows = [
         (
             each.node_id,
@@ -90,7 +90,7 @@ def quorum(as_json: AsJson = False, *, connection: Connection) -> None:
             }
         )
         return
-    typer.echo(f"leader {found.leader_id}, epoch {found.leader_epoch}, committed up to offset {found.high_watermark}")
+    say(f"leader {found.leader_id}, epoch {found.leader_epoch}, committed up to offset {found.high_watermark}")
     ends = {each.replica_id: each.log_end_offset for each in (*found.voters, *found.observers)}
     end = ends.get(found.leader_id, max(ends.values(), default=0))
     rows = [
@@ -215,7 +215,7 @@ def unregister(
         await admin.unregister_broker(broker)
 
     with_admin(connection, work)
-    typer.echo(f"unregistered broker {broker}")
+    say(f"unregistered broker {broker}")
 
 
 def _replica_json(replica: ReplicaState) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import typer
 from barnabas.cli import completion
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import Account, show_json
+from barnabas.cli.output import Account, say, show_json
 from barnabas.cli.partition_choice import PartitionChoice, by_name
 from barnabas.cli.session import with_admin
 from barnabas.cli.topic_records import chosen_partitions
@@ -56,5 +56,5 @@ def elect(
         show_json({"partitions": elected, "errors": account.errors})
     else:
         for name, new in by_name(results.succeeded).items():
-            typer.echo(f"{name} has a new leader" if new else f"{name} needs no new leader")
+            say(f"{name} has a new leader" if new else f"{name} needs no new leader")
     account.close()

@@ -32,6 +32,9 @@ class Showable(Protocol):
     def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
 
 
+Show = Callable[[bytes], bytes]
+"""From what a record holds to what is written."""
+
 Piece = Callable[[Showable, bytes | None, bytes | None], bytes]
 """A part of the line, of a record, its key and its value, both as they are shown."""
 
@@ -43,9 +46,11 @@ class LineFormat:
     pieces: tuple[Piece, ...]
 
     @classmethod
-    def parse(cls, option: str, text: str, null: bytes = b"") -> LineFormat:
-        """`null` stands for a key or value that is not there. Raises `WrongArgument`."""
-        letters = _letters(null)
+    def parse(cls, option: str, text: str, null: bytes = b"", show: Show = bytes) -> LineFormat:
+        """`null` stands for a key or value that is not there; all others are written as `show` gives them. Raises
+        `WrongArgument`.
+        """
+        letters = _letters(null, show)
         pieces: list[Piece] = []
         for found in _TOKEN.finditer(text):
             letter, escape, plain = found.group("letter", "escape", "plain")
@@ -79,9 +84,9 @@ def unescape(option: str, text: str) -> bytes:
     return b"".join(parts)
 
 
-def _letters(null: bytes) -> dict[str, Piece]:
+def _letters(null: bytes, show: Show) -> dict[str, Piece]:
     def shown(data: bytes | None) -> bytes:
-        return null if data is None else data
+        return null if data is None else show(data)
 
     return {
         "t": lambda record, key, value: record.topic.encode(),
@@ -94,7 +99,7 @@ def _letters(null: bytes) -> dict[str, Piece]:
         "S": lambda record, key, value: b"%d" % _length(value),
         "R": lambda record, key, value: _length(value).to_bytes(4, "big", signed=True),
         "h": lambda record, key, value: b",".join(
-            name.encode() + b"=" + (b"NULL" if data is None else data) for name, data in record.headers
+            show(name.encode()) + b"=" + (b"NULL" if data is None else show(data)) for name, data in record.headers
         ),
         "%": _constant(b"%"),
     }

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from runtime.visible import visible_lines
+
 NODES = {"broker": "broker", "controller": "kraft"}
 """Commands that are a node, and the module that is its process."""
 
@@ -65,7 +67,7 @@ def usage_in_one_line(error: Any) -> str:
 
 
 def _tell(text: str, code: int) -> int:
-    print(text, file=sys.stderr)
+    print(visible_lines(text), file=sys.stderr)
     return code
 
 

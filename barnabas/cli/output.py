@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from runtime.visible import visible, visible_lines
+
 Cell = str | int | float | bool | None
 Json = object
 """Whatever `json` writes."""
@@ -26,8 +28,7 @@ class Styled:
 
 def show_json(value: Json) -> None:
     """One document on standard output."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
-    sys.stdout.write("\n")
+    sys.stdout.write(visible_lines(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
 
 
 def show_table(titles: Sequence[str], rows: Iterable[Sequence[Cell | Styled]]) -> None:
@@ -43,10 +44,15 @@ def show_table(titles: Sequence[str], rows: Iterable[Sequence[Cell | Styled]]) -
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
 
 
+def say(text: str) -> None:
+    """A line or more on standard output. What the cluster calls its things cannot steer the terminal."""
+    print(visible_lines(text))
+
+
 def complain(text: str) -> None:
     """One line on standard error."""
     sys.stdout.flush()
-    print(text, file=sys.stderr)
+    print(visible_lines(text), file=sys.stderr)
 
 
 @dataclass(slots=True)
@@ -95,7 +101,7 @@ def _plain(cell: Cell | Styled) -> str:
         return "-"
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    return str(cell)
+    return visible(str(cell))
 
 
 def _show_rich(titles: Sequence[str], rows: Sequence[Sequence[Cell | Styled]]) -> None:

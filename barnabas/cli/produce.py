@@ -16,7 +16,7 @@ from barnabas.cli import completion
 from barnabas.cli.connection import Connection
 from barnabas.cli.line_format import raw, unescape
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import complain
+from barnabas.cli.output import complain, say
 from barnabas.cli.progress import Advance, progress
 from barnabas.cli.record_text import KINDS, Headers, Outgoing, WrongText, parse_json, parse_text
 from barnabas.cli.session import refusal, run_until_done
@@ -215,7 +215,7 @@ class _Shipment:
                 raise _of_record(self.arrived + 1, error) from None
             self.arrived += 1
             if self._report:
-                typer.echo(_report_line(metadata))
+                say(_report_line(metadata))
 
 
 def _of_record(number: int, error: Exception) -> ClusterError:

@@ -11,7 +11,7 @@ import typer
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
 from barnabas.cli.options import pairs_from
-from barnabas.cli.output import show_json, show_table
+from barnabas.cli.output import say, show_json, show_table
 from barnabas.cli.session import with_admin
 from barnabas.cluster.errors import WrongArgument
 
@@ -93,4 +93,4 @@ def _change(connection: Connection, whose: Whose, quotas: Mapping[str, float | N
         await admin.alter_client_quotas({entity: quotas})
 
     with_admin(connection, work)
-    typer.echo(f"altered quotas of {entity}")
+    say(f"altered quotas of {entity}")

@@ -12,7 +12,7 @@ from barnabas.cli import completion
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.offset_reset import Partition
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import Account, show_json, show_table
+from barnabas.cli.output import Account, say, show_json, show_table
 from barnabas.cli.partition_choice import PartitionChoice, by_name
 from barnabas.cli.progress import progress
 from barnabas.cli.replica_plan import Plan, read_plan, spread, write_plan
@@ -54,7 +54,7 @@ def generate(
         counts = {each: len(replicas) for each, replicas in (await _replicas(admin, choices)).items()}
         return spread(counts, chosen)
 
-    typer.echo(write_plan(with_admin(connection, work)))
+    say(write_plan(with_admin(connection, work)))
 
 
 @app.command()
@@ -83,7 +83,7 @@ def execute(
     results = with_admin(connection, work)
     account = Account()
     for name in by_name(results.succeeded):
-        typer.echo(f"{name} has moved" if wait else f"{name} moves")
+        say(f"{name} has moved" if wait else f"{name} moves")
     account.failures(by_name(results.errors))
     account.close()
 
@@ -158,7 +158,7 @@ def cancel(plan: PlanFile, *, connection: Connection) -> None:
     results = with_admin(connection, work)
     account = Account()
     for name in by_name(results.succeeded):
-        typer.echo(f"{name} stays")
+        say(f"{name} stays")
     account.failures(by_name(results.errors))
     account.close()
 

@@ -12,7 +12,7 @@ from barnabas.cli import completion
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.offset_reset import read_csv
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import Account, show_json, show_table
+from barnabas.cli.output import Account, say, show_json, show_table
 from barnabas.cli.partition_choice import PartitionChoice, by_name
 from barnabas.cli.session import with_admin
 from barnabas.cli.times import iso_time, parse_time
@@ -114,7 +114,7 @@ def delete_records(
     results = with_admin(connection, work)
     account = Account()
     for name, left in by_name(results.succeeded).items():
-        typer.echo(f"{name} begins at {left.low_watermark}")
+        say(f"{name} begins at {left.low_watermark}")
     account.failures(by_name(results.errors))
     account.close()
 

@@ -12,7 +12,7 @@ from barnabas.cli import completion, leaders, reassignment, topic_records
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
 from barnabas.cli.options import pairs_from
-from barnabas.cli.output import Account, Cell, Styled, show_json, show_table
+from barnabas.cli.output import Account, Cell, Styled, say, show_json, show_table
 from barnabas.cli.session import with_admin
 from barnabas.cli.topic_check import missing_as_told
 from barnabas.cluster.errors import WrongArgument
@@ -83,7 +83,7 @@ def create(topics: Topics, *, shape: Shape, as_json: AsJson = False, connection:
     for each in [] if as_json else made:
         plural = "s" if each.num_partitions != 1 else ""
         what = f"{each.name}: {each.num_partitions} partition{plural}, {each.replication_factor} replicas each"
-        typer.echo(f"could create {what}" if shape.validate_only else f"created {what}")
+        say(f"could create {what}" if shape.validate_only else f"created {what}")
     account.close()
 
 
@@ -105,7 +105,7 @@ def list_(
         show_json([{"name": each.name, "topic_id": each.topic_id, "internal": each.is_internal} for each in listings])
         return
     for each in listings:
-        typer.echo(each.name)
+        say(each.name)
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def alter(
             await admin.incremental_alter_configs({ConfigResource(ResourceType.TOPIC, topic): changes})
 
     with_admin(connection, work)
-    typer.echo(f"altered {topic}")
+    say(f"altered {topic}")
 
 
 @app.command()
@@ -202,7 +202,7 @@ def delete(
     results = with_admin(connection, work)
     account = Account()
     for name in results.succeeded:
-        typer.echo(f"deleted {name}")
+        say(f"deleted {name}")
     account.failures(
         missing_as_told(
             {

@@ -10,7 +10,7 @@ from barnabas.cli import completion, hanging
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.hanging import BrokerId
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import Account, show_json, show_table
+from barnabas.cli.output import Account, say, show_json, show_table
 from barnabas.cli.partition_choice import PartitionChoice, by_name
 from barnabas.cli.session import with_admin
 from barnabas.cli.times import iso_time, parse_duration
@@ -183,7 +183,7 @@ def fence(ids: Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID..."
     results = with_admin(connection, work)
     account = Account()
     for name, taken in results.succeeded.items():
-        typer.echo(f"fenced {name}: producer id {taken.producer_id}, epoch {taken.epoch}")
+        say(f"fenced {name}: producer id {taken.producer_id}, epoch {taken.epoch}")
     account.failures(results.errors)
     account.close()
 

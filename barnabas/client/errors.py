@@ -626,6 +626,21 @@ class RecordDeserializationException(SerializationException):
         self.offset = offset
 
 
+class UnreadableBatchException(KafkaError):
+    """A batch that came as it lies in the log holds no records that can be read: its producer wrote something else, or
+    it unfolds to more than is allowed. The position stays before it: who wants to go on seeks to `next_offset`, or sets
+    on_unreadable_batch="skip".
+    """
+
+    def __init__(self, message: str, topic: str, partition: int, offset: int, next_offset: int) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        """Of the first record that the batch claims."""
+        self.next_offset = next_offset
+
+
 class BufferExhaustedException(TimeoutException):
     """buffer.memory was full for all of max.block.ms: records are sent faster than the brokers take them."""
 

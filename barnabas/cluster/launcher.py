@@ -2,8 +2,8 @@
 
 `python -P -m barnabas.cluster.launcher` reads a plan as JSON from standard input. Mistakes in settings,
 directories of another cluster and the like are told in one line before anything is started (exit code 2).
-Nodes share the memory of the imports; each leads a session of its own, and when the launcher has ended nobody
-waits for it.
+Nodes share the memory of the imports; each leads a session of its own. When the launcher has ended nobody waits for
+them, or a keeper does (`keeping.py`) that starts those again that end by themselves.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ import logging
 import os
 import random
 import sys
+from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from barnabas.cluster.keeping import Keeper, Kept
 from barnabas.cluster.plan import LAUNCHER_REFUSES, Plan, Start
 from barnabas.cluster.processes import ProcessId
 from kraft.format import FormatError, FormatRequest, format_directories
 from kraft.metadata.bootstrap import bootstrap_records
 from runtime.disk import RealDisk
-from runtime.process import ArgumentError, Program, read_config, run_program
+from runtime.process import ArgumentError, Program, name_process, read_config, run_program
 from settings.errors import SettingsError
 
 
@@ -37,9 +40,39 @@ def main() -> int:
     gc.collect()
     # The collector writes into every object it looks at, which would unshare their pages.
     gc.freeze()
+    if plan.restarts:
+        return _fork_keeper(plan.starts, programs)
     for start, program in zip(plan.starts, programs, strict=True):
         _fork(start, program)
     return 0
+
+
+def _fork_keeper(starts: Sequence[Start], programs: Sequence[Program]) -> int:
+    """Returns when all nodes have been started."""
+    heard, told = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.fork():
+        os.close(told)
+        with os.fdopen(heard, "rb") as pipe:
+            return 0 if pipe.read(1) else 1
+    code = 1
+    try:
+        os.setsid()
+        os.close(heard)
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        name_process("keeper")
+        pairs = zip(starts, programs, strict=True)
+        keeper = Keeper([Kept(start, partial(_fork, start, program)) for start, program in pairs])
+        keeper.start_all(told)
+        os.write(told, b"!")
+        os.close(told)
+        keeper.run()
+        code = 0
+    finally:
+        os._exit(code)
 
 
 def _load(start: Start) -> Program:
@@ -54,7 +87,8 @@ def _format(start: Start, cluster_id: str) -> None:
     format_directories(RealDisk(), request, random.SystemRandom())
 
 
-def _fork(start: Start, program: Program) -> None:
+def _fork(start: Start, program: Program, inherited: Sequence[int] = ()) -> int:
+    """The number of the process, which closes the descriptors in `inherited`."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -62,10 +96,12 @@ def _fork(start: Start, program: Program) -> None:
         process = ProcessId.of(pid)
         if process is not None:
             process.write(Path(start.pid_file))
-        return
+        return pid
     code = 1
     try:
         os.setsid()
+        for descriptor in inherited:
+            os.close(descriptor)
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.close(null)

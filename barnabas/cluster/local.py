@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from barnabas.cluster.errors import ClusterError, WrongArgument
+from barnabas.cluster.keeping import LOCK_FILE, KeepFile
 from barnabas.cluster.layout import LOCAL_SHAPE, Layout, Node
 from barnabas.cluster.linked import what_joins
 from barnabas.cluster.plan import LAUNCHER_REFUSES, Plan, Programs, Start
@@ -49,10 +50,14 @@ class LocalCluster:
         overrides: Mapping[str, str] | None = None,
         config_dir: str | Path = LOCAL_SHAPE,
         programs: Programs | None = None,
+        *,
+        restarts: bool = False,
     ) -> None:
+        """With `restarts`, nodes that end by themselves are started again; a fault test wants to see them end."""
         self._shape = Path(config_dir)
         self._overrides = dict(overrides or {})
         self._programs = programs or Programs()
+        self._restarts = restarts
         self.layout = Layout.open(Path(data_dir).absolute(), base_port, self._shape)
 
     @property
@@ -105,7 +110,8 @@ class LocalCluster:
             return not self._stop_all([node], timeout_seconds)
 
     def kill(self, *names: str) -> None:
-        """Ends nodes at once (SIGKILL), all at the same time, and returns when they are gone."""
+        """Ends nodes at once (SIGKILL), all at the same time, and returns when they are gone. They stay down."""
+        self._let_go([self.layout.node(name) for name in names])
         processes = {name: self._process(self.layout.node(name)) for name in names}
         for process in processes.values():
             process.send(signal.SIGKILL)
@@ -193,8 +199,9 @@ class LocalCluster:
     def _launch(self, nodes: Sequence[Node]) -> None:
         if not nodes:
             return
+        self._let_go(nodes)
         programs = what_joins(self.layout) or self._programs
-        plan = Plan(self.layout.cluster_id, [self._start_of(node, programs.modules) for node in nodes])
+        plan = Plan(self.layout.cluster_id, [self._start_of(node, programs.modules) for node in nodes], self._restarts)
         try:
             launched = subprocess.run(
                 [sys.executable, "-P", "-m", "barnabas.cluster.launcher"],
@@ -225,6 +232,7 @@ class LocalCluster:
     def _stop_all(self, nodes: Sequence[Node], timeout_seconds: float) -> list[str]:
         """SIGTERM to all of them, then waiting; the names of those that had to be killed."""
         deadline = time.monotonic() + timeout_seconds
+        self._let_go(nodes)
         running = [(node, process) for node in nodes if (process := self._running(node)) is not None]
         for _node, process in running:
             process.send(signal.SIGTERM)
@@ -240,6 +248,11 @@ class LocalCluster:
             if state_of(self.layout.pid_file(node)) is State.DEAD:
                 self.layout.pid_file(node).unlink(missing_ok=True)
         return killed
+
+    def _let_go(self, nodes: Sequence[Node]) -> None:
+        """What happens to them from here on is wanted: no keeper starts them again."""
+        for node in nodes:
+            KeepFile.beside(self.layout.pid_file(node)).remove()
 
     def _is_alive(self, node: Node) -> bool:
         return self._running(node) is not None
@@ -277,7 +290,7 @@ class LocalCluster:
         """Two that start or stop the same cluster at once would start nodes twice: the second waits."""
         run = self.layout.data / "run"
         run.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(run / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(run / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
@@ -286,7 +299,8 @@ class LocalCluster:
 
 
 def _failures(lines: Sequence[str]) -> list[str]:
-    return [line for line in lines if " ERROR " in line or " CRITICAL " in line]
+    """The lines of a traceback are indented."""
+    return [line for line in lines if (" ERROR " in line or " CRITICAL " in line) and not line.startswith(" ")]
 
 
 def code_environment() -> dict[str, str]:

@@ -42,6 +42,8 @@ class Plan:
 
     cluster_id: str
     starts: Sequence[Start]
+    restarts: bool = False
+    """Whether a node that ends by itself is started again."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -49,4 +51,4 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> Plan:
         plan = json.loads(text)
-        return cls(plan["cluster_id"], [Start(**start) for start in plan["starts"]])
+        return cls(plan["cluster_id"], [Start(**start) for start in plan["starts"]], plan["restarts"])

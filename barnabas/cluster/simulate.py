@@ -13,11 +13,11 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.cluster.simulation.coverage import merged
 from barnabas.cluster.simulation.seed import SeedReport, run_seed
@@ -44,15 +44,12 @@ MUST_HAPPEN = (
     "transactions aborted",
     "inputs written on",
     "cores that converged",
+    "questions to brokers that are cut off",
     "hostile: requests",
     "hostile: poison",
     "hostile: orders that must be kept",
     *(f"fault: {kind}" for kind in ALL_FAULTS),
 )
-
-
-HOSTILE = "hostile"
-_HOSTILE = {"drawn": None, "always": True, "never": False}
 
 
 @dataclass(slots=True)
@@ -106,8 +103,8 @@ class Summary:
 
 def replay_command(report: SeedReport) -> str:
     """What a person types to see this seed again."""
-    hostile = "always" if report.plan.hostile is not None else "never"
-    return f"python -m barnabas.cluster.simulate --seeds {report.seed} --hostile {hostile} --verbose"
+    first_draw = "" if report.draws_later else " --first-draw"
+    return f"python -m barnabas.cluster.simulate --seeds {report.seed}{first_draw} --verbose"
 
 
 def describe_failure(report: SeedReport, last_lines: int = 40) -> str:
@@ -134,58 +131,63 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def read_seeds(path: Path) -> dict[int, bool]:
-    """One a line, each with whether it has hostile clients: `7 hostile`. Those that failed before there were any go on
-    without. What stands behind a `#` is for people. Raises OSError, ValueError."""
-    seeds = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        words = line.partition("#")[0].split()
-        if words:
-            if words[1:] not in ([], [HOSTILE]):
-                raise ValueError(f"{' '.join(words)!r}: a seed may be followed by {HOSTILE!r} and nothing else")
-            seeds[int(words[0])] = bool(words[1:])
-    return seeds
+class RecordedSeed(NamedTuple):
+    """A seed, and whether it has what seeds draw since there is `swarm.draw_later`."""
+
+    seed: int
+    draws_later: bool = True
 
 
-def run_seeds(seeds: Mapping[int, bool | None], jobs: int) -> Iterable[SeedReport]:
-    """The reports of many seeds, each with or without hostile clients or as drawn, as soon as it and those before it
-    are there."""
+FIRST_DRAW = "first-draw"
+"""Behind a recorded seed: it failed before there were later draws, and runs without them."""
+
+
+def read_seeds(path: Path) -> list[RecordedSeed]:
+    """One a line; what stands behind a `#` is for people. Raises OSError, ValueError."""
+    lines = (line.partition("#")[0].split() for line in path.read_text(encoding="utf-8").splitlines())
+    return [_recorded(line) for line in lines if line]
+
+
+def _recorded(words: Sequence[str]) -> RecordedSeed:
+    """Raises ValueError."""
+    if words[1:] not in ([], [FIRST_DRAW]):
+        raise ValueError(f"{' '.join(words)!r}: a line is a seed, or a seed and {FIRST_DRAW}")
+    return RecordedSeed(int(words[0]), draws_later=len(words) == 1)
+
+
+def run_recorded(recorded: RecordedSeed, *, log_level: int = logging.WARNING) -> SeedReport:
+    return run_seed(recorded.seed, draws_later=recorded.draws_later, log_level=log_level)
+
+
+def run_seeds(seeds: Sequence[RecordedSeed], jobs: int) -> Iterable[SeedReport]:
+    """The reports of many seeds, each as soon as it and those before it are there."""
     if jobs == 1:
-        return map(_run_seed, seeds.items())
+        return map(run_recorded, seeds)
     pool = ProcessPoolExecutor(jobs)
-    return pool.map(_run_seed, seeds.items())
-
-
-def _run_seed(item: tuple[int, bool | None]) -> SeedReport:
-    seed, hostile = item
-    return run_seed(seed, hostile=hostile)
+    return pool.map(run_recorded, seeds)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="simulate", description="Run simulated clusters under faults.")
     parser.add_argument("--seeds", default="1-50", help="7, 1-50 or 3,8,20-30")
     parser.add_argument("--also", type=Path, help="a file with seeds that run before all others, one a line")
+    parser.add_argument("--first-draw", action="store_true", help=f"run them as recorded seeds with {FIRST_DRAW} run")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--hostile", choices=list(_HOSTILE), default="drawn", help="whether seeds have hostile clients")
     parser.add_argument("--coverage", type=Path, help="write there which faults met which states, as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what nodes say, seed by seed")
     arguments = parser.parse_args(argv)
     try:
-        hostile = _HOSTILE[arguments.hostile]
-        seeds = dict.fromkeys(parse_seeds(arguments.seeds), hostile)
+        seeds = [RecordedSeed(seed, not arguments.first_draw) for seed in parse_seeds(arguments.seeds)]
     except ValueError as error:
         parser.error(f"--seeds: {error}")
     if arguments.also is not None:
         try:
-            recorded = read_seeds(arguments.also)
-            seeds = {**recorded, **{seed: how for seed, how in seeds.items() if seed not in recorded}}
+            seeds = list(dict.fromkeys([*read_seeds(arguments.also), *seeds]))
         except (OSError, ValueError) as error:
             parser.error(f"--also {arguments.also}: {error}")
     summary = Summary()
     if arguments.verbose:
-        reports: Iterable[SeedReport] = (
-            run_seed(seed, log_level=logging.INFO, hostile=how) for seed, how in seeds.items()
-        )
+        reports: Iterable[SeedReport] = (run_recorded(seed, log_level=logging.INFO) for seed in seeds)
     else:
         reports = run_seeds(seeds, arguments.jobs)
     for report in reports:

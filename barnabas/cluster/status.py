@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from barnabas.cluster.keeping import KeepFile
 from barnabas.cluster.layout import Layout, Node
 from barnabas.cluster.probe import NoAnswer, ask
 from barnabas.cluster.processes import ProcessId, State, state_of
@@ -25,6 +26,8 @@ class NodeStatus:
     state: str
     """A `processes.State` in lower case: running, paused, stopped, dead."""
     pid: int | None
+    restarts: int = 0
+    """How often it ended by itself and was started again, since somebody started it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,9 @@ def read_processes(layout: Layout) -> list[NodeStatus]:
     for node in layout.nodes:
         state = state_of(layout.pid_file(node))
         process = ProcessId.read(layout.pid_file(node)) if state in (State.RUNNING, State.PAUSED) else None
-        statuses.append(NodeStatus(node.name, node.role, node.port, state.value, process.pid if process else None))
+        kept = KeepFile.beside(layout.pid_file(node)).read()
+        pid, restarts = process.pid if process else None, kept[1] if kept else 0
+        statuses.append(NodeStatus(node.name, node.role, node.port, state.value, pid, restarts))
     return statuses
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from barnabas.client.metadata import Leadership, Metadata, Node, TopicPartition, TopicView
 from barnabas.client.offset_lookup import FoundOffset, Isolation, answers_of, request_for
@@ -40,6 +40,15 @@ RequestFor = Message | Callable[[Leadership], Message]
 class CoordinatorKind(IntEnum):
     GROUP = 0
     TRANSACTION = 1
+
+
+class Question(NamedTuple):
+    """What a coordinator is asked."""
+
+    request: Message
+    code_of: Callable[[Any], ErrorCode]
+    """The error of an answer."""
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +143,16 @@ class BlockingCluster:
     def coordinator(self, key: str, kind: CoordinatorKind | int) -> int:
         """The node id of the coordinator of a group or a transactional id. KafkaError if there never will be one;
         TimedOut."""
+        return self._find_coordinator(key, kind)[0]
+
+    def _find_coordinator(self, key: str, kind: CoordinatorKind | int) -> tuple[int, Address]:
+        """(node id, who says so). Raises as `coordinator`."""
         kind = CoordinatorKind(kind)
         patience = self._endurance.of(f"the coordinator of {kind.name.lower()} {key!r}")
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
         while True:
             try:
-                response = self._ask_anyone(request)
+                response, address = self._ask_anyone(request)
             except BlockingError as error:
                 patience.wait(error)
                 continue
@@ -148,9 +161,10 @@ class BlockingCluster:
                 if code is ErrorCode.NONE:
                     node = Node(found.node_id, found.host, found.port)
                     self._metadata.learn_nodes([node])
-                    return node.node_id
+                    return node.node_id, address
                 if not is_passing(code):
                     raise KafkaError(code, found.error_message or f"no coordinator of {key!r}")
+                self._ask_last(address)
                 patience.wait(code.name)
 
     def coordinator_call(
@@ -165,17 +179,38 @@ class BlockingCluster:
         """Ask the coordinator of `key`, and whoever is it next, until `code_of` the answer is none that passes. As
         `leader_call`: the request has to be one that may be handled more than once.
         """
-        patience = self._endurance.of(f"{type(request).__name__.removesuffix('Request')} of {key!r}")
+        return self.coordinator_calls(key, kind, [Question(request, code_of, version)])[-1]
+
+    def coordinator_calls(self, key: str, kind: CoordinatorKind | int, questions: Sequence[Question]) -> list[Any]:
+        """Ask one and the same coordinator several things, each after the answer to the one before. If one of the
+        answers passes, or is missing, all are asked again, of whoever is the coordinator then: no answer is of another
+        broker than the others. The first error that does not pass is the last answer.
+        """
+        name = type(questions[-1].request).__name__.removesuffix("Request")
+        patience = self._endurance.of(f"{name} of {key!r}")
         while True:
+            node_id, named_by = self._find_coordinator(key, kind)
             try:
-                response = self.call(self.coordinator(key, kind), request, version=version)
+                answers, passing = self._ask_all(node_id, questions)
             except BlockingError as error:
-                patience.wait(error)
-                continue
-            code = code_of(response)
-            if not is_passing(code):
-                return response
-            patience.wait(code.name)
+                reason: object = error
+            else:
+                if passing is None:
+                    return answers
+                reason = passing.name
+            # A broker that is cut off from the others names the wrong one, and does not know.
+            self._ask_last(named_by)
+            patience.wait(reason)
+
+    def _ask_all(self, node_id: int, questions: Sequence[Question]) -> tuple[list[Any], ErrorCode | None]:
+        """(the answers up to the first error, the error if it passes). BlockingError."""
+        answers: list[Any] = []
+        for question in questions:
+            answers.append(self.call(node_id, question.request, version=question.version))
+            code = question.code_of(answers[-1])
+            if code is not ErrorCode.NONE:
+                return answers, code if is_passing(code) else None
+        return answers, None
 
     # What is known
 
@@ -328,12 +363,16 @@ class BlockingCluster:
         self._failed_at.pop(address, None)
         return answer
 
-    def _ask_anyone(self, request: Message) -> Any:
-        """A question that may be asked twice. The last error if nobody answers."""
+    def _ask_last(self, address: Address) -> None:
+        """What it answered did not help: next time ask the others before."""
+        self._failed_at[address] = time.monotonic()
+
+    def _ask_anyone(self, request: Message) -> tuple[Any, Address]:
+        """The answer to a question that may be asked twice, and whose it is. The last error if nobody answers."""
         reasons: list[BlockingError] = []
         for address in self._candidates():
             try:
-                return self._call_address(address, request, min(ASK_ANYONE_MS, self.request_timeout_ms))
+                return self._call_address(address, request, min(ASK_ANYONE_MS, self.request_timeout_ms)), address
             except BlockingError as error:
                 reasons.append(error)
         raise NotSent("; ".join(str(reason) for reason in reasons))
@@ -342,7 +381,7 @@ class BlockingCluster:
 
     def _refresh(self, topics: Sequence[str] | None) -> ClusterView:
         names = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        response = self._ask_anyone(MetadataRequest(topics=names, allow_auto_topic_creation=False))
+        response, _ = self._ask_anyone(MetadataRequest(topics=names, allow_auto_topic_creation=False))
         code = error_code(response.error_code)
         if code is not ErrorCode.NONE:
             raise ConnectionFailed(f"metadata: {code.name}")

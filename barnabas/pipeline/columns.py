@@ -24,9 +24,8 @@ from protocol.records.batch import (
     crc_is_valid,
     iterate_batches,
 )
-from protocol.records.compression import decompress
 from protocol.records.control import read_end_txn
-from protocol.records.record import DECODED_LIMIT_BYTES, decode_fields
+from protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, decode_fields, payload_of
 
 Buffer = bytes | bytearray | memoryview
 
@@ -196,12 +195,12 @@ class AbortedNow:
 
 
 def _payload(buffer: Buffer, place: int, header: BatchHeader) -> Buffer:
-    if header.records_count < 0:
+    if not 0 <= header.records_count <= SERVED_LIMIT_RECORDS:
         raise CorruptBatch(f"a record count of {header.records_count} at offset {header.base_offset}")
-    payload = memoryview(buffer)[place + BATCH_HEADER_BYTES : place + header.size_bytes]
+    view = memoryview(buffer)
     if header.compression:
-        return decompress(header.compression, payload, DECODED_LIMIT_BYTES)
-    return payload
+        return payload_of(view, header, place, max(CLIENT_LIMIT_BYTES, header.size_bytes))
+    return view[place + BATCH_HEADER_BYTES : place + header.size_bytes]
 
 
 def _read_group(group: Sequence[_Wanted], window: Window, include_headers: bool) -> Iterator[Columns]:
@@ -376,7 +375,7 @@ def _read_legacy(
     buffer: Buffer, place: int, header: BatchHeader, window: Window, include_headers: bool
 ) -> Iterator[Columns]:
     """A message, or a compressed set of them, of magic 0 or 1: such have no headers."""
-    records = decode_fields(buffer, place)
+    records = decode_fields(buffer, place, max(CLIENT_LIMIT_BYTES, header.size_bytes))
     offsets = np.array([record[0] for record in records], dtype=np.int64)
     timestamps = np.array([record[1] for record in records], dtype=np.int64)
     kind = NO_TIMESTAMP_TYPE if header.magic == 0 else int(header.is_log_append_time)

@@ -6,7 +6,7 @@ are the only thing besides records that a transaction can commit, they want a pa
 one; where it is deleted, the entry goes with the records that it tells of. A batch for many topics leaves an entry at
 each of them, so that whichever is deleted, the others still tell.
 
-A core and, below it, a shell of two calls. It knows neither Spark nor transactions.
+A core and, below it, a shell. It does not know Spark.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from enum import Enum
 from hashlib import sha256
 from typing import Any
 
-from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
+from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind, Question
 from barnabas.pipeline.errors import LedgerError
+from barnabas.pipeline.transaction import Transaction
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
@@ -148,12 +149,32 @@ class Ledger:
             self._topics = [OffsetFetchRequestTopic(name=topic, partition_indexes=[LEDGER_PARTITION])]
 
     def last(self) -> LedgerEntry | None:
-        """The newest entry; None if there is none. While a transaction with an entry is neither committed nor aborted
-        this waits (KIP-447). KafkaError, TimedOut, LedgerError."""
-        request = OffsetFetchRequest(group_id=self.group_id, topics=self._topics, require_stable=True)
-        response = self._cluster.coordinator_call(
-            self.group_id, CoordinatorKind.GROUP, request, _worst_code, version=OFFSET_FETCH_VERSION
+        """The newest entry, as far as whoever seems to coordinate the group knows; None if there is none. It may be
+        old: for people, not for deciding. While a transaction with an entry is neither committed nor aborted this waits
+        (KIP-447). KafkaError, TimedOut, LedgerError."""
+        question = self._question(stable=True)
+        return self._newest(
+            self._cluster.coordinator_call(
+                self.group_id, CoordinatorKind.GROUP, question.request, question.code_of, version=question.version
+            )
         )
+
+    def last_before(self, transaction: Transaction, topics: Iterable[str], entry: LedgerEntry) -> LedgerEntry | None:
+        """The newest entry that was committed before the transaction began, whatever brokers are cut off and deposed:
+        see `Transaction.ask_after_write`. `entry` is what the transaction is to commit at `topics`. Raises as `last`,
+        and what a transaction raises."""
+        # Brokers of Kafka before 4.0 carry out markers a moment after they acknowledged them, and say so only to who
+        # asks for stable offsets. That cannot be asked later: the entry that is written first is not stable.
+        self.last()
+        return self._newest(
+            transaction.ask_after_write(self.group_id, entries_at(topics, entry), self._question(stable=False))
+        )
+
+    def _question(self, *, stable: bool) -> Question:
+        request = OffsetFetchRequest(group_id=self.group_id, topics=self._topics, require_stable=stable)
+        return Question(request, _worst_code, OFFSET_FETCH_VERSION)
+
+    def _newest(self, response: Any) -> LedgerEntry | None:
         code = _worst_code(response)
         if code is not ErrorCode.NONE:
             raise KafkaError(code, f"the ledger {self.group_id}")

@@ -80,7 +80,7 @@ class _Reader:
                 )
             except CorruptBatch as error:
                 raise PipelineError(
-                    f"{self._reading.partition}: {error.message}; the log is damaged there on its leader, another"
+                    f"{self._reading.partition}: {error.message}; if the log is damaged there on its leader, another"
                     " replica may have it whole"
                 ) from None
             self._move_on(fetched, progress)

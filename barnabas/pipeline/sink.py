@@ -157,21 +157,23 @@ class Sink:
         raise PipelineError(f"batch {batch_id} of {settings.query_id}, after {settings.attempts} attempts: {reason}")
 
     def _attempt(self, frame: DataFrame, batch_id: int, checkpoint: str) -> list[Claim] | None:
+        """The order is what writes a batch once: fence, write, read, decide. See `Transaction.ask_after_write`."""
         settings, transaction = self.settings, self._opened_transaction()
-        producer = transaction.begin()
-        # Only now: whoever could have changed the ledger is fenced, and what was being committed is.
-        last = Ledger(self._opened(), settings.query_id, settings.topic).last()
-        verdict = decide(last, batch_id, checkpoint, query=settings.query_id, may_begin_late=settings.begin_late)
-        if verdict is Verdict.SKIP:
-            return None
         targets = self._targets(frame)
         if not len(targets):
             return []
-        transaction.add(targets)
+        producer = transaction.begin()
         try:
+            if self._is_written(transaction, targets, batch_id, checkpoint):
+                self._give_up(transaction)
+                return None
+            transaction.add(targets)
             claims = self._produce(frame, targets, producer, batch_id)
             check_claims(claims)
             refuse_stage_retry(frame.sparkSession, claims)
+        except Fenced:
+            # There is nothing left to abort: the other driver has seen to it.
+            raise
         except BaseException:
             # Tasks of a batch that takes too long are refused, and do not know why.
             transaction.check_time()
@@ -195,6 +197,16 @@ class Sink:
             )
         transaction.commit(group_of(settings.query_id), entries_at(topics, entry))
         return claims
+
+    def _is_written(self, transaction: Transaction, targets: Targets, batch_id: int, checkpoint: str) -> bool:
+        """Whether the ledger has the batch. LedgerError if neither yes nor no can be right."""
+        settings = self.settings
+        ledger = Ledger(self._opened(), settings.query_id, settings.topic)
+        # Any topic will do for the write that goes first.
+        topics = list(targets.partitions)[:1]
+        last = ledger.last_before(transaction, topics, LedgerEntry(batch_id, checkpoint))
+        verdict = decide(last, batch_id, checkpoint, query=settings.query_id, may_begin_late=settings.begin_late)
+        return verdict is Verdict.SKIP
 
     def _give_up(self, transaction: Transaction) -> None:
         """Abort, so that readers need not wait. Where that fails the next transaction sees to it."""

@@ -1,6 +1,7 @@
 """One transaction for one batch: the steps of the driver, over a blocking cluster. Knows neither rows nor Spark.
 
-    InitProducerId ─► AddPartitionsToTxn ─► (tasks produce) ─► AddOffsetsToTxn ─► TxnOffsetCommit ─► EndTxn
+    InitProducerId ─► AddOffsetsToTxn ─► TxnOffsetCommit, OffsetFetch (the ledger is read after a write)
+                   ─► AddPartitionsToTxn ─► (tasks produce) ─► AddOffsetsToTxn ─► TxnOffsetCommit ─► EndTxn
 
 The partitions are added here, before any task writes, in whatever transaction version the cluster has: a driver that
 was fenced hears of it before Spark works for it, and each partition that a late task could write to gets the marker. So
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from barnabas.client.metadata import TopicPartition, by_topic
-from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
+from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind, Question
 from barnabas.pipeline.errors import BlockingError, Fenced, OutcomeUnknown, TookTooLong, TransactionError
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -123,6 +124,34 @@ class Transaction:
         self._commit_offsets(group_id, offsets)
         self._end(committed=True)
 
+    def ask_after_write(self, group_id: str, offsets: Offsets, question: Question) -> Any:
+        """The answer of the group's coordinator to `question`, in which nothing is missing that was committed by this
+        transactional id before `begin` returned. Fenced, TookTooLong, TransactionError, TimedOut.
+
+        A coordinator that was cut off and replaced does not know it. It would answer with what it knew, and no lease by
+        clocks rules that out. So the question goes with a write, in this order, which makes an old answer impossible:
+
+        1. `begin` (InitProducerId) fences every other driver, and returns after the end of the transaction before: its
+           markers M are replicated, also the one in the group's log.
+        2. `offsets` are written into the group's log (W), pending in this transaction. W is acknowledged only when all
+           in-sync replicas have it, which a deposed leader cannot bring about: they follow another one.
+        3. The same broker is asked. M was acknowledged before W was sent, and replicas have one log, so M is before W
+           in the log of whoever has acknowledged W. The broker answers from its log up to W, and perhaps more.
+
+        If it is deposed between W and the answer, the answer is still right: a later entry would be another driver's,
+        which has fenced this one, whose EndTxn fails then. If it answers that it is not the coordinator, or not at all,
+        the whole begins again with a W at the next one: the answer of a broker that did not acknowledge W counts for
+        nothing.
+
+        The offsets take effect if the transaction is committed without others for the same partitions. The question
+        must not ask for stable offsets: these are pending.
+        """
+        self._add_group(group_id)
+        writing = Question(self._committing(group_id, offsets), _committed_code, TXN_OFFSET_COMMIT_VERSION)
+        answers = self._cluster.coordinator_calls(group_id, CoordinatorKind.GROUP, [writing, question])
+        self._check(_committed_code(answers[0]), "TxnOffsetCommit")
+        return answers[1]
+
     def abort(self) -> None:
         """Nothing takes effect. Fenced if it was replaced; TransactionError, TimedOut: the next `begin` sees to it."""
         if self._began is not None:
@@ -149,6 +178,14 @@ class Transaction:
     # ---- inside
 
     def _commit_offsets(self, group_id: str, offsets: Offsets) -> None:
+        self._add_group(group_id)
+        committing = self._committing(group_id, offsets)
+        response = self._cluster.coordinator_call(
+            group_id, CoordinatorKind.GROUP, committing, _committed_code, version=TXN_OFFSET_COMMIT_VERSION
+        )
+        self._check(_committed_code(response), "TxnOffsetCommit")
+
+    def _add_group(self, group_id: str) -> None:
         producer = self._current()
         adding = AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
@@ -156,9 +193,14 @@ class Transaction:
             producer_epoch=producer.epoch,
             group_id=group_id,
         )
+        if self._began is None:
+            self._began = time.monotonic()
         self._check(_code(self._ask(adding, _code, ADD_OFFSETS_VERSION)), "AddOffsetsToTxn")
+
+    def _committing(self, group_id: str, offsets: Offsets) -> TxnOffsetCommitRequest:
+        producer = self._current()
         topics = by_topic(TopicPartition(*partition) for partition in offsets)
-        committing = TxnOffsetCommitRequest(
+        return TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=group_id,
             producer_id=producer.producer_id,
@@ -170,10 +212,6 @@ class Transaction:
                 for topic, indexes in topics.items()
             ],
         )
-        response = self._cluster.coordinator_call(
-            group_id, CoordinatorKind.GROUP, committing, _committed_code, version=TXN_OFFSET_COMMIT_VERSION
-        )
-        self._check(_committed_code(response), "TxnOffsetCommit")
 
     def _end(self, *, committed: bool) -> None:
         producer = self._current()

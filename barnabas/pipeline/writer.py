@@ -165,7 +165,7 @@ class Writing:
             transaction = self._resumed(cluster, messages)
             try:
                 trust(claims)
-                if batch_id is not None and self._is_written(cluster, batch_id):
+                if batch_id is not None and self._is_written(cluster, transaction, batch_id):
                     transaction.abort()
                     return
             except BaseException:
@@ -192,9 +192,11 @@ class Writing:
         """The id that Spark keeps in its checkpoint is not told here: the name has to stand for it."""
         return f"format {self.settings.query_id}"
 
-    def _is_written(self, cluster: Any, batch_id: int) -> bool:
+    def _is_written(self, cluster: Any, transaction: Transaction, batch_id: int) -> bool:
         settings = self.settings
-        last = Ledger(cluster, settings.query_id, settings.topic).last()
+        assert settings.topic is not None
+        ledger = Ledger(cluster, settings.query_id, settings.topic)
+        last = ledger.last_before(transaction, [settings.topic], LedgerEntry(batch_id, self._checkpoint))
         may_begin_late = settings.begin_late
         verdict = decide(last, batch_id, self._checkpoint, query=settings.query_id, may_begin_late=may_begin_late)
         return verdict is Verdict.SKIP

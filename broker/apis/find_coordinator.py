@@ -62,8 +62,14 @@ def _coordinator(broker: BrokerServices, listener_name: str, key_type: int, key:
     if image is None:
         broker.auto_topics.create_internal(topic)
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} is being created")
-    placed = image.partitions.get(partition_for(key, len(image.partitions)))
+    index = partition_for(key, len(image.partitions))
+    placed = image.partitions.get(index)
     leader = -1 if placed is None else placed.leader
+    coordinator = broker.groups if topic == GROUP_TOPIC else broker.transactions
+    if coordinator.may_have_lost(index):
+        raise KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker hears neither controllers nor followers: ask another one"
+        )
     node = broker.metadata.alive_nodes(listener_name).get(leader)
     if node is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator's partition has no leader now")

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 def list_groups(broker: BrokerServices, call: Call) -> None:
     request: ListGroupsRequest = call.message
     shards = broker.groups.shards
+    if broker.groups.may_be_deposed:
+        call.answer(ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        return
     if any(shard.state is not ShardState.ACTIVE for shard in shards):
         # What can be told now would not be all.
         call.answer(ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))

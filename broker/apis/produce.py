@@ -1,4 +1,4 @@
-"""Produce (0): batches go to the end of the log as they came; the answer waits for the replicas.
+"""Produce (0): batches are checked and go to the end of the log as they came; the answer waits for the replicas.
 
 Each partition has its own error and never fails the others. With acks=all the answer leaves when the high watermark
 has passed the last batch, or when the client's timeout has.
@@ -6,16 +6,20 @@ has passed the last batch, or when the client's timeout has.
 A transactional batch may begin its transaction in a partition only once the coordinator has confirmed that the
 partition belongs to it, or has added it (KIP-890). Until then the producer's next batches for the partition wait in
 line. Requests without a transactional id take none of this way.
+
+A request with a batch that takes long to check goes on in a task of its own, and later requests of its connection wait
+for that one.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.admission import Batches, admit
+from broker.admission import Admission, Allowance, Batches, NeedsTime
 from broker.apis.lookup import known_leader
 from broker.metadata_cache import INTERNAL_TOPICS
 from broker.purgatory import WaitingAck
@@ -23,6 +27,7 @@ from broker.replication.partition import Partition
 from broker.timing_wheel import TimerEntry
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -32,6 +37,7 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from protocol.records.batch import BatchHeader
+from protocol.records.record_check import MOST_RECORD_ERRORS, RecordsRefused
 from runtime.dispatch import Call
 from storage.producers import NO_WARRANT, Warrant
 
@@ -67,10 +73,9 @@ def produce(broker: BrokerServices, call: Call) -> None:
     if call.slot.connection_ended and call.message.acks != NO_ANSWER:
         # Its producer gave up waiting for an answer, and may have sent these records again over another connection.
         call.answer_nothing()
-    elif call.message.transactional_id is None:
-        _Produce(broker, call).start()
-    else:
-        _TransactionalProduce(broker, call).start()
+        return
+    kind = _Produce if call.message.transactional_id is None else _TransactionalProduce
+    broker.slow_admissions.lines.enter(call.request.connection_id, kind(broker, call).take_turn)
 
 
 def verification_error(code: ErrorCode, version: int) -> tuple[ErrorCode, str | None]:
@@ -83,6 +88,21 @@ def verification_error(code: ErrorCode, version: int) -> tuple[ErrorCode, str | 
         # It makes every client try again, and does not make it look for another leader.
         return ErrorCode.NOT_ENOUGH_REPLICAS, f"whether the partition is in the transaction is not known: {code.name}"
     return code, None
+
+
+Admitted = tuple[memoryview, Batches] | KafkaError
+"""What came of the admission of a batch."""
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """What a request has for one partition, by name or id of its topic."""
+
+    topic: bytes | str
+    data: PartitionProduceData
+    answer: PartitionProduceResponse
+    admission: Admission | None = None
+    """Its batch, if that needs time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +125,19 @@ class _Piece:
 class _Produce:
     """One request until its answer."""
 
-    __slots__ = ("_acks", "_broker", "_call", "_has_errors", "_pending", "_response", "_timer", "_waiting", "_wall_ms")
+    __slots__ = (
+        "_acks",
+        "_allowance",
+        "_broker",
+        "_call",
+        "_errors_left",
+        "_has_errors",
+        "_pending",
+        "_response",
+        "_timer",
+        "_waiting",
+        "_wall_ms",
+    )
 
     def __init__(self, broker: BrokerServices, call: Call) -> None:
         request: ProduceRequest = call.message
@@ -114,20 +146,33 @@ class _Produce:
         self._acks = request.acks
         self._response = ProduceResponse()
         self._has_errors = False
-        self._waiting = 0
-        """Partitions whose acknowledgement is outstanding, and one for `start` itself."""
+        self._errors_left = MOST_RECORD_ERRORS
+        """So many records may still be named in the answer."""
+        self._allowance = Allowance()
+        self._waiting = 1
+        """Partitions whose acknowledgement is outstanding, and one until all were tried."""
         self._pending: list[tuple[WaitingAck[ErrorCode], PartitionProduceResponse]] = []
         self._timer: TimerEntry | None = None
         self._wall_ms = broker.world.wall_clock.now_ms()
 
-    def start(self) -> None:
-        self._append_all()
-        self._all_appended()
+    def take_turn(self) -> bool:
+        """No request of this connection waits: begin, and return whether later ones may. If not, `Lines.over` is called
+        when they may."""
+        try:
+            left = [asked for asked in self._all_asked() if not self._append(asked)]
+            if not left:
+                self._all_tried()
+                return True
+        except Exception as error:  # it may be the turn of another request in which this one has its own
+            self._call.failed(error)
+            return True
+        self._call.spawn(self._admit_slowly, left)
+        return False
 
-    def _append_all(self) -> None:
+    def _all_asked(self) -> Iterator[_Asked]:
+        """Makes room for each in the answer."""
         request: ProduceRequest = self._call.message
         with_ids = self._call.version >= TOPIC_IDS_FROM_VERSION
-        self._waiting = 1
         for topic in request.topic_data:
             answers = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
             self._response.responses.append(answers)
@@ -135,7 +180,29 @@ class _Produce:
             for data in topic.partition_data:
                 answer = PartitionProduceResponse(index=data.index, base_offset=-1)
                 answers.partition_responses.append(answer)
-                self._append(key, data, answer)
+                yield _Asked(key, data, answer)
+
+    async def _admit_slowly(self, left: list[_Asked]) -> None:
+        broker = self._broker
+        try:
+            for asked in left:
+                admission, asked.admission = asked.admission, None
+                assert admission is not None
+                admitted: Admitted
+                try:
+                    admitted = await admission.in_steps(broker.world, broker.slow_admissions)
+                except KafkaError as refusal:
+                    admitted = refusal
+                # Somebody else may lead by now.
+                if not self._call.slot.connection_closed:
+                    self._append(asked, admitted)
+            self._all_tried()
+        finally:
+            broker.slow_admissions.lines.over(self._call.request.connection_id)
+
+    def _all_tried(self) -> None:
+        """Every batch was appended or refused, but for transactional ones."""
+        self._all_appended()
 
     def _all_appended(self) -> None:
         """Nothing but acknowledgements is outstanding now."""
@@ -144,41 +211,63 @@ class _Produce:
             self._timer = self._broker.wheel.add(deadline_ms, self._expired)
         self._one_done()
 
-    def _append(self, key: bytes | str, data: PartitionProduceData, answer: PartitionProduceResponse) -> None:
-        broker = self._broker
-        partition = broker.partitions.find(key, data.index)
+    def _append(self, asked: _Asked, admitted: Admitted | None = None) -> bool:
+        """Append a batch or refuse it. Without what came of its admission it is admitted here; if that needs time,
+        returns False, and nothing was done."""
+        broker, answer = self._broker, asked.answer
+        partition = broker.partitions.find(asked.topic, asked.data.index)
         if partition is None:
-            missing = broker.partitions.missing_error(key, data.index)
-            self._failed(answer, missing, None, known_leader(broker, key, data.index))
-            return
+            missing = broker.partitions.missing_error(asked.topic, asked.data.index)
+            self._failed(answer, missing, None, known_leader(broker, asked.topic, asked.data.index))
+            return True
         try:
-            if self._acks not in (ALL_IN_SYNC, 1, NO_ANSWER):
-                raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks}")
-            if partition.topic in INTERNAL_TOPICS and self._call.request.client_id != ADMIN_CLIENT_ID:
-                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics are written by coordinators")
-            error = partition.replica.append_error(self._acks)
-            if error is not None:
-                raise KafkaError(error)
-            buffer, batches = admit(
-                data.records,
-                partition.log.config,
-                partition.produce_limits,
-                self._call.version,
-                self._wall_ms,
-                broker.conversions,
-            )
+            self._check_right(partition)
+            if admitted is None:
+                now_ms, conversions = self._wall_ms, broker.conversions
+                admission = Admission(asked.data.records, partition, self._call.version, now_ms, conversions)
+                try:
+                    admitted = admission.at_once(self._allowance)
+                except NeedsTime:
+                    asked.admission = admission
+                    return False
+            elif isinstance(admitted, KafkaError):
+                raise admitted
+            buffer, batches = admitted
             if batches[0][1].is_transactional:
                 self._take(_Piece(partition, buffer, batches, answer))
-                return
+                return True
             result = partition.append(buffer, batches, self._acks)
+        except RecordsRefused as refusal:
+            self._failed(answer, refusal.code, refusal.message)
+            self._name_records(answer, refusal.errors)
+            return True
         except KafkaError as refusal:
             self._failed(answer, refusal.code, refusal.message, partition.known_leader())
-            return
+            return True
         answer.base_offset = result.first_offset
         answer.log_append_time_ms = result.log_append_time_ms
         answer.log_start_offset = partition.log.log_start_offset
         if self._acks == ALL_IN_SYNC:
             self._wait_for_replicas(partition, result.last_offset + 1, answer)
+        return True
+
+    def _check_right(self, partition: Partition) -> None:
+        """Raises KafkaError if this request cannot write to the partition, whatever it has for it."""
+        if self._acks not in (ALL_IN_SYNC, 1, NO_ANSWER):
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks}")
+        if partition.topic in INTERNAL_TOPICS and self._call.request.client_id != ADMIN_CLIENT_ID:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics are written by coordinators")
+        error = partition.replica.append_error(self._acks)
+        if error is not None:
+            raise KafkaError(error)
+
+    def _name_records(self, answer: PartitionProduceResponse, errors: list[tuple[int, str]]) -> None:
+        """Name the records because of which a batch was refused; the rest of it may be sent again (KIP-467)."""
+        named = errors[: self._errors_left]
+        self._errors_left -= len(named)
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=message) for place, message in named
+        ]
 
     def _take(self, piece: _Piece) -> None:
         """A transactional batch. Nobody could end its transaction, and readers would wait at its start for ever."""
@@ -266,12 +355,11 @@ class _TransactionalProduce(_Produce):
         self._verifies = self._adds or broker.settings.transaction_partition_verification_enable
         self._pieces: list[_Piece] = []
         self._coming = 0
-        """Pieces that are neither appended nor refused yet, and one for `start` itself."""
+        """Pieces that are neither appended nor refused yet, and one for `_all_tried` itself."""
         self._unverified: list[_Piece] | None = []
-        """Found by `start`; None afterwards."""
+        """Found by `_all_tried`; None afterwards."""
 
-    def start(self) -> None:
-        self._append_all()
+    def _all_tried(self) -> None:
         pieces = self._pieces
         if len({(piece.header.producer_id, piece.header.producer_epoch) for piece in pieces}) > 1:
             for piece in pieces:

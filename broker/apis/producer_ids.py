@@ -19,6 +19,14 @@ KNOWS_FENCED_FROM_VERSION = 4
 
 
 def init_producer_id(broker: BrokerServices, call: Call) -> None:
+    request: InitProducerIdRequest = call.message
+    try:
+        if request.transactional_id:
+            # Whoever asks the wrong broker need not wait for a controller.
+            broker.transactions.shard(request.transactional_id)
+    except KafkaError as error:
+        call.answer(init_error(error.code))
+        return
     if broker.producer_ids.at_hand:
         _init_producer_id(broker, call)
     else:

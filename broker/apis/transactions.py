@@ -243,6 +243,10 @@ def list_transactions(broker: BrokerServices, call: Call) -> None:
         call.answer(listing.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
         return
 
+    if broker.transactions.may_be_deposed:
+        call.answer(listing.ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        return
+
     def finish(parts: list[list[Transaction] | ErrorCode]) -> None:
         call.answer(_listed(parts, [name for name in request.state_filters if name not in _LABELS]))
 

@@ -85,6 +85,8 @@ class Coordinator(Generic[MachineT]):
         self._make_machine = make_machine
         self._types = dict(record_types(topic.messages))
         self._shards: dict[int, Shard[MachineT]] = {}
+        self._forgotten: dict[int, Partition] = {}
+        """Led here as far as this broker knows, and given up because others may lead them by now."""
         self._stopped = False
 
     # -- looking
@@ -123,12 +125,38 @@ class Coordinator(Generic[MachineT]):
         usable = (ShardState.LOADING, ShardState.ACTIVE)
         return [shard for _, shard in sorted(self._shards.items()) if shard.state in usable]
 
+    @property
+    def may_be_deposed(self) -> bool:
+        """Whether others may have taken over something that is coordinated here. A list would not be whole then."""
+        return bool(self._forgotten) or any(shard.may_be_deposed for shard in self._shards.values())
+
+    def may_have_lost(self, index: int) -> bool:
+        """Whether a partition was led here when this broker last heard anything, and others may lead it by now."""
+        shard = self._shards.get(index)
+        return index in self._forgotten if shard is None else shard.may_be_deposed
+
     # -- what happens to the partitions
+
+    def look_at_forgotten(self) -> None:
+        """To be called regularly. A shard is given up while others may lead its partition, as if that were known: its
+        waiters look for the new coordinator, and its timers expel nobody. If this broker leads the partition
+        after all, the log is loaded again, and members get a whole session to come back.
+        """
+        for index, shard in list(self._shards.items()):
+            if shard.may_be_deposed:
+                log.info("%r is given up: this broker hears neither controllers nor followers", shard)
+                del self._shards[index]
+                self._forgotten[index] = shard.partition
+                shard.give_up()
+        for partition in list(self._forgotten.values()):
+            if not partition.is_forgotten:
+                self.leadership_changed(partition)
 
     def leadership_changed(self, partition: Partition) -> None:
         """This partition is led here now, or in a new epoch, or not any more."""
         if partition.topic != self.topic.name or self._stopped:
             return
+        self._forgotten.pop(partition.index, None)
         shard = self._shards.get(partition.index)
         if shard is not None and (shard.partition is not partition or not partition.is_leader):
             log.info("%r is given up", shard)
@@ -149,6 +177,7 @@ class Coordinator(Generic[MachineT]):
         for shard in self._shards.values():
             shard.give_up()
         self._shards.clear()
+        self._forgotten.clear()
 
     def _begin(self, partition: Partition) -> None:
         timers = ShardTimers(self._wheel)

@@ -39,6 +39,8 @@ RETRY_MS = 500
 
 LOAD_STRETCH_BYTES = 256 * 1024
 """How much is replayed before others get their turn."""
+LOAD_PAUSE_MS = 0
+"""How long others have their turn at least."""
 
 _UNAVAILABLE = frozenset(
     {
@@ -157,7 +159,7 @@ class Shard(Generic[MachineT]):
             # Others may append transaction markers meanwhile: on to what is the end then.
             while self.state is ShardState.LOADING and offset < partition_log.log_end_offset:
                 offset = self._load_stretch(offset)
-                await trio.lowlevel.checkpoint()
+                await trio.sleep(self._world.tuned("coordinator.load.pause.ms", LOAD_PAUSE_MS) / 1000)
         except (KafkaError, CorruptBatch, MalformedMessage) as error:
             self._cannot_load(error)
             return
@@ -194,11 +196,12 @@ class Shard(Generic[MachineT]):
     def _load_stretch(self, offset: int) -> int:
         """Replay some batches from `offset` on; gives where to go on."""
         end_offset = self.partition.log.log_end_offset
+        stretch_bytes = self._world.tuned("coordinator.load.stretch.bytes", LOAD_STRETCH_BYTES)
         size_bytes = 0
         for batch in self.partition.log.batches(offset):
             offset = self._replay_batch(batch)
             size_bytes += len(batch)
-            if size_bytes >= LOAD_STRETCH_BYTES:
+            if size_bytes >= stretch_bytes:
                 return offset
         # Nothing more is there, whatever compaction has left of the last batches.
         return max(offset, end_offset)
@@ -228,8 +231,19 @@ class Shard(Generic[MachineT]):
 
     # -- commands
 
+    @property
+    def may_be_deposed(self) -> bool:
+        """This broker hears neither controllers nor followers: others may coordinate by now, and what is known here
+        may be old."""
+        return self.partition.is_forgotten
+
     def check_active(self) -> None:
-        """Raises KafkaError unless commands can be taken."""
+        """Raises KafkaError unless commands of clients can be taken."""
+        if self.may_be_deposed:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "others may coordinate by now")
+        self._check_state()
+
+    def _check_state(self) -> None:
         if self.state is ShardState.LOADING:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if self.state is not ShardState.ACTIVE:
@@ -238,7 +252,11 @@ class Shard(Generic[MachineT]):
     def run(self, operation: Operation, reply: Reply | None) -> None:
         """Run a command. `reply` is refused with whatever KafkaError it raises."""
         try:
-            self.check_active()
+            if reply is None:
+                # What the broker itself has to tell the machine (metadata, the end of loading) must not be missed.
+                self._check_state()
+            else:
+                self.check_active()
             outcome = operation(self.now())
         except KafkaError as error:
             if reply is None:
@@ -401,6 +419,9 @@ class Shard(Generic[MachineT]):
         self._wait(reply, self.partition.log.log_end_offset, settled)
 
     def _wait(self, reply: Reply, required_offset: int, settled: Settled) -> None:
+        if self.may_be_deposed:
+            settled(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
         if self.partition.log.high_watermark >= required_offset and self.partition.is_leader:
             settled(None)
             return
@@ -418,7 +439,7 @@ class Shard(Generic[MachineT]):
     # -- the end
 
     def give_up(self) -> None:
-        """The partition is led elsewhere, or gone."""
+        """The partition is led elsewhere, or gone, or may be."""
         if self.state is ShardState.GONE:
             return
         self.state = ShardState.GONE
@@ -426,4 +447,10 @@ class Shard(Generic[MachineT]):
         self._timers.cancel_all()
         for reply in self.machine.give_up():
             reply.refuse(ErrorCode.NOT_COORDINATOR)
-        # Those who wait for the high watermark are told by the partition itself.
+        # The partition itself answers those who wait for the high watermark once it is led elsewhere. Until then it
+        # may not know, and they must not wait for that.
+        waiting, self._waiting = self._waiting, {}
+        for reply, (ack, timer) in waiting.items():
+            ack.cancel()
+            timer.cancel()
+            reply.refuse(ErrorCode.NOT_COORDINATOR)

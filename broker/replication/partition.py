@@ -46,7 +46,7 @@ from kraft.metadata.image import NO_LEADER, PartitionImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import PartitionData
 from protocol.records.batch import BatchHeader, CorruptBatch
-from protocol.records.validation import ProduceLimits
+from protocol.records.record_check import ProduceLimits
 from runtime.decisions import Notepad, Notes
 from runtime.world import Clock, no_fault
 from storage.aborted import AbortedTransaction

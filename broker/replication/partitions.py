@@ -186,8 +186,18 @@ class Partitions:
             if partition is not None:
                 partition.partition_changed(image)
 
+    def open_postponed(self, topic_id: bytes, index: int) -> None:
+        """A log was made that could not be made when the metadata brought its partition."""
+        topic = self.image.topics.by_id.get(topic_id)
+        image = None if topic is None else topic.partitions.get(index)
+        if topic is None or image is None or (topic_id, index) not in self._without_log:
+            return
+        partition = self._open(topic, index, image, self._topic_config(self.image, topic.name))
+        if partition is not None:
+            partition.partition_changed(image)
+
     def _open(
-        self, topic: TopicDelta, index: int, image: PartitionImage, config: TopicConfig
+        self, topic: TopicDelta | TopicImage, index: int, image: PartitionImage, config: TopicConfig
     ) -> Partition | None:
         key = (topic.id, index)
         node_id = self._settings.node_id

@@ -129,6 +129,9 @@ class Progress:
     ago."""
     not_before_ms: int = NEVER_MS
     """It is not proposed for the ISR before this time."""
+    is_ineligible: bool = False
+    """The controller did not let it join, whatever it has: its log directory is full, or its broker is leaving. Nobody
+    waits for it until it is proposed again."""
 
     def behind_ms(self, now_ms: int) -> int | None:
         """How long it has not had everything; None if it never had since this leader leads."""
@@ -478,6 +481,7 @@ class Replica:
             for node_id in proposal.members - role.isr:
                 if node_id in role.followers:
                     role.followers[node_id].not_before_ms = now_ms + REFUSED_PAUSE_MS
+                    role.followers[node_id].is_ineligible = answer is ErrorCode.INELIGIBLE_REPLICA
             return self._advance(now_ms)
         return () if answer in _STALE else (proposal,)
 
@@ -512,6 +516,7 @@ class Replica:
             or not self._may_join(node_id, progress)
         ):
             return ()
+        progress.is_ineligible = False
         role.maximal_isr = role.isr | {node_id}
         return (self._propose(role, role.maximal_isr, [node_id], now_ms),)
 
@@ -553,7 +558,11 @@ class Replica:
         for node_id, progress in role.followers.items():
             if progress.log_end_offset < reached and (
                 node_id in maximal_isr
-                or (self._is_caught_up(progress, now_ms) and self._may_join(node_id, progress))
+                or (
+                    not progress.is_ineligible
+                    and self._is_caught_up(progress, now_ms)
+                    and self._may_join(node_id, progress)
+                )
             ):
                 reached = progress.log_end_offset
                 if reached <= high_watermark:

@@ -21,7 +21,7 @@ from checkers.lag import Lag
 from checkers.loss import Loss
 from checkers.metadata_topics import MetadataChecker
 from checkers.offsets import Offsets
-from checkers.offsets_registers import RegistersChecker
+from checkers.offsets_registers import SESSION_MS, RegistersChecker
 from checkers.order import PollOrder, SendOrder
 from checkers.reads import Reads
 from checkers.replicas import Replicas
@@ -56,7 +56,8 @@ def of_workload(run: Mapping[str, Any]) -> Sequence[Checker]:
             protocol = {"protocol": options["group_protocol"]} if "group_protocol" in options else {}
             return (GroupChecker(**told("idempotence"), **protocol), Commits())
         case "offsets":
-            return (RegistersChecker(), Commits())
+            settings = run.get("settings") or {}
+            return (RegistersChecker(int(settings.get("broker.session.timeout.ms", SESSION_MS))), Commits())
         case "metadata":
             return (MetadataChecker(),)
         case "fences":

@@ -4,9 +4,11 @@ Each register, a partition's offset of a group, is written by one thread after t
 that grow, so that every number read says how old it is:
 
 - `lost-commit`: at the end, when the cluster was healed, a register is older than a commit that had been acknowledged;
-- `stale-commit`: the same in the middle of a run. It is legal: a coordinator that is cut off from the others goes on
-  answering who reaches it, and no lease forbids that. What was really lost is lost at the end as well, as a register
-  is soon left alone;
+- `stale-commit`: the same in the middle of a run. It is legal for as long as a lease lasts: a coordinator that is cut
+  off from the others goes on answering who reaches it, until it has heard nobody for a session. What was really lost is
+  lost at the end as well, as a register is soon left alone;
+- `deposed-coordinator`: the same, while nothing is wrong with any link but that a broker is cut off from all nodes, and
+  has been for two sessions: it has to know that others may coordinate, and the others do know;
 - `late-commit`: it is older, and has the number of a commit of which nobody knew. Legal: commits of a group without
   members carry no generation and no sequence, so that one that was on its way still may overtake;
 - `unexpected-offset`: a number that nobody had tried to commit yet, or only a commit that surely failed.
@@ -20,23 +22,36 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from checkers.attempts import Attempt, attempts
+from checkers.attempts import NEVER, Attempt, attempts
 from checkers.readings import concluded
 from checkers.verdict import Finding, Verdict
+from histories.faults import Fault
 from operations import Place
 
 _NONE = 0
 """What a register reads before its first commit."""
 
 
-class RegistersChecker:
-    """Pure; needs no options."""
+SESSION_MS = 9_000
+"""Kafka's broker.session.timeout.ms."""
+LEASES = 2
+DISTURBING = frozenset(("partition", "slow", "lossy", "half-open", "message", "pause", "pause-at", "clock"))
+"""Kinds of faults under which a broker may hear some, and not know that it was deposed."""
 
-    name = "offsets"
+
+@dataclass(frozen=True, slots=True)
+class RegistersChecker:
+    """Pure."""
+
+    session_ms: int = SESSION_MS
+    """Of brokers."""
+
+    name: ClassVar[str] = "offsets"
 
     def check(self, history: Any) -> Verdict:
+        times = _surely_known(getattr(history, "faults", ()), LEASES * self.session_ms * 1_000_000)
         whole = attempts(history)
         commits = [attempt for attempt in whole if attempt.f == "commit"]
         fetches = [attempt for attempt in whole if attempt.f == "fetch" and attempt.type == "ok"]
@@ -45,7 +60,7 @@ class RegistersChecker:
         for fetch in fetches:
             read = {Place(topic, partition): number for topic, partition, number in fetch.value["offsets"]}
             for place, register in registers.get(fetch.asked["group"], {}).items():
-                found = register.judge(read.get(place, _NONE), fetch)
+                found = register.judge(read.get(place, _NONE), fetch, times)
                 if found is not None:
                     findings.append(found)
         final = {fetch.asked["group"] for fetch in fetches if fetch.asked["final"]}
@@ -68,7 +83,7 @@ class _Register:
     acknowledged: list[tuple[int, int]] = field(default_factory=list)
     """(when, number), in both orders."""
 
-    def judge(self, number: int, fetch: Attempt) -> Finding | None:
+    def judge(self, number: int, fetch: Attempt, times: Sequence[tuple[int, int]]) -> Finding | None:
         index = bisect_left(self.acknowledged, (fetch.began, _NONE))
         newest = self.acknowledged[index - 1][1] if index else _NONE
         write = self.by_number.get(number)
@@ -84,11 +99,30 @@ class _Register:
             return Finding("late-commit", where, evidence, told, legal=True)
         if fetch.asked["final"]:
             return Finding("lost-commit", where, evidence, told)
+        if any(began <= fetch.began_ns and fetch.ended_ns <= ended for began, ended in times):
+            return Finding("deposed-coordinator", where, evidence, told)
         return Finding("stale-commit", where, evidence, told, legal=True)
 
     @staticmethod
     def _evidence(fetch: Attempt, *writes: Attempt | None) -> Sequence[int]:
         return sorted({*fetch.evidence, *(i for write in writes if write is not None for i in write.evidence)})
+
+
+def _surely_known(faults: Iterable[Fault], lease_ns: int) -> list[tuple[int, int]]:
+    """When brokers that are cut off have been so for a lease, and nothing else was wrong with links since: (began,
+    ended)."""
+    faults = list(faults)
+    found = []
+    for fault in faults:
+        if fault.kind != "cut-off" or fault.acted_ns is None:
+            continue
+        ended = NEVER if fault.ended_ns is None else fault.ended_ns
+        disturbed = [each for each in faults if each.kind in DISTURBING and (each.ended_ns or NEVER) >= fault.began_ns]
+        newer = [each for each in faults if each.kind == "cut-off" and each.began_ns > fault.began_ns]
+        until = min([ended, *(each.began_ns for each in (*disturbed, *newer))])
+        if fault.acted_ns + lease_ns < until:
+            found.append((fault.acted_ns + lease_ns, until))
+    return found
 
 
 def _registers(commits: Iterable[Attempt]) -> dict[str, dict[Place, _Register]]:

@@ -257,6 +257,15 @@ class BarnabasClient:
             found = await self._consumer.committed([TopicPartition(*place) for place in places])
         return {Place(*partition): place.offset for partition, place in found.items() if place is not None}
 
+    async def committed_by_one(self, places: Sequence[Place], turn: int) -> Mapping[Place, int]:
+        group_id = self._settings.group_id
+        assert group_id is not None, "offsets are of a group"
+        with _told():
+            try:
+                return await self._parts.one_broker.committed(group_id, places, turn, self._settings.request_timeout_ms)
+            except ChannelError as error:
+                raise ClientError("TimeoutException", str(error), definite=True) from error
+
     async def end_offsets(self, places: Sequence[Place]) -> Mapping[Place, int]:
         with self._told_of_reading():
             found = await self._consumer.end_offsets([TopicPartition(*place) for place in places])

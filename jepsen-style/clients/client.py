@@ -115,6 +115,10 @@ class WorkClient(Protocol):
         """Commits the positions, waits; gives what was committed."""
 
     async def committed(self, places: Sequence[Place]) -> Mapping[Place, int]: ...
+    async def committed_by_one(self, places: Sequence[Place], turn: int) -> Mapping[Place, int]:
+        """The same, by the word of the coordinator that one broker names; which broker that is goes by the turn. As
+        `committed` where the library does not let choose."""
+
     async def end_offsets(self, places: Sequence[Place]) -> Mapping[Place, int]: ...
     def assignment(self) -> list[Place]: ...
     def take_rebalances(self) -> list[dict[str, Any]]:

@@ -5,17 +5,28 @@ For reads of what each broker knows for itself: an administrator asks whichever 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import trio
 
+from barnabas.client.metadata import TopicPartition, by_topic
+from operations import Place
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from runtime.channel import Channel, NotSent
 from runtime.world import World
 
+GROUP = 0
+"""A key type of coordinators."""
+FIND_COORDINATOR_VERSION = 2
+OFFSET_FETCH_VERSION = 7
+"""The last of one group each."""
 TOPIC = 2
 """A resource type (ConfigResource.Type)."""
 
@@ -52,9 +63,45 @@ class OneBroker:
         assert told is not None
         raise told
 
+    async def committed(
+        self, group_id: str, places: Sequence[Place], turn: int, timeout_ms: int
+    ) -> Mapping[Place, int]:
+        """What the coordinator of a group has for these places; one broker says who that is, each in its turn. Raises
+        KafkaError, and ChannelError if there was no answer."""
+        addresses = list(self._channels)
+        asked = self._channels[addresses[turn % len(addresses)]]
+        question = FindCoordinatorRequest(key=group_id, key_type=GROUP)
+        found: FindCoordinatorResponse = await asked.call(
+            question, timeout_ms=timeout_ms, version=FIND_COORDINATOR_VERSION
+        )
+        _raise_if(found.error_code)
+        address = f"{found.host}:{found.port}"
+        if address not in self._channels:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{address} is no broker that is known")
+        wanted = by_topic(TopicPartition(*place) for place in places)
+        topics = [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in wanted.items()]
+        answer: OffsetFetchResponse = await self._channels[address].call(
+            OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=True),
+            timeout_ms=timeout_ms,
+            version=OFFSET_FETCH_VERSION,
+        )
+        _raise_if(answer.error_code)
+        offsets: dict[Place, int] = {}
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                _raise_if(partition.error_code)
+                if partition.committed_offset >= 0:
+                    offsets[Place(topic.name, partition.partition_index)] = partition.committed_offset
+        return offsets
+
     def close(self) -> None:
         for channel in self._channels.values():
             channel.close()
+
+
+def _raise_if(code: int) -> None:
+    if code != ErrorCode.NONE:
+        raise KafkaError(error_code(code))
 
 
 def _value(answer: DescribeConfigsResponse, topic: str, name: str) -> str:

@@ -202,6 +202,9 @@ class ProgramClient:
         call = {"places": [list(place) for place in places]}
         return _offsets(await self._call("committed", call, definite.OF_CHANGES))
 
+    async def committed_by_one(self, places: Sequence[Place], turn: int) -> Mapping[Place, int]:
+        return await self.committed(places)
+
     async def end_offsets(self, places: Sequence[Place]) -> Mapping[Place, int]:
         call = {"places": [list(place) for place in places]}
         return _offsets(await self._call("end_offsets", call, definite.OF_CHANGES))

@@ -96,9 +96,7 @@ def regression(_first: int) -> Iterator[Job]:
             yield Job(f"scenario-{scenario}-local", ("scenario", scenario, "--cluster", "local"), keeps=False)
     for words in past_runs():
         yield Job(words[1], words)
-    seeds = past_seeds()
-    if seeds:
-        yield Job("seeds", ("seeds", ",".join(map(str, seeds))), keeps=False)
+    yield from past_seeds()
 
 
 def nightly(first: int) -> Iterator[Job]:

@@ -16,6 +16,7 @@ from nemeses.choosing import between, happens, one_of, some_of
 from nemeses.messages import PROVOKED_SECONDS, draw
 from nemeses.nemesis import Fault, Story
 from nemeses.shapes import CLIENT, SHAPES, groups_of
+from nemeses.shapes import between as between_names
 from protocol.api_keys import ApiKey
 from worlds.cluster import Damage, LinkFault, MessageRule
 
@@ -67,6 +68,29 @@ async def partition(fault: Fault) -> None:
         for source, target in pairs:
             await cluster.cut(source, target)
     await fault.hold()
+    async with fault.told("heal"):
+        for source, target in pairs:
+            await cluster.mend(source, target)
+
+
+CUT_OFF_SESSIONS = 4.0
+"""So long a broker is cut off at least: it is replaced, it has to know that, and then it is still asked."""
+
+
+async def cut_off(fault: Fault) -> None:
+    """A broker hears no other node, and clients still reach it."""
+    cluster = fault.cluster
+    if any(other is not fault and other.kind == fault.kind and other.is_on for other in fault.nemesis.active):
+        # One after the other: a minority is to be cut off, and somebody has to lead in its place.
+        fault.give_up()
+    [victim, *_] = await fault.choose_nodes(cluster.brokers, single=True)
+    # Whoever is cut off may still be killed.
+    fault.nodes.clear()
+    pairs = fault.choose_links(between_names([victim], [*cluster.brokers, *cluster.controllers]))
+    async with fault.told("cut-off", targets=[victim], cut=[f"{a}>{b}" for a, b in pairs]):
+        for source, target in pairs:
+            await cluster.cut(source, target)
+    await trio.sleep(max(fault.seconds, CUT_OFF_SESSIONS * fault.nemesis.options.session_seconds))
     async with fault.told("heal"):
         for source, target in pairs:
             await cluster.mend(source, target)
@@ -316,6 +340,7 @@ STORIES: dict[str, Story] = {
     "membership": membership,
     "kill-at": kill_at,
     "pause-at": pause_at,
+    "cut-off": cut_off,
     "hostile": hostile,
 }
 """By the words of `worlds.cluster.FAULTS`."""

@@ -39,6 +39,8 @@ AGAIN_SECONDS = 0.5
 TRIES = 4
 START_PATIENCE_SECONDS = 30.0
 
+CUTTING = ("partition", "cut-off")
+"""Kinds that cut links whole."""
 ANY_SINGLE = {"one": 4.0, "leader": 3.0, "controller": 1.5, "coordinator": 1.5}
 ANY = {**ANY_SINGLE, "minority": 2.0, "majority": 1.0, "all": 0.5}
 """Whom a fault of nodes is aimed at, and how often."""
@@ -57,6 +59,8 @@ class NemesisOptions:
     """Groups and transactional ids of the workload, whose coordinators are targets."""
     only: Sequence[int] = ()
     """Numbers of the faults that come about; the others leave their time empty. None: all do."""
+    session_seconds: float = 9.0
+    """broker.session.timeout.ms of the nodes."""
     wishes: Sequence[Wish] = ()
     """What `message` is about; none: whatever is sent."""
     points: Sequence[str] = ()
@@ -304,7 +308,7 @@ class Nemesis:
 
     async def _mend_links(self, fault: Fault) -> None:
         for source, target in fault.links:
-            if fault.kind == "partition":
+            if fault.kind in CUTTING:
                 await self.cluster.mend(source, target)
             else:
                 await self.cluster.set_link(source, target, LinkFault())

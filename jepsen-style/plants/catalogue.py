@@ -30,6 +30,10 @@ _LATE = {"broker.session.timeout.ms": "9000"}
 """Whoever is paused is taken back, but not before clients have asked again."""
 _CUT_OFF = Trial(nemesis=["partition"], interval_seconds=8.0, time_seconds=30.0, settings=_SOON)
 _IMPATIENT = Trial(nemesis=["pause"], interval_seconds=8.0, time_seconds=30.0, settings=_LATE)
+_ASIDE = Trial(
+    "offsets", nemesis=["cut-off"], interval_seconds=8.0, time_seconds=90.0, concurrency=8, rate=4.0, settings=_SOON
+)
+"""Few commits: one that a coordinator takes just before it knows that it hears nobody holds up all its answers."""
 
 
 class NoSuchPlant(WrongArgument):
@@ -179,6 +183,14 @@ _ALL = (
         ["lost-commit", "commit-regress", "two-owners"],
         replace(_CUT_OFF, workload="group"),
         replace(_CUT_OFF, workload="group"),
+    ),
+    Plant(
+        "deposed-coordinator",
+        "a coordinator that hears neither controllers nor followers goes on answering its clients",
+        [Patch(Shard, "may_be_deposed", coordinating.coordinate_on)],
+        ["deposed-coordinator"],
+        _ASIDE,
+        _ASIDE,
     ),
     Plant(
         "strangers-commit",

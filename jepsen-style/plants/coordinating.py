@@ -24,6 +24,15 @@ def answer_before_replication(_original: Any) -> Any:
     return answer_when_committed
 
 
+def coordinate_on(_original: Any) -> Any:
+    """A coordinator that hears neither controllers nor followers goes on answering."""
+
+    def may_be_deposed(_self: Shard[Any]) -> bool:
+        return False
+
+    return property(may_be_deposed)
+
+
 def load_all_but_the_last(original: Any) -> Any:
     """Whoever takes over a partition of `__consumer_offsets` does not load its last batch."""
 

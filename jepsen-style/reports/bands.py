@@ -19,6 +19,7 @@ HUES = {
     "pause-at": 44,
     "membership": 52,
     "partition": 262,
+    "cut-off": 248,
     "half-open": 286,
     "slow": 228,
     "lossy": 206,

@@ -153,6 +153,7 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: S
         more = NemesisOptions(
             beyond_budget=plan.beyond_budget,
             coordinated=getattr(workload, "coordinated", ()),
+            session_seconds=int((NODE_SETTINGS | plan.node_settings())["broker.session.timeout.ms"]) / 1000,
             wishes=[wish_of(text) for text in plan.message],
             only=[int(number) for number in plan.only_faults],
         )

@@ -9,6 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from barnabas.cluster.simulate import read_seeds
 from running.children import CHILDREN
 from running.privileges import why_off
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID, Done, do
@@ -22,7 +23,7 @@ SWARM_SEEDS = ROOT / "tests" / "simulation" / "seeds.txt"
 CUT_SHORT = "cut short"
 OFF = " is off: "
 """Between a fault and the reason why a run has to do without it."""
-LOCAL_FAULTS = ("kill", "pause", "partition")
+LOCAL_FAULTS = ("kill", "pause", "partition", "cut-off")
 SETTINGS: dict[str, tuple[int, ...]] = {
     "broker.session.timeout.ms": (1_500, 6_000),
     "controller.quorum.election.timeout.ms": (500,),
@@ -155,9 +156,13 @@ def past_runs() -> list[tuple[str, ...]]:
     return [tuple(line.split()) for line in _lines(RUN_SEEDS)]
 
 
-def past_seeds() -> list[int]:
-    """The seeds of `make simulate` that failed once."""
-    return [int(line) for line in _lines(SWARM_SEEDS)]
+def past_seeds() -> Iterator[Job]:
+    """The seeds of `make simulate` that failed once: those with all draws, and those with the first ones."""
+    recorded = read_seeds(SWARM_SEEDS) if SWARM_SEEDS.exists() else []
+    for draws_later, more in ((True, ()), (False, ("--first-draw",))):
+        seeds = [str(each.seed) for each in recorded if each.draws_later is draws_later]
+        if seeds:
+            yield Job("seeds", ("seeds", ",".join(seeds), *more), keeps=False)
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scenarios import consumers, producers, quorum, recovery, replication, transactions
+from scenarios import consumers, coordinators, producers, quorum, recovery, replication, transactions
 from scenarios.stage import Stage
 
 Story = Callable[[Stage], Awaitable[None]]
@@ -284,6 +284,17 @@ _ALL = (
         Act(recovery.crash_at_every_write, recovery.RECOVERY),
         Act(recovery.power_cut_at_every_write, recovery.RECOVERY),
         rows=("ST-10", "ST-13", "FI-08"),
+    ),
+    _make(
+        26,
+        "cut-off-coordinator",
+        "a coordinator is cut off from all nodes, and not from its clients",
+        "our own, found by a review",
+        coordinators.cut_off_coordinator,
+        coordinators.cut_off_transactions,
+        coordinators.member_of_a_cut_off_coordinator,
+        coordinators.groups_without_controllers,
+        rows=("CG-12", "TX-01", "FI-09"),
     ),
 )
 

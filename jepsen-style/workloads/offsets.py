@@ -5,6 +5,8 @@ then for others: what a coordinator forgot is not written over at once. The part
 
 `commit` `{"group": name, "offsets": [[topic, partition, n], …]}`.
 `fetch` `{"group": name, "final": bool}`, completed with `"offsets"`: `[[topic, partition, n], …]` of all that have one.
+Before the end it goes by the word of the coordinator that one broker names, each broker in its turn
+(`--option one_broker=false`: as consumers find it).
 `crash`: the client is gone.
 """
 
@@ -38,6 +40,9 @@ class Offsets:
         self._lives = Lives(options)
         registers = int(options.more.get("registers", REGISTERS))
         self._places = [Place(self._lives.named(TOPIC), partition) for partition in range(registers)]
+        self._asks_one_broker = options.more.get("one_broker", "true") != "false"
+        self._turn = 0
+        """Of the broker that is asked next who coordinates."""
         self._finale = Finale(range(options.processes))
         self._numbers: dict[int, int] = {}
         """The last one of each thread."""
@@ -77,7 +82,11 @@ class Offsets:
         if invocation.f == "commit":
             return await _commit(client, value)
         try:
-            found = await client.committed(self._places)
+            if value["final"] or not self._asks_one_broker:
+                found = await client.committed(self._places)
+            else:
+                self._turn += 1
+                found = await client.committed_by_one(self._places, self._turn)
         except ClientError as error:
             return Completion("fail", value, (error.name, error.text), ends_process=error.fatal)
         note = {

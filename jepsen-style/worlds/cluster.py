@@ -32,10 +32,12 @@ FAULTS = (
     "membership",
     "kill-at",
     "pause-at",
+    "cut-off",
     "hostile",
 )
 """Every kind; `--nemesis` takes these words. `partition`: one, halves, one-way, bridge, ring. `kill-at` and `pause-at`:
-at a named fault point. `hostile`: a client that sends whatever it can."""
+at a named fault point. `cut-off`: a broker from all nodes, and from no client, for longer than its session. `hostile`:
+a client that sends whatever it can."""
 
 NodeState = Literal["running", "paused", "dead"]
 

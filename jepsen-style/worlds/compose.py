@@ -84,16 +84,22 @@ class Project:
         """Ids, by node."""
 
     def _services(self, settings: Mapping[str, str]) -> dict[str, Any]:
-        """What the run changes: settings of the nodes, and the ports of this machine."""
+        """What the run changes: settings of the nodes and the ports of this machine. A node that ends stays down, and
+        somebody notices.
+        """
         more = [f"--set={key}={value}" for key, value in settings.items()]
-        services: dict[str, Any] = {name: {"command": [name, *more]} for name in CONTROLLERS}
+        services: dict[str, Any] = {
+            name: {"command": [name, *more], "restart": "no"} for name in CONTROLLERS
+        }
         for name, port in zip(BROKERS, self.ports, strict=True):
             advertised = f"--set=advertised.listeners=INTERNAL://{name}:{BROKER_PORT},HOST://127.0.0.1:{port}"
-            services[name] = {"command": [name, advertised, *more]}
+            services[name] = {"command": [name, advertised, *more], "restart": "no"}
         return services
 
     def up(self) -> None:
         environment = dict(os.environ)
+        base_image = run(str(ROOT / "docker" / "base-image"), timeout_seconds=BUILD_SECONDS)
+        environment["BARNABAS_BASE_IMAGE"] = base_image.strip()
         environment |= {f"KAFKA_PORT_{number}": str(port) for number, port in enumerate(self.ports, 1)}
         for words in (["build"], ["up", "--detach"]):
             done = subprocess.run(
@@ -188,7 +194,7 @@ class ComposeWorld:
     def cannot(self) -> Mapping[str, str]:
         off = dict(NEVER["compose"])
         if os.geteuid() != 0 or shutil.which("nsenter") is None:
-            off |= dict.fromkeys(("partition", "lossy", "half-open"), _NO_ROOT)
+            off |= dict.fromkeys(("partition", "cut-off", "lossy", "half-open"), _NO_ROOT)
         return off
 
     @property

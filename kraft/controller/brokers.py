@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from kraft.controller.full_directories import hand_over_full, note_full
 from kraft.controller.partition_change import Replicas
 from kraft.controller.partition_notes import Located
 from kraft.controller.partitions import (
@@ -22,6 +23,7 @@ from kraft.controller.partitions import (
     partitions_in_isr_or_elr,
 )
 from kraft.controller.state import ControllerResult, ControllerState
+from kraft.full_directories import reported_full
 from kraft.metadata.features import (
     CONTROLLER_REGISTRATION_SINCE,
     CORDONED_DIRECTORIES_SINCE,
@@ -238,6 +240,11 @@ def broker_heartbeat(
     if response.should_shut_down:
         state.sessions.end(broker.id)
     records += _directory_records(state.after(records), request)
+    full = reported_full(request)
+    note_full(state, broker, tuple(it for it in full if it in broker.log_directories))
+    if full:
+        after = state.after(records)
+        records += hand_over_full(after, after.image.cluster.brokers[broker.id])
     return ControllerResult(response, records)
 
 

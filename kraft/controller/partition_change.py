@@ -45,6 +45,8 @@ class PartitionRules:
 
     may_lead: Callable[[int], bool]
     """Whether a replica's broker is active and its directory works."""
+    has_room: Callable[[int], bool]
+    """Whether a replica can take records. One that cannot leads only if nobody else may."""
     default_directory: Callable[[int], bytes]
     """Where a replica that is new on a broker will lie, as far as is known."""
     min_insync_replicas: int
@@ -153,9 +155,12 @@ class PartitionChange:
         order = [self.partition.leader, *self.replicas]
         if self.election is Election.PREFERRED:
             order.insert(0, self.replicas[0])
-        for candidate in order:
-            if self._holds_all_committed(candidate) and self.rules.may_lead(candidate):
-                return candidate, False
+        able = [it for it in order if self._holds_all_committed(it) and self.rules.may_lead(it)]
+        if able:
+            # Whoever joins the ISR by this very change is no reason to leave a leader that may stay.
+            before = (*self.partition.isr, *self.partition.elr)
+            with_room = (it for it in able if self.rules.has_room(it) and (it in before or it == able[0]))
+            return next(with_room, able[0]), False
         last_known = self._last_known_leader()
         if last_known is not None:
             return last_known, True

@@ -115,12 +115,23 @@ def change_of(state: ControllerState, located: Located, moves: BrokerMoves | Non
     image = state.image
     rules = PartitionRules(
         may_lead=_who_may_lead(image, partition, moves or BrokerMoves()),
+        has_room=lambda broker_id: has_room(state, partition, broker_id),
         default_directory=lambda broker_id: default_directory(image, broker_id),
         min_insync_replicas=min_insync_replicas(state, topic),
         elr_enabled=image.features.elr_enabled,
         metadata_version=image.features.metadata_version,
     )
     return PartitionChange(topic.id, partition_id, partition, rules)
+
+
+def has_room(state: ControllerState, partition: PartitionImage, broker_id: int) -> bool:
+    """Whether the log directory of a replica can take more, as far as its broker reported."""
+    session = state.sessions.get(broker_id)
+    if session is None or not session.full_directories or broker_id not in partition.replicas:
+        return True
+    broker = state.image.cluster.brokers.get(broker_id)
+    everywhere = broker is not None and all(it in session.full_directories for it in broker.log_directories)
+    return not everywhere and partition.directory_of(broker_id) not in session.full_directories
 
 
 def _who_may_lead(image: MetadataImage, partition: PartitionImage, moves: BrokerMoves) -> Callable[[int], bool]:
@@ -202,7 +213,7 @@ def alter_partition(
             if topic is None:
                 answer.partitions.append(_altered(wanted, ErrorCode.UNKNOWN_TOPIC_ID))
                 continue
-            refusal = _why_not_alter(state.image, request.broker_id, topic, wanted)
+            refusal = _why_not_alter(state, request.broker_id, topic, wanted)
             if refusal is not None:
                 code, reason = refusal
                 log.info(
@@ -257,7 +268,7 @@ def _alter(
 
 
 def _why_not_alter(
-    image: MetadataImage, broker_id: int, topic: TopicImage, wanted: alter.RequestPartitionData
+    state: ControllerState, broker_id: int, topic: TopicImage, wanted: alter.RequestPartitionData
 ) -> tuple[ErrorCode, str] | None:
     partition = topic.partitions.get(wanted.partition_index)
     if partition is None:
@@ -281,7 +292,9 @@ def _why_not_alter(
     if partition.leader_recovery_state == LEADER_RECOVERED != wanted.leader_recovery_state:
         return ErrorCode.INVALID_REQUEST, "a leader that recovered does not recover again"
     for member in wanted.new_isr_with_epochs:
-        reason = _why_ineligible(image, member)
+        reason = _why_ineligible(state.image, member)
+        if member.broker_id not in partition.isr and not has_room(state, partition, member.broker_id):
+            reason = reason or "has no room in its log directory"
         if reason is not None:
             return ErrorCode.INELIGIBLE_REPLICA, f"broker {member.broker_id} {reason}"
     return None

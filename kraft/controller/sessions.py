@@ -21,6 +21,8 @@ class BrokerSession:
     controlled_shutdown_offset: int = -1
     """The broker may stop once all active brokers have applied the log up to here; -1 while it does not want
     to."""
+    full_directories: tuple[bytes, ...] = ()
+    """Ids of its log directories that have no room, by its last heartbeat."""
 
 
 class BrokerSessions:

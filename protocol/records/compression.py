@@ -10,9 +10,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from protocol.records.batch import CorruptBatch
+
+if TYPE_CHECKING:
+    from zstandard import ZstdDecompressor
 
 
 class Compression(IntEnum):
@@ -40,6 +43,10 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_SLOW_DEFAULT = 9
 
 
+class UnfoldsTooFar(CorruptBatch):
+    """The stream may be right, but unfolds to more than the caller allows."""
+
+
 def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
     """`data` as `codec` writes it; `level` as in compression.gzip.level and the like, or the default."""
     codec = Compression(codec)
@@ -51,8 +58,8 @@ def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
 def decompress(codec: int, data: bytes | memoryview, limit_bytes: int) -> bytes:
     """What `data` unfolds to.
 
-    `CorruptBatch` if it is no whole stream of this codec or unfolds to more than `limit_bytes` (at least 1),
-    and for an unknown codec.
+    `UnfoldsTooFar` if that is more than `limit_bytes` (at least 1). Any other `CorruptBatch` if it is no whole stream
+    of this codec, or the codec is unknown.
     """
     decompressor = _DECOMPRESSORS.get(codec)
     if decompressor is None:
@@ -60,8 +67,8 @@ def decompress(codec: int, data: bytes | memoryview, limit_bytes: int) -> bytes:
     return decompressor(data, limit_bytes)
 
 
-def _too_large(limit_bytes: int) -> CorruptBatch:
-    return CorruptBatch(f"a batch that unfolds to more than {limit_bytes} bytes")
+def _too_large(limit_bytes: int) -> UnfoldsTooFar:
+    return UnfoldsTooFar(f"a batch that unfolds to more than {limit_bytes} bytes")
 
 
 def _copy(data: bytes | memoryview, limit_bytes: int) -> bytes:
@@ -186,6 +193,7 @@ def _decompress_zstd(data: bytes | memoryview, limit_bytes: int) -> bytes:
     import zstandard
 
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
+    size = room = 0
     try:
         size = zstandard.frame_content_size(data)
         if size > limit_bytes:
@@ -202,7 +210,23 @@ def _decompress_zstd(data: bytes | memoryview, limit_bytes: int) -> bytes:
                     raise
             room = min(limit_bytes, room * 8)
     except zstandard.ZstdError as error:
-        raise CorruptBatch(f"zstd, within {limit_bytes} bytes: {error}") from None
+        if size < 0 and room >= limit_bytes and _zstd_goes_on(decompressor, data, limit_bytes):
+            raise _too_large(limit_bytes) from None
+        raise CorruptBatch(f"zstd: {error}") from None
+
+
+def _zstd_goes_on(decompressor: ZstdDecompressor, data: bytes | memoryview, limit_bytes: int) -> bool:
+    """Whether a frame of unknown size unfolds to more than `limit_bytes`: the library's error does not say."""
+    import zstandard
+
+    left = limit_bytes + 1
+    with decompressor.stream_reader(data) as stream:
+        try:
+            while left > 0 and (part := stream.read(min(left, _CHUNK_BYTES))):
+                left -= len(part)
+        except zstandard.ZstdError:
+            return False
+    return left <= 0
 
 
 _COMPRESSORS: Final[dict[int, Callable[[bytes, int], bytes]]] = {

@@ -1,23 +1,49 @@
 """Records, and the way to them through one batch: its head, what compresses it, the walk.
 
-Walking costs about as much as all else a broker does to a batch, so nobody walks on the way of a produce or a
-replication: consumers do, compaction does, and whoever replays a log of his own.
+Walking costs about as much as all else a broker does to a batch, so followers do not walk, and a leader scans what it
+is sent without making records of it (`record_check`). Consumers walk, compaction does, and whoever replays a log of
+his own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import repeat
 from typing import Any, NamedTuple
 
 from protocol.records import layout
-from protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, read_header
+from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, read_header
 from protocol.records.layout import Fields, Headers
 from protocol.records.runs import walk_in_runs
 
-__all__ = ["COMPILED", "DECODED_LIMIT_BYTES", "Fields", "Headers", "Record", "decode_fields", "decode_records"]
+__all__ = [
+    "CLIENT_LIMIT_BYTES",
+    "COMPILED",
+    "DECODED_LIMIT_BYTES",
+    "SERVED_LIMIT_BYTES",
+    "SERVED_LIMIT_RECORDS",
+    "Fields",
+    "Headers",
+    "Record",
+    "decode_fields",
+    "decode_in_slices",
+    "decode_records",
+    "payload_of",
+]
 
 DECODED_LIMIT_BYTES = 256 * 1024 * 1024
 """How far a batch may unfold when it is decompressed, unless the caller says otherwise."""
+
+SERVED_LIMIT_BYTES = 16 * 1024 * 1024
+"""How far a broker unfolds a batch that came from a client, unless `max.message.bytes` is larger. A client that makes
+larger batches has to split them."""
+
+SERVED_LIMIT_RECORDS = 1 << 20
+"""How many records such a batch may have."""
+
+CLIENT_LIMIT_BYTES = 64 * 1024 * 1024
+"""How far a client unfolds a batch that it reads, unless told otherwise or the batch itself is larger. Kafka takes
+batches of any size, so there is more room than in a broker."""
 
 COMPILED = not layout.__file__.endswith(".py")
 """Whether mypyc made the module that walks and lays out records."""
@@ -51,6 +77,41 @@ def decode_records(
     return list(map(_new_record, repeat(Record), decode_fields(batch, position, limit_bytes)))
 
 
+def decode_in_slices(
+    batch: memoryview, limit_bytes: int, most_records: int, slice_records: int = 1000
+) -> Iterator[list[Record]]:
+    """As `decode_records` of the batch at the start of `batch`, a list for each so many records: for who keeps few.
+
+    `CorruptBatch` also if there are more than `most_records`.
+    """
+    header = read_header(batch)
+    count, base_offset = header.records_count, header.base_offset
+    if count > most_records:
+        raise CorruptBatch(f"{count} records in the batch at offset {base_offset}; at most {most_records} are read")
+    if header.magic != 2 or header.records_count <= slice_records:
+        yield decode_records(batch, 0, limit_bytes)
+        return
+    data = payload_of(batch, header, 0, limit_bytes)
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    position, left = 0, header.records_count
+    while left:
+        count = min(left, slice_records)
+        try:
+            fields, position = layout.walk(data, position, count, header.base_offset, header.base_timestamp)
+        except IndexError:
+            raise _ends_too_soon(header) from None
+        left -= count
+        if append_time is not None:
+            fields = [(offset, append_time, key, value, headers) for offset, _, key, value, headers in fields]
+        yield list(map(_new_record, repeat(Record), fields))
+    if position != len(data):
+        raise CorruptBatch(f"{len(data) - position} bytes after the records at offset {header.base_offset}")
+
+
+def _ends_too_soon(header: BatchHeader) -> CorruptBatch:
+    return CorruptBatch(f"the records of the batch at offset {header.base_offset} end too soon")
+
+
 def decode_fields(
     batch: bytes | bytearray | memoryview, position: int = 0, limit_bytes: int = DECODED_LIMIT_BYTES
 ) -> list[Fields]:
@@ -65,23 +126,33 @@ def decode_fields(
         from protocol.records.legacy import decode_legacy
 
         return [*decode_legacy(view[position:end], header, limit_bytes)]
-    payload: bytes
-    if header.attributes & 7:
-        from protocol.records.compression import decompress
-
-        payload = decompress(header.attributes & 7, view[position + BATCH_HEADER_BYTES : end], limit_bytes)
-    else:
-        payload = bytes(view[position + BATCH_HEADER_BYTES : end])
+    payload = payload_of(view, header, position, limit_bytes)
     count = header.records_count
     if count < 0:
         raise CorruptBatch(f"a record count of {count} at offset {base_offset}")
     try:
         records, position = _walk(payload, 0, count, base_offset, header.base_timestamp)
     except IndexError:
-        raise CorruptBatch(f"the records of the batch at offset {base_offset} end too soon") from None
+        raise _ends_too_soon(header) from None
     if position != len(payload):
         raise CorruptBatch(f"{len(payload) - position} bytes after the records at offset {base_offset}")
     if header.is_log_append_time:
         timestamp = header.max_timestamp
         return [(offset, timestamp, key, value, headers) for offset, _, key, value, headers in records]
     return records
+
+
+def payload_of(view: memoryview, header: BatchHeader, position: int, limit_bytes: int) -> bytes:
+    """What lies behind the head of the batch (format v2) at `position`, which is whole, decompressed.
+
+    `CorruptBatch` as `decompress` raises it.
+    """
+    content = view[position + BATCH_HEADER_BYTES : position + header.size_bytes]
+    if header.attributes & 7:
+        from protocol.records.compression import decompress
+
+        try:
+            return decompress(header.attributes & 7, content, limit_bytes)
+        except CorruptBatch as error:
+            raise type(error)(f"the batch at offset {header.base_offset}: {error.message}") from None
+    return bytes(content)

@@ -1,4 +1,4 @@
-"""Walks the records of a batch in runs of records that are alike: the way that is fast where `layout` is not compiled.
+"""Walks or checks the records of a batch in runs of records that are alike: fast where `layout` is not compiled.
 
 Records of machines often have keys and values of the same size, and then all of a run lie at one distance. What they
 have in common is compared for the whole run at once, as columns of bytes: one slice each, with that distance as its
@@ -13,6 +13,7 @@ from struct import iter_unpack
 from typing import NamedTuple
 
 from protocol.records.layout import Fields, Headers, walk
+from protocol.records.scan import ONE_BYTE_REACH, TWO_BYTE_REACH, check
 
 _MIN_RUN = 6
 """With fewer records the columns cost more than they save."""
@@ -74,6 +75,39 @@ def walk_in_runs(
         more, position = walk(data, position, left, base_offset, base_timestamp)
         records += more
     return records, position
+
+
+def check_in_runs(data: bytes, position: int, first: int, count: int) -> tuple[int, int, int, int]:
+    """As `scan.check`."""
+    if count < _MIN_RUN:
+        return check(data, position, first, count)
+    delta, last = first, first + count
+    reach = ONE_BYTE_REACH
+    keyless = 0
+    chances = _CHANCES
+    while delta < last:
+        left = last - delta
+        if chances and left >= _MIN_RUN and _is_followed_by_its_like(data, position):
+            layout = _layout_at(data, position)
+            run = 0 if layout is None else _alike(data, position, layout, delta, left)
+            if layout is not None and run >= _MIN_RUN:
+                position += run * layout.size
+                delta += run
+                if layout.key_length < 0:
+                    keyless += run
+                if layout.offset - layout.time == 2:
+                    reach = max(reach, TWO_BYTE_REACH)
+                continue
+        if chances:
+            chances -= 1
+            left = min(left, _STEP)
+        before = delta
+        position, delta, reach_here, keyless_here = check(data, position, delta, left)
+        reach = max(reach, reach_here)
+        keyless += keyless_here
+        if delta < before + left:
+            break  # it has seen very many headers
+    return position, delta, reach, keyless
 
 
 def _is_followed_by_its_like(data: bytes, start: int) -> bool:

@@ -1,13 +1,8 @@
-"""What a broker checks of the records in a produce request before it takes them.
-
-By the head of the batch alone: what is wrong inside hurts nobody but the readers of this topic, and walking
-the records costs too much. Only a compacted topic, where each needs a key, makes a broker walk. Codes are
-Kafka's.
+"""What a broker checks of the head of a batch in a produce request before it looks at the records (`record_check`).
+Codes are Kafka's.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import (
@@ -21,29 +16,16 @@ from protocol.records.batch import (
     iterate_batches,
 )
 from protocol.records.compression import Compression
-from protocol.records.record import decode_records
+from protocol.records.record_check import ProduceLimits
 
 FIRST_PRODUCE_VERSION_WITH_ZSTD = 7
 LATEST_PRODUCE_VERSION = 13
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceLimits:
-    """What the configuration of a topic asks of its batches."""
-
-    max_message_bytes: int = 1048588
-    log_append_time: bool = False
-    """The broker stamps the batch, so the producer's timestamps do not matter."""
-    timestamp_before_max_ms: int = 2**63 - 1
-    timestamp_after_max_ms: int = 3600000
-    keys_required: bool = False
-    """The topic is compacted."""
-
-
 def validate_produce(
     buffer: memoryview, limits: ProduceLimits, now_ms: int, produce_version: int = LATEST_PRODUCE_VERSION
 ) -> list[tuple[int, BatchHeader]]:
-    """(position, head) of the one batch in `buffer`, ready for an append; for Produce version 3 and later.
+    """(position, head) of the one batch in `buffer`; for Produce version 3 and later. Its records are not looked at.
 
     `KafkaError` with the code to answer: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE,
     INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE.
@@ -70,9 +52,10 @@ def validate_produce(
     if not crc_is_valid(buffer, position, header):
         raise CorruptBatch("the CRC of the batch does not match")
     _validate_header(header)
-    _validate_timestamps(header, limits, now_ms)
-    if limits.keys_required and any(record.key is None for record in decode_records(buffer, position)):
-        raise _invalid("a compacted topic takes no record without a key")
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "producers may not set the log append time bit")
+    if limits.head_only and not limits.log_append_time:
+        _validate_timestamps(header, limits, now_ms)
     return batches
 
 
@@ -88,12 +71,7 @@ def _validate_header(header: BatchHeader) -> None:
 
 
 def _validate_timestamps(header: BatchHeader, limits: ProduceLimits, now_ms: int) -> None:
-    if header.attributes & LOG_APPEND_TIME_BIT:
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "producers may not set the log append time bit")
-    if limits.log_append_time:
-        return
-    earliest = now_ms - limits.timestamp_before_max_ms
-    latest = now_ms + limits.timestamp_after_max_ms
+    earliest, latest = limits.earliest(now_ms), limits.latest(now_ms)
     for timestamp in (header.base_timestamp, header.max_timestamp):
         if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp} is not within [{earliest}, {latest}]")

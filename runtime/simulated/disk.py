@@ -143,6 +143,7 @@ class SimulatedDisk:
 
     def open(self, path: str, *, create: bool = False) -> SimulatedFile:
         self._process.check_alive()
+        self._strike("open", path)
         if create and self._store.find(path) is None:
             self._begin_change("write", path)
             inode = self._store.create(path)
@@ -182,6 +183,7 @@ class SimulatedDisk:
         self._store.remove_tree(path)
 
     def sync_directory(self, path: str) -> None:
+        self._strike("open", path)
         self._begin_change("sync", path)
         self._store.sync_directory(path)
 
@@ -195,6 +197,7 @@ class SimulatedDisk:
 
     def read_bytes(self, path: str) -> bytes:
         self._process.check_alive()
+        self._strike("open", path)
         self._strike("read", path)
         return bytes(self._store.file(path).cached)
 

@@ -53,7 +53,7 @@ class _Change:
 
 @dataclass(slots=True)
 class DiskFault:
-    """Operations that fail with `code`: "read", "write" or "sync" of the paths below `prefix`."""
+    """Operations that fail with `code`: "open", "read", "write" or "sync" of the paths below `prefix`."""
 
     operations: frozenset[str]
     prefix: str = ""

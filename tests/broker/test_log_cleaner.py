@@ -27,8 +27,9 @@ from storage.directories import LogDirectories
 from storage.log import PartitionLog
 from storage.log_directory import LogDirectory
 from storage.opening import NewLog
+from tests.protocol.records.poison import batch_around, poisons, zeros
 from tests.storage.cleaning_rig import close_segments, compacted, keyed, put, records_of, values
-from tests.storage.rig import append
+from tests.storage.rig import NOW_MS, append
 
 CONFIG = compacted(segment_bytes=1000, min_cleanable_dirty_ratio=0.5)
 NODE = "process.roles=broker\nnode.id=1\ncontroller.quorum.voters=100@localhost:9093\n"
@@ -259,6 +260,32 @@ def test_a_damaged_log_is_left_alone_from_then_on() -> None:
         assert log.failure is None
         await trio.sleep(100)
         assert log.cleaned_to is None
+
+    play(story)
+
+
+@pytest.mark.feature("CR-06")
+@pytest.mark.parametrize(
+    ("poison", "problem"),
+    [
+        (poisons(NOW_MS)["garbage"], "at offset 60"),
+        (zeros(17 << 20, 4, NOW_MS), "the batch at offset 60: a batch that unfolds to more than 16777216 bytes"),
+        (batch_around(b"", 3_000_000, 0, NOW_MS), "3000000 records in the batch at offset 60"),
+    ],
+    ids=["garbage", "too many bytes", "too many records"],
+)
+def test_a_log_with_poison_in_it_is_left_alone_and_the_cleaner_goes_on(poison: bytes, problem: str) -> None:
+    async def story(bench: Bench) -> None:
+        log = bench.log("compact", 60)
+        await until(lambda: log.cleaned_to == 60)
+        for _ in range(40):
+            append(log, poison)
+        log.set_high_watermark(log.log_end_offset)
+        close_segments(log)
+        other = bench.log("other", 20)
+        await until(lambda: other.cleaned_to == 20 and log.cleaning.phase is Phase.IDLE)
+        assert log.cleaning.problem is not None and problem in log.cleaning.problem
+        assert (log.cleaned_to, log.failure) == (60, None)
 
     play(story)
 

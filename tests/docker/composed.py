@@ -42,7 +42,15 @@ def no_docker() -> str | None:
     answer = subprocess.run(["docker", "version"], capture_output=True, text=True, timeout=30, check=False)
     if answer.returncode != 0:
         return f"no docker daemon answers: {(answer.stderr.strip() or answer.stdout.strip()).splitlines()[-1]}"
-    return None if compose_command() else "there is neither `docker compose` nor docker-compose"
+    if compose_command() is None:
+        return "there is neither `docker compose` nor docker-compose"
+    return None if base_image() else "there is no image to build upon"
+
+
+def base_image() -> str:
+    """What the image is built upon here; empty if there is nothing."""
+    found = subprocess.run([ROOT / "docker" / "base-image"], capture_output=True, text=True, timeout=600, check=False)
+    return found.stdout.strip()
 
 
 def compose_command() -> list[str] | None:
@@ -63,7 +71,7 @@ class ComposedCluster:
         self.cluster_id = cluster_id
         self.ports = free_ports(3)
         self._ends_at = time.monotonic() + time_limit_seconds
-        self._environment = {**os.environ, "CLUSTER_ID": cluster_id}
+        self._environment = {**os.environ, "CLUSTER_ID": cluster_id, "BARNABAS_BASE_IMAGE": base_image()}
         for number, port in enumerate(self.ports, start=1):
             self._environment[f"KAFKA_PORT_{number}"] = str(port)
         (self.page_port,) = free_ports(1)

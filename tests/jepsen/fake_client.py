@@ -225,6 +225,9 @@ class FakeClient:
         offsets = await self._kafka.call(lambda: self._kafka.offsets(self._group), reads=True)
         return {place: offsets[place] for place in places if place in offsets}
 
+    async def committed_by_one(self, places: Sequence[Place], turn: int) -> Mapping[Place, int]:
+        return await self.committed(places)
+
     async def end_offsets(self, places: Sequence[Place]) -> Mapping[Place, int]:
         committed = self._settings.isolation == "read_committed"
 

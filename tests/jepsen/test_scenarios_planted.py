@@ -14,6 +14,7 @@ from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.consumer.partition_state import PartitionState
 from barnabas.client.producer import partition_queue
 from broker.apis.produce import _Produce as ProduceOperation
+from broker.coordinator.coordinator import Coordinator
 from broker.coordinator.shard import Shard
 from broker.groups.offsets import Offsets
 from broker.lifecycle import BrokerLifecycle
@@ -179,6 +180,10 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "cut_off_leader": ((Replica, "is_forgotten", never),),
     "writer_of_a_cut_off_leader": ((Partition, "_waits_in_vain", property(never)),),
     "controllers_are_gone": ((Replica, "is_forgotten", lambda self, _, may_be_fenced: may_be_fenced),),
+    "cut_off_coordinator": ((Shard, "may_be_deposed", property(never)),),
+    "cut_off_transactions": ((Shard, "may_be_deposed", property(never)),),
+    "member_of_a_cut_off_coordinator": ((Coordinator, "look_at_forgotten", nothing),),
+    "groups_without_controllers": ((Replica, "is_forgotten", lambda self, _, may_be_fenced: may_be_fenced),),
     "producer_ids_past_a_pause": ((Shard, "load", load_once_only),),
     "no_offset_in_errors": ((ProduceOperation, "_failed", an_offset_in_an_error),),
     "acked_below_the_high_watermark": ((Replica, "enough_replicas", acknowledge_before_replication),),
@@ -232,6 +237,10 @@ CHEAP = {
     "two_leaders_in_a_row_die",
     "shrink_that_is_refused",
     "coordinator_moves",
+    "cut_off_coordinator",
+    "cut_off_transactions",
+    "member_of_a_cut_off_coordinator",
+    "groups_without_controllers",
     "vote_before_a_power_cut",
 }
 """So many in each run of the tests; the others take longer."""

@@ -14,7 +14,7 @@ from checkers.group_owners import GroupChecker
 from checkers.metadata_topics import MetadataChecker
 from checkers.offsets_registers import RegistersChecker
 from checkers.set_elements import ElementsChecker
-from operations import Outcome
+from operations import NEMESIS, Outcome
 from tests.jepsen.attempt_stories import Story, bugs, legal
 
 pytestmark = pytest.mark.feature("FI-02", "FI-11")
@@ -524,6 +524,43 @@ def test_a_deposed_coordinator_may_answer(story: Story) -> None:
     fetches(story, 2)
     verdict = story.judged_by(RegistersChecker())
     assert verdict.valid == "true" and legal(verdict) == {"stale-commit"}
+
+
+SECOND_NS = 1_000_000_000
+SESSION_MS = 3_000
+
+
+def breaks(story: Story, number: int, kind: str) -> None:
+    """The nemesis begins a fault, which lasts to the end."""
+    for type_ in ("invoke", "info"):
+        story._line(NEMESIS, type_, kind, {"number": number, "kind": kind, "targets": ["broker-1"]})
+
+
+@pytest.mark.parametrize(
+    ("kinds", "seconds", "is_a_bug"),
+    [
+        (["cut-off"], 7, True),
+        (["cut-off"], 5, False),
+        (["partition"], 7, False),
+        (["partition", "cut-off"], 7, False),
+        (["cut-off", "pause"], 7, False),
+        (["kill", "cut-off"], 7, True),
+    ],
+)
+def test_a_coordinator_that_is_cut_off_has_to_know_after_two_sessions(
+    story: Story, kinds: list[str], seconds: int, is_a_bug: bool
+) -> None:
+    """If nothing else is wrong with links: who hears some may not know that others have replaced it."""
+    commits(story, 1)
+    for number, kind in enumerate(kinds, 1):
+        breaks(story, number, kind)
+    commits(story, 2)
+    story.now_ns += seconds * SECOND_NS
+    fetches(story, 1, final=False)
+    fetches(story, 2)
+    verdict = story.judged_by(RegistersChecker(SESSION_MS))
+    assert bugs(verdict) == ({"deposed-coordinator"} if is_a_bug else set())
+    assert legal(verdict) == (set() if is_a_bug else {"stale-commit"})
 
 
 def test_a_commit_that_was_on_its_way_may_overtake(story: Story) -> None:

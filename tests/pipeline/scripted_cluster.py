@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from barnabas.pipeline.addresses import Address
 from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.schema import Message, decode, encode
@@ -34,5 +35,5 @@ class ScriptedCluster(BlockingCluster):
             answer = answer(request)
         return decode(spec.response_type(), encode(answer, spoken), spoken)
 
-    def coordinator(self, key: str, kind: CoordinatorKind | int) -> int:
-        return 1
+    def _find_coordinator(self, key: str, kind: CoordinatorKind | int) -> tuple[int, Address]:
+        return 1, Address("127.0.0.1", 1)

@@ -27,6 +27,7 @@ from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch
 from protocol.records.record import Record, decode_records
 from tests.examples import examples
+from tests.protocol.records.poison import batch_around, zeros
 
 few = settings(max_examples=examples(30))
 """Each example is many records."""
@@ -172,6 +173,19 @@ def test_hostile_records_behind_a_right_crc_are_told_too(log: bytes, data: st.Da
     if expected is not None:
         told = [(*row[:5], row[5] and [(as_text(key), value) for key, value in row[5]]) for row in expected]
         assert rows == told
+
+
+@pytest.mark.parametrize(
+    ("bomb", "problem"),
+    [
+        (zeros(65 << 20, 4), "offset 0: .* more than 67108864 bytes"),
+        (batch_around(b"", 3_000_000), "3000000 at offset 0"),
+    ],
+    ids=["too many bytes", "too many records"],
+)
+def test_a_bomb_is_not_unfolded(bomb: bytes, problem: str) -> None:
+    with pytest.raises(CorruptBatch, match=problem):
+        list(decode_columns(bomb, include_headers=True))
 
 
 def as_text(key: str) -> str:

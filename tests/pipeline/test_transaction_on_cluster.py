@@ -26,6 +26,7 @@ from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from protocol.messages.end_txn import EndTxnRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.offset_fetch import OffsetFetchRequest
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from protocol.schema import Message
@@ -36,14 +37,18 @@ pytestmark = pytest.mark.feature("PL-06")
 PARTITIONS = 2
 NAMES = itertools.count()
 
-STEPS = {
-    "InitProducerId": InitProducerIdRequest,
-    "AddPartitionsToTxn": AddPartitionsToTxnRequest,
-    "Produce": ProduceRequest,
-    "AddOffsetsToTxn": AddOffsetsToTxnRequest,
-    "TxnOffsetCommit": TxnOffsetCommitRequest,
-    "EndTxn": EndTxnRequest,
+STEPS: dict[str, tuple[type[Message], int]] = {
+    "InitProducerId": (InitProducerIdRequest, 1),
+    "AddOffsetsToTxn before the ledger": (AddOffsetsToTxnRequest, 1),
+    "TxnOffsetCommit before the ledger": (TxnOffsetCommitRequest, 1),
+    "OffsetFetch of the ledger": (OffsetFetchRequest, 2),
+    "AddPartitionsToTxn": (AddPartitionsToTxnRequest, 1),
+    "Produce": (ProduceRequest, 1),
+    "AddOffsetsToTxn": (AddOffsetsToTxnRequest, 2),
+    "TxnOffsetCommit": (TxnOffsetCommitRequest, 2),
+    "EndTxn": (EndTxnRequest, 1),
 }
+"""What a batch asks of the cluster, in order: the request, and which one of its kind it is."""
 
 
 class Died(BaseException):
@@ -54,9 +59,14 @@ class MortalCluster(BlockingCluster):
     """Dies before the request of one kind is sent, with the request on its way, or when it is answered."""
 
     fatal: tuple[type[Message], str] | None = None
+    spared: int = 0
+    """So many of that kind pass."""
 
     def call(self, node_id: int | None, request: Message, *, version: int | None = None) -> Any:
         if self.fatal is None or not isinstance(request, self.fatal[0]):
+            return super().call(node_id, request, version=version)
+        if self.spared:
+            self.spared -= 1
             return super().call(node_id, request, version=version)
         moment = self.fatal[1]
         if moment == "after":
@@ -84,7 +94,9 @@ class Driver:
     def begin(self, batch_id: int) -> ProducerStamp | None:
         """None if the batch is there already."""
         producer = self.transaction.begin()
-        if decide(self.ledger.last(), batch_id, "checkpoint", query=self.query) is Verdict.SKIP:
+        last = self.ledger.last_before(self.transaction, [self.topic], LedgerEntry(batch_id, "checkpoint"))
+        if decide(last, batch_id, "checkpoint", query=self.query) is Verdict.SKIP:
+            self.transaction.abort()
             return None
         self.transaction.add(self.targets)
         return producer
@@ -134,7 +146,8 @@ def test_a_driver_that_dies_at_any_step_leaves_nothing_half_and_nothing_twice(
     first = Driver(*place)
     monkeypatch.setattr("barnabas.pipeline.producing.open_cluster", lambda _: contextlib.nullcontext(first.cluster))
     first.write(0)
-    first.cluster.fatal = (STEPS[step], moment)
+    request, number = STEPS[step]
+    first.cluster.fatal, first.cluster.spared = (request, moment), number - 1
     with pytest.raises(Died):
         first.write(1)
     first.cluster.close()

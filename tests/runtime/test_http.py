@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 import pytest
@@ -12,9 +14,20 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.http import MAX_CONNECTIONS, MAX_HEAD_BYTES, BadRequest, HttpRequest, HttpResponse, HttpServer, Reader
+from runtime.http import (
+    HEAD_SECONDS,
+    MAX_CONNECTIONS,
+    MAX_HEAD_BYTES,
+    BadRequest,
+    HttpRequest,
+    HttpResponse,
+    HttpServer,
+    Reader,
+)
 from runtime.observatory import Observatory
 from runtime.real import real_world
+from runtime.simulated import make_world, run_simulation
+from runtime.world import Connection, ConnectionLost, World
 
 ASKED = b"GET /metrics?topic=a%20b&x= HTTP/1.1\r\nHost: here\r\nAccept:text/plain\r\n\r\n"
 
@@ -114,26 +127,117 @@ async def test_a_head_without_a_body_and_many_requests_of_one_connection(nursery
     assert told.endswith(b"Connection: close\r\n\r\nready\n")
 
 
-async def test_there_are_only_so_many_connections(nursery: trio.Nursery) -> None:
-    world = real_world()
-    listener = await world.network.listen("127.0.0.1", 0)
-    nursery.start_soon(HttpServer(world, Observatory(lambda: "").handle).serve, listener)
-    streams = []
-    for _ in range(MAX_CONNECTIONS):
-        stream = await trio.open_tcp_stream("127.0.0.1", listener.port)
-        await stream.send_all(b"GET /healthz HTTP/1.1\r\n\r\n")
-        assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
-        streams.append(stream)
-    one_more = await trio.open_tcp_stream("127.0.0.1", listener.port)
-    with trio.fail_after(5):
-        assert await one_more.receive_some() == b""
-    await streams[0].aclose()
-    with trio.fail_after(5):
+READY = b"GET /readyz HTTP/1.1\r\nConnection: close\r\n\r\n"
+
+
+class Visitor:
+    """A connection to the server on host `node`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def say(self, text: bytes) -> None:
+        while text:
+            text = text[self._connection.send_now([text]) :]
+            if text:
+                await self._connection.wait_writable()
+
+    async def hears(self) -> bytes:
+        """All that comes until the end."""
+        heard, buffer = b"", bytearray(4096)
         while True:
-            again = await trio.open_tcp_stream("127.0.0.1", listener.port)
             try:
-                await again.send_all(b"GET /healthz HTTP/1.1\r\n\r\n")
-                if await again.receive_some():
-                    break
-            except trio.BrokenResourceError:
-                pass  # the one that ended is still being counted
+                count = await self._connection.receive_into(memoryview(buffer))
+            except ConnectionLost:
+                return heard
+            heard += buffer[:count]
+
+
+class Site:
+    """A server whose only page says that it is ready, under virtual time."""
+
+    def __init__(self, universe: object) -> None:
+        self._universe = universe
+        self._worlds: dict[str, World] = {}
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        world = make_world("node", self._universe)
+        listener = await world.network.listen("", 8080)
+        nursery.start_soon(HttpServer(world, Observatory(lambda: "").handle).serve, listener)
+
+    async def visitor(self, host: str = "anywhere") -> Visitor:
+        if host not in self._worlds:
+            self._worlds[host] = make_world(host, self._universe)
+        return Visitor(await self._worlds[host].network.dial("node", 8080))
+
+    async def is_ready(self, host: str = "anywhere") -> bool:
+        visitor = await self.visitor(host)
+        await visitor.say(READY)
+        return (await visitor.hears()).endswith(b"ready\n")
+
+
+def play(act: Callable[[Site, trio.Nursery], Awaitable[None]]) -> None:
+    async def story(universe: object) -> None:
+        site = Site(universe)
+        async with trio.open_nursery() as nursery:
+            await site.start(nursery)
+            await act(site, nursery)
+            nursery.cancel_scope.cancel()
+
+    run_simulation(1, story)
+
+
+async def drip(visitor: Visitor) -> None:
+    """A byte of a head every three seconds, for as long as somebody listens."""
+    with contextlib.suppress(ConnectionLost):
+        while True:
+            await visitor.say(b"x")
+            await trio.sleep(3)
+
+
+@pytest.mark.feature("OB-06")
+def test_slow_connections_never_shut_out_who_asks_whether_the_node_is_ready() -> None:
+    async def act(site: Site, nursery: trio.Nursery) -> None:
+        for _ in range(2 * MAX_CONNECTIONS):
+            nursery.start_soon(drip, await site.visitor("attacker"))
+            assert await site.is_ready("attacker")
+        assert await site.is_ready("kubelet")
+
+    play(act)
+
+
+def test_a_head_that_does_not_come_to_its_end_is_not_waited_for() -> None:
+    async def act(site: Site, nursery: trio.Nursery) -> None:
+        visitor = await site.visitor()
+        began = trio.current_time()
+        nursery.start_soon(drip, visitor)
+        assert await visitor.hears() == b""
+        assert trio.current_time() - began <= HEAD_SECONDS + 1
+
+    play(act)
+
+
+def test_a_connection_may_be_quiet_between_requests() -> None:
+    async def act(site: Site, nursery: trio.Nursery) -> None:
+        visitor = await site.visitor()
+        for _ in range(3):
+            await visitor.say(b"GET /readyz HTTP/1.1\r\n\r\n")
+            await trio.sleep(3 * HEAD_SECONDS)
+        await visitor.say(READY)
+        assert (await visitor.hears()).count(b"ready\n") == 4
+
+    play(act)
+
+
+def test_a_full_house_gives_the_place_of_the_host_that_has_most() -> None:
+    async def act(site: Site, nursery: trio.Nursery) -> None:
+        patient = await site.visitor("dashboard")
+        await patient.say(b"GET /readyz HTTP/1.1\r\n\r\n")
+        await trio.sleep(1)
+        crowd = [await site.visitor("attacker") for _ in range(MAX_CONNECTIONS - 1)]
+        assert await site.is_ready("kubelet")
+        assert await crowd[0].hears() == b"", "the oldest of the crowd went"
+        await patient.say(READY)
+        assert (await patient.hears()).count(b"ready\n") == 2
+
+    play(act)

@@ -40,7 +40,7 @@ class Crowd:
     def spend(self, share: Share, seconds: float) -> None:
         began = self.stopwatch.now
         self.stopwatch.now += seconds
-        self.turns.charge(share, began)
+        self.turns.charge(share, began, self.stopwatch.now)
 
     async def take_turn(self, name: str, share: Share, seconds: float) -> None:
         await self.turns.wait(share)
@@ -51,21 +51,19 @@ class Crowd:
 async def test_turns_are_free_until_the_round_is_used_up() -> None:
     crowd = Crowd()
     share = Share()
-    assert crowd.turns.are_free
     crowd.spend(share, ROUND_SECONDS / 2)
-    assert crowd.turns.are_free
+    assert crowd.turns.spent < ROUND_SECONDS
     crowd.spend(share, ROUND_SECONDS)
-    assert not crowd.turns.are_free
+    assert crowd.turns.spent >= ROUND_SECONDS
 
 
 async def test_the_connection_that_used_least_goes_first_and_nodes_before_all(autojump_clock: MockClock) -> None:
     crowd = Crowd()
     greedy, modest, fresh, node = Share(), Share(), Share(), Share()
-    crowd.spend(greedy, 0.3)
-    crowd.spend(modest, 0.1)
-    crowd.spend(fresh, 2 * ROUND_SECONDS)
     node.is_node = True
-    crowd.spend(node, 0.2)
+    for share, seconds in ((greedy, 0.009), (modest, 0.006), (fresh, 0.001), (node, 0.007)):
+        crowd.spend(share, seconds)
+        share.expected = ROUND_SECONDS  # one of them fills a round
     async with trio.open_nursery() as nursery:
         for name, share in (("greedy", greedy), ("modest", modest), ("fresh", fresh), ("node", node)):
             nursery.start_soon(crowd.take_turn, name, share, ROUND_SECONDS)

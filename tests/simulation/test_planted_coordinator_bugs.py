@@ -63,6 +63,7 @@ def is_found(name: str, plans: Iterator[tuple[int, Plan]]) -> bool:
     [
         ("groups", "two-owners", 1),
         ("groups", "lost-commit", 23),
+        ("groups", "deposed-coordinator", 1),
         ("transactions", "marker-skipped", 9),
         ("transactions", "aborted-offsets-count", 199),
         ("transactions", "epoch-kept", 9),

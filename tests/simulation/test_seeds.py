@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,13 @@ import pytest
 from barnabas.cluster.simulate import (
     ENOUGH_SEEDS,
     MUST_HAPPEN,
+    RecordedSeed,
     Summary,
     describe_failure,
     main,
     parse_seeds,
     read_seeds,
+    run_recorded,
 )
 from barnabas.cluster.simulation.seed import LEAST_ACKS, LEAST_FAULTS, LEAST_SECONDS, SeedReport, run_seed
 from barnabas.cluster.simulation.swarm import Plan
@@ -54,25 +55,6 @@ def test_every_promise_is_kept(block: int) -> None:
 
 
 @pytest.mark.feature("FI-05")
-def test_a_seed_without_hostile_clients_is_what_it_was_before_there_were_any() -> None:
-    """Recorded seeds replay: hostile clients draw from streams of their own."""
-    report = run_seed(4, hostile=False)
-    assert report.plan.hostile is None
-    assert report.plan == replace(run_seed(4, hostile=True).plan, hostile=None, settings=report.plan.settings)
-    assert not [what for what in report.counts if what.startswith("hostile")]
-
-
-@pytest.mark.feature("FI-05")
-def test_a_recorded_seed_says_whether_it_had_hostile_clients(tmp_path: Path) -> None:
-    recorded = tmp_path / "seeds.txt"
-    recorded.write_text("7  # what it found\n# nothing\n9 hostile  # what this one found\n")
-    assert read_seeds(recorded) == {7: False, 9: True}
-    recorded.write_text("7 angry\n")
-    with pytest.raises(ValueError, match="'7 angry': a seed may be followed by 'hostile' and nothing else"):
-        read_seeds(recorded)
-
-
-@pytest.mark.feature("FI-05")
 def test_a_plan_without_faults_breaks_nothing() -> None:
     """It ended at once with an IndexError: the nemesis drew a fault from none."""
     report = run_seed(3, changes={"fault_weights": {}})
@@ -82,9 +64,9 @@ def test_a_plan_without_faults_breaks_nothing() -> None:
 
 
 @pytest.mark.feature("FI-05")
-@pytest.mark.parametrize(("seed", "hostile"), read_seeds(PAST).items())
-def test_what_failed_once_does_not_fail_again(seed: int, hostile: bool) -> None:
-    report = run_seed(seed, hostile=hostile)
+@pytest.mark.parametrize("recorded", read_seeds(PAST), ids=lambda recorded: str(recorded.seed))
+def test_what_failed_once_does_not_fail_again(recorded: RecordedSeed) -> None:
+    report = run_recorded(recorded)
     assert report.passed, describe_failure(report)
 
 
@@ -149,10 +131,14 @@ def test_a_summary_names_the_seeds_that_failed() -> None:
     assert list(summary.lines())[-1] == "failed: 8"
 
 
-def test_which_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_which_seeds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert parse_seeds("7") == [7]
     assert parse_seeds("3,8,20-22") == [3, 8, 20, 21, 22]
-    assert 2 in read_seeds(PAST)
+    assert RecordedSeed(2, draws_later=False) in read_seeds(PAST)
+    wrong = tmp_path / "seeds.txt"
+    wrong.write_text("7 sometimes  # a word that means nothing\n")
+    with pytest.raises(ValueError, match="7 sometimes"):
+        read_seeds(wrong)
     with pytest.raises(SystemExit):
         main(["--seeds", "some"])
     assert "--seeds" in capsys.readouterr().err

@@ -291,8 +291,9 @@ class Consumer:
 
         Raises what the listener raises; NoOffsetForPartitionException, OffsetOutOfRangeException and
         LogTruncationException with auto_offset_reset="none"; RecordDeserializationException until somebody seeks past
-        that record; what keeps this consumer out of its group for ever. After any of them it can be polled again.
-        Cancelled, it has taken nothing; a callback of the listener that was cancelled is called again.
+        that record, UnreadableBatchException until somebody seeks past that batch; what keeps this consumer out of its
+        group for ever. After any of them it can be polled again. Cancelled, it has taken nothing; a callback
+        of the listener that was cancelled is called again.
         """
         with self._one_task():
             if self._ahead:

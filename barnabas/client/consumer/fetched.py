@@ -6,19 +6,22 @@ asked for, those of aborted transactions and of control batches never (but for a
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from barnabas.client.consumer.record import ConsumerRecord, TimestampType
-from barnabas.client.errors import CorruptRecordException, RecordDeserializationException
+from barnabas.client.errors import CorruptRecordException, RecordDeserializationException, UnreadableBatchException
 from barnabas.client.metadata import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import AbortedTransaction
 from protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, iterate_batches
 from protocol.records.control import read_end_txn
-from protocol.records.record import Fields, Headers, decode_fields
+from protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Fields, Headers, decode_fields
+
+log = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -41,6 +44,10 @@ class Unpacking:
     key_deserializer: Deserialize | None = None
     """None leaves keys as bytes."""
     value_deserializer: Deserialize | None = None
+    skips_unreadable: bool = False
+    """Goes past a batch whose records cannot be read, instead of stopping before it."""
+    most_batch_bytes: int = CLIENT_LIMIT_BYTES
+    """How far a batch is unfolded."""
 
 
 class _Batch(NamedTuple):
@@ -114,7 +121,8 @@ class Fetched:
     def give(self, limit: int, unpacking: Unpacking) -> list[ConsumerRecord]:
         """Up to `limit` records. Batches that give none are stepped over on the way.
 
-        KafkaError if the very next record cannot be read or deserialized; it stays the next one.
+        KafkaError if the very next record cannot be read or deserialized; it stays the next one, unless batches that
+        cannot be read are skipped.
         """
         given: list[ConsumerRecord] = []
         try:
@@ -150,7 +158,13 @@ class Fetched:
             if is_wanted:
                 if room <= 0:
                     return False
-                self._decode(place, header, unpacking)
+                try:
+                    self._decode(place, header, unpacking)
+                except UnreadableBatchException as error:
+                    if not unpacking.skips_unreadable:
+                        raise
+                    log.warning("skipped: %s", error.message)
+                    self._records, self._at = [], 0
             self._batches.popleft()
             self.size_bytes -= header.size_bytes
             if is_wanted and self._records:
@@ -162,14 +176,22 @@ class Fetched:
         if unpacking.check_crcs and not crc_is_valid(self._buffer, place, header):
             raise _corrupt(self._partition, f"the CRC of the batch at {header.base_offset} is wrong")
         try:
-            records = decode_fields(self._buffer, place)
+            if header.records_count > SERVED_LIMIT_RECORDS:
+                raise CorruptBatch(f"{header.records_count} records; at most {SERVED_LIMIT_RECORDS} are read")
+            records = decode_fields(self._buffer, place, max(unpacking.most_batch_bytes, header.size_bytes))
         except CorruptBatch as error:
-            raise _corrupt(self._partition, error.message) from None
+            raise self._unreadable(header, error.message) from None
         if records and records[0][0] < self.position.offset:
             records = [record for record in records if record[0] >= self.position.offset]
         self._records, self._at, self._header = records, 0, header
         epoch = header.partition_leader_epoch
         self._source = _Source(*self._partition, _timestamp_type(header), epoch if epoch >= 0 else None)
+
+    def _unreadable(self, header: BatchHeader, reason: str | None) -> UnreadableBatchException:
+        topic, partition = self._partition
+        first, following = header.base_offset, header.next_offset
+        message = f"the batch at offsets {first} to {following - 1} of {topic}-{partition} cannot be read: {reason}"
+        return UnreadableBatchException(message, topic, partition, first, following)
 
     def _move_to(self, offset: int, header: BatchHeader) -> None:
         # A batch keeps its last offset when compaction took the record there.

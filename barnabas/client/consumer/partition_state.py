@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from barnabas.client.consumer.fetched import Fetched, FetchPosition, Unpacking
 from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.reset_policy import ResetPolicy
-from barnabas.client.errors import RecordDeserializationException
+from barnabas.client.errors import RecordDeserializationException, UnreadableBatchException
 from barnabas.client.metadata import Leadership, TopicPartition
 from protocol.errors import KafkaError
 
@@ -218,8 +218,8 @@ class PartitionState:
     def give(self, limit: int, unpacking: Unpacking) -> list[ConsumerRecord]:
         """Up to `limit` records that wait.
 
-        KafkaError if the next one cannot be read. What came broken is fetched again, a record that cannot be
-        deserialized stays the next one.
+        KafkaError if the next one cannot be read. What came broken is fetched again; a record that cannot be
+        deserialized, or a batch that came whole and cannot be read, stays the next one.
         """
         given: list[ConsumerRecord] = []
         while self.waiting:
@@ -230,7 +230,7 @@ class PartitionState:
                 self._move_on(fetched)
                 if given:
                     break  # the next call meets it again
-                if not isinstance(error, RecordDeserializationException):
+                if not isinstance(error, (RecordDeserializationException, UnreadableBatchException)):
                     self.refetch()
                 raise
             self._move_on(fetched)

@@ -16,6 +16,7 @@ from barnabas.client.interceptors import ConsumerInterceptor
 from barnabas.client.offset_lookup import Isolation
 from barnabas.client.serialization import DeserializerOption, deserializer_of
 from barnabas.client.settings import ClientOptions, ClientSettings
+from protocol.records.record import CLIENT_LIMIT_BYTES
 
 OF_CLASSIC_GROUPS = ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy")
 """In consumer groups the broker decides these."""
@@ -50,6 +51,11 @@ class ConsumerSettings(ClientSettings):
     max_partition_fetch_bytes: int = Field(1_048_576, ge=0)
     fetch_max_wait_ms: int = Field(500, ge=0)
     check_crcs: bool = True
+    on_unreadable_batch: str = Field("stop", pattern="^(stop|skip)$")
+    """What to do with a batch that came whole and whose records cannot be read: `stop` raises
+    UnreadableBatchException and stays before it, `skip` logs a warning and goes past it. Ours, not Kafka's."""
+    max_batch_unfolded_bytes: int = Field(CLIENT_LIMIT_BYTES, ge=1)
+    """A compressed batch that unfolds to more cannot be read. Ours, not Kafka's."""
     default_api_timeout_ms: int = Field(60_000, ge=0)
     exclude_internal_topics: bool = True
     """A pattern matches no internal topics; they can be subscribed to by name."""
@@ -125,7 +131,13 @@ class ConsumerSettings(ClientSettings):
             default_api_timeout_ms=self.default_api_timeout_ms,
             client_rack=self.client_rack,
             metadata_max_age_ms=self.metadata_max_age_ms,
-            unpacking=Unpacking(self.check_crcs, keys, values),
+            unpacking=Unpacking(
+                self.check_crcs,
+                keys,
+                values,
+                skips_unreadable=self.on_unreadable_batch == "skip",
+                most_batch_bytes=self.max_batch_unfolded_bytes,
+            ),
         )
 
     def group(self, group_id: str) -> GroupSettings:
@@ -170,6 +182,8 @@ class ConsumerOptions(ClientOptions, total=False):
     max_partition_fetch_bytes: int
     fetch_max_wait_ms: int
     check_crcs: bool
+    on_unreadable_batch: str
+    max_batch_unfolded_bytes: int
     default_api_timeout_ms: int
     exclude_internal_topics: bool
     key_deserializer: DeserializerOption

@@ -25,6 +25,9 @@ from runtime.simulated import Universe
 RECENT_SECONDS = 0.02
 """A fault that comes so soon after a fault point has met it."""
 
+RARE_POINTS = ("coordinator.loaded", "raft.snapshot.downloaded")
+"""What a node comes by seldom."""
+
 BROKER_STATES = (
     "is starting",
     "leads, has records above the high watermark",
@@ -84,12 +87,27 @@ class Coverage:
             if point == at or (reached is not None and now - reached <= RECENT_SECONDS):
                 self.cells[f"after {point}", fault] += 1
 
+    def is_loading(self, node: SimulatedNode) -> bool:
+        """It is in one of the states that are soon over, and that hardly any fault meets by chance."""
+        if not node.running:
+            return False
+        services, name, now = node.broker, node.node.name, self.universe.time.now
+        if (services is not None and _loads_a_coordinator(services)) or self._loads_a_snapshot(node):
+            return True
+        reached = self.universe.last_reached
+        return any(now - reached.get((name, point), -1.0) <= RECENT_SECONDS for point in RARE_POINTS)
+
+    def _loads_a_snapshot(self, node: SimulatedNode) -> bool:
+        replica = self.replicas.get(node.node.id)
+        role = None if replica is None else replica.core.role
+        return isinstance(role, Follower) and role.download is not None
+
     def states_of(self, node: SimulatedNode) -> list[str]:
         """All that the node is in, without order or repetition."""
         if not node.running:
             return []
         if not node.is_up:
-            return ["is starting"]
+            return ["is starting", *(["loads a snapshot"] if self._loads_a_snapshot(node) else [])]
         services = node.broker
         if services is not None:
             return list(dict.fromkeys(_of_broker(services)))
@@ -139,9 +157,8 @@ def merged(tables: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def _of_broker(services: BrokerServices) -> Iterator[str]:
     for partition in services.partitions:
         yield from _of_partition(partition, services)
-    for coordinator in services.coordinators:
-        if any(shard.state is ShardState.LOADING for shard in coordinator.shards):
-            yield "loads a coordinator"
+    if _loads_a_coordinator(services):
+        yield "loads a coordinator"
     for shard in services.transactions.shards:
         states = [transaction.state for transaction in shard.machine.transactions]
         if TransactionState.PREPARE_COMMIT in states:
@@ -151,6 +168,11 @@ def _of_broker(services: BrokerServices) -> Iterator[str]:
     for groups in services.groups.shards:
         if any(group.state_name() in _REBALANCING for group in groups.machine.offsets.all_groups()):
             yield "coordinates a group that rebalances"
+
+
+def _loads_a_coordinator(services: BrokerServices) -> bool:
+    shards = (shard for coordinator in services.coordinators for shard in coordinator.shards)
+    return any(shard.state is ShardState.LOADING for shard in shards)
 
 
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")

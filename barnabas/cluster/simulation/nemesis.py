@@ -15,17 +15,25 @@ from barnabas.cluster.simulated import SimulatedCluster, SimulatedNode
 from barnabas.cluster.simulation.bad_links import BadLinks
 from barnabas.cluster.simulation.coverage import Coverage
 from barnabas.cluster.simulation.cut_links import CutLinks, WireFault
+from barnabas.cluster.simulation.cut_off import HOST, CutOffClient
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.loss_model import LossModel, leader_epochs
-from barnabas.cluster.simulation.swarm import SESSION_TIMEOUT_MS, Plan
+from barnabas.cluster.simulation.swarm import CUT_OFF_FROM_NODES, SESSION_TIMEOUT_MS, Plan
 from barnabas.cluster.simulation.watch import Watch
 from barnabas.cluster.simulation.wrong_clocks import WrongClocks
-from runtime.simulated import Universe
+from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from runtime.simulated import Universe, make_world
 from runtime.simulated.chance import Stream
 from runtime.simulated.store import DEFAULT_CAPACITY_BYTES, DiskFault
+from runtime.world import World
 
 current_fault: ContextVar[str] = ContextVar("current_fault", default="")
 """The kind of fault whose task this is."""
+aimed_at: ContextVar[SimulatedNode | None] = ContextVar("aimed_at", default=None)
+"""Whom the fault of this task is to strike, if it can."""
+AIM_SECONDS = 0.02
+AIMED_PAUSE_SECONDS = 3.0
+"""Mean time between faults that are aimed."""
 AT_THEIR_OWN_MOMENT = frozenset(
     {"kill at a point", "power cut at a point", "kill at a disk operation", "power cut at a disk operation"}
 )
@@ -56,6 +64,8 @@ class Nemesis:
     touched_disks: dict[str, None] = field(default_factory=dict)
     """Nodes whose disk has failed: what breaks there in this life is explained."""
     took_hold: int = 0
+    _asking: World | None = None
+    """Where brokers that are cut off are asked from, once there was one."""
 
     def __post_init__(self) -> None:
         self._chance = self.universe.stream("nemesis")
@@ -69,15 +79,39 @@ class Nemesis:
         """Break things until cancelled; then call `undo_all`. A plan may have no faults."""
         chance, plan = self._chance, self.plan
         kinds, weights = list(plan.fault_weights), list(plan.fault_weights.values())
-        if not kinds:
-            await trio.sleep_forever()
         limit = trio.CapacityLimiter(plan.faults_at_once)
         async with trio.open_nursery() as nursery:
+            if plan.cut_off_pause_seconds is not None:
+                nursery.start_soon(self._cut_off_now_and_then, plan.cut_off_pause_seconds)
+            if not kinds:
+                await trio.sleep_forever()
+            if plan.aims:
+                nursery.start_soon(self._aim, kinds, limit)
             while True:
                 await trio.sleep(chance.expovariate(1.0 / plan.fault_pause_seconds))
                 kind = chance.choices(kinds, weights)[0]
                 if limit.available_tokens:
                     nursery.start_soon(self._one, kind, limit)
+
+    async def _aim(self, kinds: Sequence[str], limit: trio.CapacityLimiter) -> None:
+        """Strike nodes in states that are soon over, as soon as one is."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                await trio.sleep(AIM_SECONDS)
+                loading = [node for node in self.cluster.nodes.values() if self.coverage.is_loading(node)]
+                if not loading or not limit.available_tokens:
+                    continue
+                aimed_at.set(self._chance.choice(loading))
+                nursery.start_soon(self._one, self._chance.choice(kinds), limit)
+                aimed_at.set(None)
+                await trio.sleep(self._chance.expovariate(1.0 / AIMED_PAUSE_SECONDS))
+
+    async def _cut_off_now_and_then(self, pause_seconds: float) -> None:
+        """Beside the others, and not counted among those at once."""
+        limit = trio.CapacityLimiter(1)
+        while True:
+            await trio.sleep(self._chance.expovariate(1.0 / pause_seconds))
+            await self._one(CUT_OFF_FROM_NODES, limit)
 
     async def _one(self, kind: str, limit: trio.CapacityLimiter) -> None:
         async with limit:
@@ -141,13 +175,17 @@ class Nemesis:
         free = [node for node in nodes if node.running and node.node.name not in self._busy]
         if not free:
             return None
-        node = self._chance.choice(free)
+        aimed = aimed_at.get()
+        node = aimed if aimed in free and aimed is not None else self._chance.choice(free)
         if current_fault.get() not in AT_THEIR_OWN_MOMENT:
             self.coverage.strike(current_fault.get(), node)
         return node
 
     def _any_node(self) -> SimulatedNode | None:
         """Often a leader: that is where things happen."""
+        aimed = aimed_at.get()
+        if aimed is not None:
+            return self._pick([aimed])
         if self._chance.random() < 0.3:
             leader = self._pick(node for node in self.cluster.controllers if node.node.id == self._active_controller())
             if leader is not None:
@@ -330,6 +368,37 @@ class Nemesis:
         others = self._everybody() if self._chance.random() < 0.5 else list(self.cluster.nodes)
         return await self._break(WireFault(self._cut_links.between([node.node.name], others)))
 
+    async def cut_off_from_nodes(self) -> bool:
+        """A broker, one that coordinates something where there is one, for so long that it is replaced and must know
+        it. Clients still reach it, and one asks it."""
+        coordinators = {
+            partition.leader
+            for name in (GROUP_TOPIC, TRANSACTION_TOPIC)
+            if name in self.watch.quorum.image.topics.by_name
+            for partition in self.watch.quorum.image.topics.by_name[name].partitions.values()
+        }
+        brokers = self.cluster.brokers
+        node = self._pick([each for each in brokers if each.node.id in coordinators]) or self._pick(brokers)
+        if node is None:
+            return False
+        plan, name = self.plan, node.node.name
+        session_seconds = int(plan.settings["broker.session.timeout.ms"]) / 1000
+        groups = [group.group_id for group in plan.groups]
+        if plan.transactions is not None:
+            groups.append(plan.transactions.transform.group_id)
+        self._asking = world = self._asking or make_world(HOST, self.universe)
+        client = CutOffClient(world, node, session_seconds, groups, self.findings, lambda: self.watch.quorum.image)
+        self._busy[name] = None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.ask_on)
+                fault = WireFault(self._cut_links.between([name], self.cluster.nodes))
+                held = await self._break(fault, at_least=3 * session_seconds + 2.0)
+                nursery.cancel_scope.cancel()
+        finally:
+            self._busy.pop(name, None)
+        return held
+
     async def isolate_client(self) -> bool:
         """Whoever it was to the cluster, it may not be that any more when it comes back."""
         client = self._chance.choice(self.clients)
@@ -473,6 +542,7 @@ _FAULTS: dict[str, Callable[[Nemesis], Any]] = {
     "pause": Nemesis.pause,
     "isolate": Nemesis.isolate,
     "isolate a client": Nemesis.isolate_client,
+    CUT_OFF_FROM_NODES: Nemesis.cut_off_from_nodes,
     "one way": Nemesis.one_way,
     "halves": Nemesis.halves,
     "bridge": Nemesis.bridge,

@@ -35,7 +35,7 @@ from barnabas.cluster.simulation.hostile_part import HostileClients
 from barnabas.cluster.simulation.invariants.places import PartitionKey
 from barnabas.cluster.simulation.invariants.producers import check_producers
 from barnabas.cluster.simulation.nemesis import Nemesis
-from barnabas.cluster.simulation.swarm import ALL_FAULTS, GroupPlan, Plan, draw_hostile, draw_plan
+from barnabas.cluster.simulation.swarm import ALL_FAULTS, GroupPlan, Plan, draw_hostile, draw_later, draw_plan
 from barnabas.cluster.simulation.transaction_workload import Transactions
 from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
 from barnabas.cluster.simulation.workload import Workload
@@ -44,6 +44,7 @@ from kraft.metadata.image import NO_LEADER
 from runtime.simulated import Universe, run_simulation
 from runtime.simulated.determinism import SimulationStuck
 from runtime.simulated.store import Store
+from runtime.world import World
 
 LEAST_SECONDS = 60.0
 LEAST_FAULTS = 3
@@ -74,6 +75,7 @@ class SeedReport:
     """What the nodes said."""
     coverage: dict[str, Any] = field(default_factory=dict)
     """Which faults met which states: see `coverage.Coverage.table`."""
+    draws_later: bool = True
 
     @property
     def passed(self) -> bool:
@@ -85,15 +87,19 @@ def run_seed(
     *,
     changes: Mapping[str, object] | None = None,
     log_level: int = logging.WARNING,
+    draws_later: bool = True,
     hostile: bool | None = None,
 ) -> SeedReport:
-    """Run one seed in this process. `changes` replaces fields of its plan; `hostile` says whether it has hostile
-    clients, None: as drawn. The same arguments give the same report, in any process."""
-    report = SeedReport(seed, Plan({}, (), (0, 0), (0, 0)))
+    """Run one seed in this process. `changes` replaces fields of its plan; `draws_later`: see `swarm.draw_later`.
+    `hostile` says whether it has hostile clients; None: as drawn, and drawn later. The same arguments give the same
+    report, in any process."""
+    report = SeedReport(seed, Plan({}, (), (0, 0), (0, 0)), draws_later=draws_later)
 
     async def story(universe: Universe) -> None:
         plan = draw_plan(universe.stream("plan"))
-        if hostile is not False:
+        if draws_later:
+            plan = draw_later(plan, universe.stream("later plan"))
+        if hostile or (hostile is None and draws_later):
             plan = draw_hostile(universe.stream("hostile plan"), plan, always=hostile is True)
         report.plan = replace(plan, **(changes or {}))  # type: ignore[arg-type]
         await _Story(universe, report, log_level).run()
@@ -132,6 +138,8 @@ class _Story:
                     cluster = self.cluster = SimulatedCluster(
                         universe, nodes, self.plan.settings, features=self.plan.features, size=size
                     )
+                    if self.plan.inner:
+                        cluster.dress = self._tuned
                     self.watch = Watch(universe, findings, cluster, Coverage(universe, ALL_FAULTS))
                     cluster.on_failure = self._node_failed
                     for name in cluster.nodes:
@@ -148,6 +156,9 @@ class _Story:
             report.trace = list(universe.trace_tail)
             report.coverage = self.watch.coverage.table()
             report.log = node_log.lines
+
+    def _tuned(self, _name: str, world: World) -> World:
+        return replace(world, tuned=self.plan.inner.get)
 
     async def _play(self) -> None:
         cluster, findings, universe = self.cluster, self.findings, self.universe

@@ -47,7 +47,9 @@ RARER_FAULTS = (
     "power cut with garbage",
 )
 """What comes on top in some. Drawn last, so that all else of a seed is as it was before there were these."""
-ALL_FAULTS = FAULTS + RARER_FAULTS
+CUT_OFF_FROM_NODES = "cut off from nodes"
+"""A broker hears no node, and clients still reach it: comes on top in half of the seeds, at a pace of its own."""
+ALL_FAULTS = (*FAULTS, *RARER_FAULTS, CUT_OFF_FROM_NODES)
 """Every kind that the nemesis knows."""
 
 HOSTILE_PROBABILITY = 0.3
@@ -152,6 +154,12 @@ class Plan:
     core_probability: float = 0.35
     """How likely it is that, before everything is healed, a core is, and has to do without the rest."""
     hostile: HostilePlan | None = None
+    cut_off_pause_seconds: float | None = None
+    """Mean time between brokers that are cut off from nodes alone; None: none is."""
+    inner: Mapping[str, int] = field(default_factory=dict)
+    """Inner constants of nodes that are not what the code says: see `World.tuned`."""
+    aims: bool = False
+    """Some faults wait for a state that is rare, and strike whoever is in it."""
 
 
 def draw_plan(chance: Stream) -> Plan:
@@ -175,6 +183,24 @@ def draw_hostile(chance: Stream, plan: Plan, *, always: bool = False) -> Plan:
         return plan
     # They make coordinators work, whether or not anybody else does.
     return replace(plan, hostile=hostile, settings={**coordinators, **plan.settings})
+
+
+def draw_later(plan: Plan, chance: Stream) -> Plan:
+    """What was thought of later, by a chance of its own: the rest of a seed is as it was before there was this. Seeds
+    that were recorded before run without it."""
+    pause_seconds = chance.choice((6.0, 12.0, 25.0))
+    plan = replace(plan, cut_off_pause_seconds=pause_seconds if chance.random() < 0.5 else None)
+    if chance.random() < 0.5:
+        return plan
+    inner = {
+        "coordinator.load.stretch.bytes": chance.choice((300, 2_000)),
+        "coordinator.load.pause.ms": chance.choice((5, 30, 100)),
+    }
+    snapshots = {
+        "controller.quorum.fetch.snapshot.max.bytes": str(chance.choice((100, 1_000))),
+        "metadata.log.max.record.bytes.between.snapshots": str(chance.choice((1_000, 3_000))),
+    }
+    return replace(plan, inner=inner, aims=True, settings={**plan.settings, **snapshots})
 
 
 def _fitting(topics: tuple[TopicPlan, ...], brokers: int, chance: Stream) -> tuple[TopicPlan, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
 import trio
 
@@ -23,6 +24,9 @@ def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:
         if values.get("broker.rack") == "complains":
             logging.getLogger("fake").error("something is wrong")
         task_status.started()
+        if (breaks := Path(name).with_suffix(".breaks")).exists():
+            breaks.unlink()
+            raise ZeroDivisionError("a mistake of ours")
         if values.get("broker.rack") != "never-leaves":
             await stop.wait()
         else:

@@ -326,6 +326,21 @@ class TestTheIsr:
         stage.now_ms += 100
         assert proposed(stage.fetch(2, 0)).members == {1, 2}
 
+    @pytest.mark.feature("RE-03", "RE-08")
+    def test_nobody_waits_for_one_that_the_controller_will_not_let_join(self) -> None:
+        """Its disk may be full: it was in sync a moment ago, and gets no further."""
+        stage = Stage(log_end_offset=10, high_watermark=10)
+        stage.lead(isr=(1, 3))
+        stage.fetch(3, 10)
+        stage.answer(proposed(stage.fetch(2, 10)), ErrorCode.INELIGIBLE_REPLICA)
+        stage.append(20)
+        assert stage.fetch(3, 20) == (HighWatermarkAdvanced(20),)
+        stage.now_ms += 60_000
+        stage.fetch(3, 20)
+        assert proposed(stage.fetch(2, 20)).members == {1, 2, 3}, "it has all again, so it is proposed again"
+        stage.append(30)
+        assert stage.fetch(3, 30) == (), "and counts"
+
     @pytest.mark.feature("RE-08")
     def test_the_metadata_log_may_be_faster_than_the_answer(self) -> None:
         stage = Stage()

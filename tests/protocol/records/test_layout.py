@@ -1,4 +1,4 @@
-"""Records laid out and walked: as Python, in runs of records that are alike, and compiled. All give the same.
+"""Records laid out, walked and checked: as Python, in runs of records that are alike, and compiled. All give the same.
 
 What they have to give is said by the slow and plain codec of this file.
 """
@@ -22,14 +22,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.records import layout as imported
+from protocol.records import scan as imported_scan
 from protocol.records.batch import CorruptBatch
 from protocol.records.layout import Fields, Headers
-from protocol.records.runs import walk_in_runs
+from protocol.records.runs import check_in_runs, walk_in_runs
 from tests.examples import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "protocol" / "records" / "layout.py"
-NAME = "protocol.records.layout"
+SCAN_SOURCE = SOURCE.with_name("scan.py")
 NOW = 1_700_000_000_000
 
 Walk = Callable[[bytes, int, int, int, int], tuple[list[Fields], int]]
@@ -45,8 +46,9 @@ def load(name: str, path: Path) -> ModuleType:
 
 
 def compiled() -> Path:
-    """Where what mypyc makes of the source is, kept for as long as that stays the same."""
-    digest = hashlib.sha256(SOURCE.read_bytes() + (ROOT / "setup.py").read_bytes()).hexdigest()[:16]
+    """Where what mypyc makes of the sources is, kept for as long as those stay the same."""
+    sources = [SOURCE, SCAN_SOURCE, ROOT / "setup.py"]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     place = ROOT / ".cache" / "compiled" / f"{digest}-{sys.implementation.cache_tag}"
     place.parent.mkdir(parents=True, exist_ok=True)
     with (place.parent / "lock").open("w") as lock:
@@ -64,18 +66,29 @@ def compiled() -> Path:
     return place / "protocol" / "records"
 
 
-@pytest.fixture(scope="session", params=["source", "compiled"])
-def layout(request: pytest.FixtureRequest) -> ModuleType:
-    if request.param == "source":
-        return load(NAME, SOURCE)
+def both_ways(imported: ModuleType, source: Path, way: str) -> ModuleType:
+    """The module as Python runs it, or as mypyc makes it."""
+    name = imported.__name__
+    if way == "source":
+        return load(name, source)
     if not str(imported.__file__).endswith(".py"):
         return imported
     if not shutil.which("cc") or importlib.util.find_spec("mypyc") is None:
         pytest.skip("there is no C compiler, or no mypyc")
     folder = compiled()
     # What the module consists of is looked up beside it.
-    sys.modules[f"{NAME}__mypyc"] = load(f"{NAME}__mypyc", *folder.glob("layout__mypyc.*.so"))
-    return load(NAME, *folder.glob("layout.*.so"))
+    sys.modules[f"{name}__mypyc"] = load(f"{name}__mypyc", *folder.glob(f"{source.stem}__mypyc.*.so"))
+    return load(name, *folder.glob(f"{source.stem}.*.so"))
+
+
+@pytest.fixture(scope="session", params=["source", "compiled"])
+def layout(request: pytest.FixtureRequest) -> ModuleType:
+    return both_ways(imported, SOURCE, request.param)
+
+
+@pytest.fixture(scope="session", params=["source", "compiled"])
+def scan(request: pytest.FixtureRequest) -> ModuleType:
+    return both_ways(imported_scan, SCAN_SOURCE, request.param)
 
 
 @pytest.fixture(scope="session")
@@ -257,6 +270,80 @@ def test_headers_of_records_that_are_alike_differ(layout: ModuleType, walks: lis
     assert laid == plainly(records, NOW)
     for walk in walks:
         assert walk(laid, 0, 140, 0, NOW)[0] == numbered(records, 0)
+
+
+# -- checked, and looked through
+
+
+Checked = tuple[int, int, int, int]
+
+
+def in_pieces(check: Callable[[bytes, int, int, int], Checked], data: bytes, count: int, piece: int) -> Checked:
+    """What `check` returns of so many records, when it is called for `piece` of them at a time."""
+    position = delta = reach = keyless = 0
+    while delta < count:
+        position, delta, reach_here, keyless_here = check(data, position, delta, min(piece, count - delta))
+        reach, keyless = max(reach, reach_here), keyless + keyless_here
+    return position, delta, reach, keyless
+
+
+@pytest.mark.feature("RP-03")
+@settings(deadline=None, max_examples=examples(100))
+@given(records=batches, data=st.data(), piece=st.integers(1, 40))
+def test_the_scan_takes_what_can_be_walked_and_nothing_else(
+    scan: ModuleType, records: list[Fields], data: st.DataObject, piece: int
+) -> None:
+    laid = bytearray(plainly(records, NOW))
+    for _ in range(data.draw(st.integers(0, 2))):
+        laid[data.draw(st.integers(0, len(laid) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(laid[: len(laid) - data.draw(st.sampled_from([0, 0, 0, 1, 30]))])
+    walked = outcome(lambda *asked: imported.walk(*asked[:3], 0, NOW), cut, len(records))
+    for check in (scan.check, check_in_runs):
+        try:
+            position, delta, reach, keyless = in_pieces(check, cut, len(records), piece)
+        except (CorruptBatch, IndexError):
+            offsets = [] if walked == "corrupt" else [fields[0] for fields in walked[0]]
+            assert offsets != list(range(len(records)))
+            continue
+        found = walked[0]
+        assert (position, delta) == (walked[1], len(found))
+        assert [fields[0] for fields in found] == list(range(len(found)))
+        assert keyless == sum(fields[2] is None for fields in found)
+        assert all(abs(fields[1] - NOW) <= reach for fields in found)
+
+
+@settings(deadline=None, max_examples=examples(50))
+@given(records=batches, width=st.integers(0, 300), keyed=st.booleans())
+def test_the_search_finds_the_first_record_that_is_different(
+    scan: ModuleType, records: list[Fields], width: int, keyed: bool
+) -> None:
+    laid = plainly(records, NOW)
+    expected = [
+        (place, fields[1] - NOW, fields[2] is not None)
+        for place, fields in enumerate(records)
+        if abs(fields[1] - NOW) > width or (keyed and fields[2] is None)
+    ]
+    found = []
+    position = passed = 0
+    while passed < len(records):
+        more, position, delta, time, has_key = scan.seek(laid, position, len(records) - passed, -width, width, keyed)
+        passed += more
+        if delta >= 0:
+            assert delta == passed - 1
+            found.append((delta, time, has_key))
+    assert found == expected and position == len(laid)
+
+
+def test_no_record_has_headers_without_number(scan: ModuleType) -> None:
+    """They are the one part of a record that no slice divides."""
+    headers: Headers = (("", None),) * 65_536
+    record: Fields = (0, NOW, None, None, headers)
+    laid = plainly([record, record, record], NOW)
+    for check in (scan.check, check_in_runs):
+        assert check(laid, 0, 0, 3)[1] == 1, "the others can wait"
+        assert in_pieces(check, laid, 3, 3)[:2] == (len(laid), 3)
+        with pytest.raises(CorruptBatch, match="65537 headers"):
+            check(plainly([(0, NOW, None, None, (*headers, ("", None)))], NOW), 0, 0, 1)
 
 
 def test_what_is_compiled_here_is_not_older_than_its_source() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from protocol.records.batch import CorruptBatch, crc_is_valid, read_header
 from protocol.records.builder import build_batch, record_size_bytes
 from protocol.records.layout import encode_varint, read_varint, read_varlong, varint_size
-from protocol.records.record import Record, decode_records
+from protocol.records.record import Record, decode_in_slices, decode_records
 from tests.examples import examples
 
 int64 = st.integers(-(2**63), 2**63 - 1)
@@ -169,3 +169,21 @@ def test_a_damaged_batch_is_records_or_corrupt(batch: list[Record], codec: int, 
             assert isinstance(record, Record)
     except CorruptBatch:
         pass
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize("append_time", [None, 77])
+def test_records_come_in_slices_as_they_come_at_once(codec: int, append_time: int | None) -> None:
+    records = [Record(i, 1000 + i, b"k" if i % 3 else None, b"%d" % i) for i in range(2500)]
+    batch = memoryview(build_batch(records, base_offset=40, compression=codec, log_append_time=append_time))
+    slices = list(decode_in_slices(batch, 1 << 20, 2500))
+    assert [len(each) for each in slices] == [1000, 1000, 500]
+    assert [record for each in slices for record in each] == decode_records(batch)
+    for limits, problem in (((1 << 20, 2499), "2500 records"), ((1000, 2500), "more than 1000 bytes")):
+        if codec or "records" in problem:
+            with pytest.raises(CorruptBatch, match=problem):
+                list(decode_in_slices(batch, *limits))
+    torn = bytearray(build_batch(records, base_offset=40))
+    torn[-1] = 2
+    with pytest.raises(CorruptBatch, match="1 headers in 0 bytes"):
+        list(decode_in_slices(memoryview(torn), 1 << 20, 2500))

@@ -1,4 +1,4 @@
-"""Which produced batches a broker takes, and with which code it refuses the others."""
+"""Which heads of produced batches a broker takes, and with which code it refuses the others."""
 
 import struct
 import zlib
@@ -10,7 +10,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import set_log_append_time
 from protocol.records.builder import build_batch
 from protocol.records.record import Record
-from protocol.records.validation import ProduceLimits, validate_produce
+from protocol.records.record_check import ProduceLimits
+from protocol.records.validation import validate_produce
 
 NOW = 1_700_000_000_000
 RECORDS = [Record(0, NOW, b"k", b"v"), Record(1, NOW + 5, b"l", b"w")]
@@ -107,14 +108,14 @@ def at(timestamp: int) -> bytes:
         (-1, ErrorCode.NONE),
     ],
 )
-def test_timestamps_may_be_an_hour_ahead(timestamp: int, expected: ErrorCode) -> None:
-    assert code_of(at(timestamp)) is expected
-    assert code_of(at(timestamp), ProduceLimits(log_append_time=True)) is ErrorCode.NONE
+def test_where_nobody_checks_records_the_head_answers_for_their_times(timestamp: int, expected: ErrorCode) -> None:
+    assert code_of(at(timestamp), ProduceLimits(head_only=True)) is expected
+    assert code_of(at(timestamp), ProduceLimits(head_only=True, log_append_time=True)) is ErrorCode.NONE
 
 
 @pytest.mark.feature("PF-13")
 def test_timestamps_may_be_bounded_backwards_as_well() -> None:
-    limits = ProduceLimits(timestamp_before_max_ms=1000)
+    limits = ProduceLimits(head_only=True, timestamp_before_max_ms=1000)
     assert code_of(at(NOW - 1000), limits) is ErrorCode.NONE
     assert code_of(at(NOW - 1001), limits) is ErrorCode.INVALID_TIMESTAMP
 
@@ -124,11 +125,3 @@ def test_producers_do_not_speak_for_the_brokers_clock() -> None:
     batch = bytearray(build_batch(RECORDS))
     set_log_append_time(batch, 0, NOW)
     assert code_of(batch) is ErrorCode.INVALID_TIMESTAMP
-
-
-def test_a_compacted_topic_takes_only_records_with_keys() -> None:
-    limits = ProduceLimits(keys_required=True)
-    assert code_of(build_batch(RECORDS, compression=1), limits) is ErrorCode.NONE
-    keyless = build_batch([*RECORDS, Record(2, NOW, None, b"x")], compression=1)
-    assert code_of(keyless) is ErrorCode.NONE
-    assert code_of(keyless, limits) is ErrorCode.INVALID_RECORD

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer.fetched import Fetched, FetchPosition, Unpacking, survey
 from barnabas.client.consumer.record import ConsumerRecord, TimestampType
-from barnabas.client.errors import CorruptRecordException, RecordDeserializationException
+from barnabas.client.errors import CorruptRecordException, RecordDeserializationException, UnreadableBatchException
 from barnabas.client.serialization import deserializer_of
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import AbortedTransaction
@@ -19,6 +19,7 @@ from protocol.records.batch import set_log_append_time
 from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch
 from protocol.records.record import Record
+from tests.protocol.records.poison import batch_around, poisons, zeros
 
 T0 = TopicPartition("t", 0)
 EVERYTHING = 10**9
@@ -112,6 +113,49 @@ def test_a_wrong_crc_is_told_after_the_records_before_it() -> None:
     with pytest.raises(CorruptRecordException, match="t-0: the CRC of the batch at 1"):
         give_all(fetched)
     assert fetched.position.offset == 1
+
+
+def at_offset(poison: bytes, offset: int) -> bytes:
+    return offset.to_bytes(8, "big") + poison[8:]
+
+
+@pytest.mark.feature("CG-22")
+@pytest.mark.parametrize("wrong", [wrong for wrong in poisons() if "offset" not in wrong])
+def test_a_batch_that_nobody_could_read_is_named_and_stays_the_next_one(wrong: str) -> None:
+    data = batch(0, b"before") + at_offset(poisons()[wrong], 1)
+    fetched = survey(T0, data, FetchPosition(0))
+    assert [record.value for record in give_all(fetched)] == [b"before"]
+    for _ in range(2):
+        with pytest.raises(UnreadableBatchException, match="the batch at offsets 1 to") as caught:
+            give_all(fetched)
+        assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 0, 1)
+        assert caught.value.next_offset == fetched.end.offset
+    assert fetched.position.offset == 1
+
+
+@pytest.mark.feature("CG-22")
+def test_who_wants_to_goes_past_what_nobody_could_read(caplog: pytest.LogCaptureFixture) -> None:
+    garbage = poisons()["garbage"]
+    data = at_offset(garbage, 0) + batch(2, b"between") + at_offset(garbage, 3) + at_offset(garbage, 5)
+    fetched = survey(T0, data, FetchPosition(0))
+    assert [record.value for record in give_all(fetched, Unpacking(skips_unreadable=True))] == [b"between"]
+    assert fetched.position.offset == 7 and fetched.is_empty
+    assert [record.message.partition(" of t-0 cannot be read: ")[0] for record in caplog.records] == [
+        "skipped: the batch at offsets 0 to 1",
+        "skipped: the batch at offsets 3 to 4",
+        "skipped: the batch at offsets 5 to 6",
+    ]
+
+
+@pytest.mark.feature("CG-22")
+def test_a_bomb_is_not_unfolded() -> None:
+    with pytest.raises(UnreadableBatchException, match="unfolds to more than 1048576 bytes"):
+        give_all(survey(T0, zeros(1 << 20, 4), FetchPosition(0)), Unpacking(most_batch_bytes=1 << 20))
+    with pytest.raises(UnreadableBatchException, match="3000000 records"):
+        give_all(survey(T0, batch_around(b"", 3_000_000), FetchPosition(0)))
+    whole = batch(0, b"v" * 3000)
+    [read] = give_all(survey(T0, whole, FetchPosition(0)), Unpacking(most_batch_bytes=1))
+    assert read.value == b"v" * 3000, "it is not compressed"
 
 
 def test_who_does_not_check_crcs_reads_what_is_there() -> None:

@@ -29,6 +29,7 @@ from barnabas.client.errors import (
     RecordDeserializationException,
     TimeoutException,
     TopicAuthorizationException,
+    UnreadableBatchException,
     UnsupportedVersionException,
 )
 from barnabas.client.offsets import OffsetAndMetadata
@@ -41,6 +42,7 @@ from protocol.records.control import EndTxn, build_end_txn_batch
 from protocol.records.record import Record
 from runtime.simulated import run_simulation
 from tests.barnabas.client.consumer.reading_brokers import ReadingBrokers, fill, with_reader
+from tests.protocol.records.poison import poisons
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
@@ -566,6 +568,30 @@ class TestWhatIsWrong:
                 assert [record.value for record in await read(reader, 1)] == [b"evil"], "it is fetched again"
 
         run_simulation(27, with_reader, story)
+
+    def test_a_batch_that_nobody_can_read_is_not_fetched_again_and_can_be_stepped_over(self) -> None:
+        async def story(brokers: ReadingBrokers, cluster: Cluster, nursery: trio.Nursery) -> None:
+            [partition] = brokers.create("t")
+            for value in (b"before", b"poison", b"after"):
+                fill(partition, value)
+            poison = poisons()["no zstd"]
+            partition.log[1] = (1).to_bytes(8, "big") + poison[8:]
+            async with open_reader(cluster) as reader:
+                reader.assign({T0: 0})
+                assert [record.value for record in await read(reader, 1)] == [b"before"]
+                fetched_bytes = reader.fetch_metrics.bytes
+                for _ in range(3):
+                    with pytest.raises(UnreadableBatchException, match="offsets 1 to 1 of t-0") as caught:
+                        await reader.poll(1000)
+                    assert reader.position(T0) == caught.value.offset == 1
+                assert reader.fetch_metrics.bytes == fetched_bytes
+                reader.seek(T0, caught.value.next_offset)
+                assert [record.value for record in await read(reader, 1)] == [b"after"]
+            async with open_reader(cluster, ReadingSettings(unpacking=Unpacking(skips_unreadable=True))) as reader:
+                reader.assign({T0: 0})
+                assert [record.value for record in await read(reader, 2)] == [b"before", b"after"]
+
+        run_simulation(36, with_reader, story)
 
     def test_a_record_that_cannot_be_deserialized_can_be_stepped_over(self) -> None:
         async def story(brokers: ReadingBrokers, cluster: Cluster, nursery: trio.Nursery) -> None:

@@ -1,0 +1,178 @@
+"""Starts nodes again that end by themselves: a keeper forks them and waits for their ends.
+
+A node that left in good order, or that somebody killed by way of `LocalCluster`, stays down. Each node has a keep file
+beside its pid file: which keeper looks after it, and how often it was started again. Whoever stops, kills or starts
+a node takes the file away first, and the keeper lets go of it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from barnabas.cluster.plan import Start
+from barnabas.cluster.processes import ProcessId
+from runtime.process import EXIT_WELL, EXIT_WRONG_ARGUMENT
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 60.0
+WELL_AFTER_SECONDS = 60.0
+"""A node that lived so long begins with the first pause again."""
+LOCK_FILE = "lock"
+"""Held, in the directory of the pid files, by whoever starts or stops nodes."""
+
+
+@dataclass(slots=True)
+class Backoff:
+    """How long a node that ended waits until it is started again. A core."""
+
+    next_seconds: float = FIRST_PAUSE_SECONDS
+
+    def ended(self, lived_seconds: float) -> float:
+        if lived_seconds >= WELL_AFTER_SECONDS:
+            self.next_seconds = FIRST_PAUSE_SECONDS
+        pause = self.next_seconds
+        self.next_seconds = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        return pause
+
+
+@dataclass(frozen=True, slots=True)
+class KeepFile:
+    """Says of one node who keeps it."""
+
+    path: Path
+
+    @classmethod
+    def beside(cls, pid_file: Path) -> KeepFile:
+        return cls(pid_file.with_suffix(".keep"))
+
+    def write(self, keeper: ProcessId, restarts: int) -> None:
+        temporary = self.path.with_suffix(".keep-tmp")
+        temporary.write_text(f"{keeper.pid} {keeper.start_ticks} {restarts}\n")
+        temporary.replace(self.path)
+
+    def read(self) -> tuple[ProcessId, int] | None:
+        """(keeper, how often it started the node again); None if nobody keeps it."""
+        try:
+            pid, start_ticks, restarts = map(int, self.path.read_text().split())
+        except (FileNotFoundError, ValueError):
+            return None
+        return ProcessId(pid, start_ticks), restarts
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+@dataclass(slots=True)
+class Kept:
+    """One node and its life."""
+
+    start: Start
+    fork: Callable[[Sequence[int]], int]
+    """Starts the node, without these descriptors, writes its pid file, and gives its number."""
+    backoff: Backoff = field(default_factory=Backoff)
+    pid: int = -1
+    descriptor: int = -1
+    began: float = 0.0
+    due: float | None = None
+    """When it is started again; None while it runs."""
+
+    @property
+    def file(self) -> KeepFile:
+        return KeepFile.beside(Path(self.start.pid_file))
+
+    @property
+    def name(self) -> str:
+        return Path(self.start.pid_file).stem
+
+
+class Keeper:
+    """Runs in a process of its own, whose children the nodes are."""
+
+    def __init__(self, nodes: Sequence[Kept]) -> None:
+        self._nodes = list(nodes)
+        myself = ProcessId.of(os.getpid())
+        assert myself is not None
+        self._myself = myself
+
+    def start_all(self, *inherited: int) -> None:
+        """For the first time; whoever asked for it holds the lock. Nodes close the descriptors in `inherited`."""
+        for node in self._nodes:
+            self._start(node, 0, inherited)
+
+    def run(self) -> None:
+        """Until no node is kept any more."""
+        while self._nodes:
+            self._wait()
+            for node in list(self._nodes):
+                if node.due is None:
+                    self._look(node)
+                elif time.monotonic() >= node.due:
+                    self._start_again(node)
+
+    def _start(self, node: Kept, restarts: int, inherited: Sequence[int]) -> None:
+        node.file.write(self._myself, restarts)
+        # A node that kept the lock's descriptor would hold the lock for as long as it lives.
+        others = [each.descriptor for each in self._nodes if each is not node and each.descriptor >= 0]
+        node.pid = node.fork([*inherited, *others])
+        node.descriptor = os.pidfd_open(node.pid)
+        node.began, node.due = time.monotonic(), None
+
+    def _wait(self) -> None:
+        """Until a node ends, or one is due."""
+        poll = select.poll()
+        for node in self._nodes:
+            if node.due is None:
+                poll.register(node.descriptor, select.POLLIN)
+        dues = [node.due for node in self._nodes if node.due is not None]
+        poll.poll(max(0.0, min(dues) - time.monotonic()) * 1000 + 1 if dues else None)
+
+    def _look(self, node: Kept) -> None:
+        pid, status = os.waitpid(node.pid, os.WNOHANG)
+        if not pid:
+            return
+        os.close(node.descriptor)
+        node.descriptor = -1
+        code = os.waitstatus_to_exitcode(status)
+        if code in (EXIT_WELL, EXIT_WRONG_ARGUMENT) or self._restarts(node) is None:
+            self._let_go(node)
+            return
+        now = time.monotonic()
+        pause = node.backoff.ended(now - node.began)
+        node.due = now + pause
+        how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+        _add_to_log(node.start, f"{node.name} ended with {how}; it is started again in {pause:.0f} s")
+
+    def _start_again(self, node: Kept) -> None:
+        lock = os.open(Path(node.start.pid_file).with_name(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            restarts = self._restarts(node)
+            if restarts is None:
+                self._let_go(node)
+            else:
+                self._start(node, restarts + 1, [lock])
+        finally:
+            os.close(lock)
+
+    def _restarts(self, node: Kept) -> int | None:
+        """How often it was started again; None if it is no longer ours to start."""
+        found = node.file.read()
+        return found[1] if found is not None and found[0] == self._myself else None
+
+    def _let_go(self, node: Kept) -> None:
+        if self._restarts(node) is not None:
+            node.file.remove()
+        self._nodes.remove(node)
+
+
+def _add_to_log(start: Start, text: str) -> None:
+    """The node's log belongs to nobody else while it does not run."""
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+    with open(start.log_file, "a", encoding="utf-8") as file:
+        file.write(f"{stamp}.000Z WARNING cluster: {text}\n")

@@ -1,0 +1,229 @@
+"""What a leader checks of the records in a batch that a producer sent, before it takes them. Core: bytes in, a verdict
+out; words and codes are Kafka's.
+
+A check goes on from where it stopped, so that a large batch can be checked in steps between which others have a turn,
+and be unfolded elsewhere. It is bounded by the steps that were counted, not by what the head claims.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import scan
+from protocol.records.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch
+from protocol.records.compression import UnfoldsTooFar
+from protocol.records.record import COMPILED, SERVED_LIMIT_BYTES, SERVED_LIMIT_RECORDS, payload_of
+from protocol.records.runs import check_in_runs
+
+MOST_RECORD_ERRORS: Final = 10_000
+"""So many are listed; all are counted."""
+BYTES_IN_STEP: Final = 256
+"""To unfold so many takes about as long as to check a record."""
+
+_INT64_MIN: Final = -(1 << 63)
+_INT64_MAX: Final = (1 << 63) - 1
+
+_check = scan.check if COMPILED else check_in_runs
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceLimits:
+    """What the configuration of a topic asks of its batches."""
+
+    max_message_bytes: int = 1048588
+    log_append_time: bool = False
+    """The broker stamps the batch, so the producer's timestamps do not matter."""
+    timestamp_before_max_ms: int = 2**63 - 1
+    timestamp_after_max_ms: int = 3600000
+    keys_required: bool = False
+    """The topic is compacted."""
+    head_only: bool = False
+    """Records are not to be looked at, unless something else of the topic needs it."""
+
+    @property
+    def unfolded_limit_bytes(self) -> int:
+        return max(SERVED_LIMIT_BYTES, self.max_message_bytes)
+
+    def earliest(self, now_ms: int) -> int:
+        return max(now_ms - self.timestamp_before_max_ms, _INT64_MIN)
+
+    def latest(self, now_ms: int) -> int:
+        return min(now_ms + self.timestamp_after_max_ms, _INT64_MAX)
+
+
+class RecordsRefused(KafkaError):
+    """Some records of a batch are not taken, and which (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, errors: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.errors = errors
+        """(place in the batch, what is wrong), the first `MOST_RECORD_ERRORS` of them."""
+
+
+class RecordCheck:
+    """Of one batch, which is whole and of which the head was found right. Raises KafkaError on the way."""
+
+    __slots__ = (
+        "_buffer",
+        "_data",
+        "_errors",
+        "_errors_found",
+        "_header",
+        "_is_well_formed",
+        "_keyless",
+        "_limits",
+        "_next",
+        "_now_ms",
+        "_partition",
+        "_position",
+        "_reach",
+        "_timestamps_are_wrong",
+    )
+
+    def __init__(
+        self, buffer: memoryview, header: BatchHeader, limits: ProduceLimits, now_ms: int, partition: str
+    ) -> None:
+        """`partition` is named in errors."""
+        count, most = header.records_count, SERVED_LIMIT_RECORDS
+        if count > most:
+            reason = f"{count} records in a batch for {partition}; at most {most} are allowed"
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, reason)
+        self._buffer = buffer
+        self._header = header
+        self._limits = limits
+        self._now_ms = now_ms
+        self._partition = partition
+        self._data: bytes | None = None
+        self._position = 0
+        self._next = 0
+        """Of the records, the one that is looked at next."""
+        self._reach = 0
+        self._keyless = 0
+        self._is_well_formed = False
+        """All records are; what is left is to find those that the topic does not take."""
+        self._errors: list[tuple[int, str]] = []
+        self._errors_found = 0
+        self._timestamps_are_wrong = False
+
+    @property
+    def is_compressed(self) -> bool:
+        return self._header.compression != 0
+
+    def unfold(self, limit_bytes: int) -> int:
+        """Decompress the records; returns how many bytes they are. `UnfoldsTooFar` if that is more than `limit_bytes`
+        and less than the topic allows."""
+        allowed = self._limits.unfolded_limit_bytes
+        try:
+            self._data = payload_of(self._buffer, self._header, 0, min(limit_bytes, allowed))
+        except UnfoldsTooFar:
+            if limit_bytes < allowed:
+                raise
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a batch for {self._partition} unfolds to more than {allowed} bytes, which is the most allowed",
+            ) from None
+        except CorruptBatch as error:
+            raise self._malformed(error.message) from None
+        return len(self._data)
+
+    def go_on(self, steps: int) -> bool:
+        """Check up to so many more records of those that were unfolded; returns whether that was all."""
+        if not self._is_well_formed and not self._scan(steps):
+            return False
+        return self._find_refused(steps)
+
+    def _scan(self, steps: int) -> bool:
+        """Whether all records are well formed by now. Sets out to find those that are refused if there may be any."""
+        assert self._data is not None, "the records are not unfolded"
+        data, count, first = self._data, self._header.records_count, self._next
+        try:
+            self._position, self._next, reach, keyless = _check(data, self._position, first, min(steps, count - first))
+        except IndexError:
+            raise self._malformed("the records end too soon") from None
+        except CorruptBatch as error:
+            raise self._malformed(error.message) from None
+        self._reach = max(self._reach, reach)
+        self._keyless += keyless
+        if self._next < count:
+            return False
+        if self._position != len(data):
+            raise self._malformed(f"{len(data) - self._position} bytes lie behind the last record")
+        self._is_well_formed = True
+        self._position = 0
+        self._next = count if self._are_all_taken() else 0
+        return True
+
+    def _are_all_taken(self) -> bool:
+        """Whether there is no need to look at single records. If in doubt, there is."""
+        base, reach = self._header.base_timestamp, self._reach
+        lowest, highest = self._timestamps()
+        return lowest <= base - reach and base + reach <= highest and not (self._keyless and self._limits.keys_required)
+
+    def _timestamps(self) -> tuple[int, int]:
+        """The first and the last that are allowed."""
+        if self._limits.log_append_time:
+            return _INT64_MIN, _INT64_MAX
+        return self._limits.earliest(self._now_ms), self._limits.latest(self._now_ms)
+
+    def _find_refused(self, steps: int) -> bool:
+        """Look through up to so many more records for those that the topic does not take; whether that was all."""
+        data, header = self._data, self._header
+        assert data is not None
+        base, keyed = header.base_timestamp, self._limits.keys_required
+        lowest, highest = self._timestamps()
+        stop = min(self._next + steps, header.records_count)
+        while self._next < stop:
+            passed, self._position, delta, timestamp_delta, has_key = scan.seek(
+                data, self._position, stop - self._next, lowest - base, highest - base, keyed
+            )
+            self._next += passed
+            if delta < 0:
+                break
+            if keyed and not has_key:
+                self._refuse(f"Compacted topic cannot accept message without key in topic partition {self._partition}")
+                continue
+            timestamp = base + timestamp_delta
+            if timestamp == NO_TIMESTAMP:
+                continue
+            if self._limits.log_append_time:
+                raise self._malformed(f"the timestamp of record {self._next - 1} is wider than 64 bits")
+            self._timestamps_are_wrong = True
+            self._refuse(
+                f"Timestamp {timestamp} of message with offset {self._next - 1} is out of range. "
+                f"The timestamp should be within [{lowest}, {highest}]"
+            )
+        if self._next < header.records_count:
+            return False
+        self._conclude(lowest, highest)
+        return True
+
+    def _refuse(self, message: str) -> None:
+        """The record that was looked at last."""
+        self._errors_found += 1
+        if len(self._errors) < MOST_RECORD_ERRORS:
+            self._errors.append((self._next - 1, message))
+
+    def _conclude(self, earliest: int, latest: int) -> None:
+        errors, count = self._errors, self._errors_found
+        if self._timestamps_are_wrong:
+            message = "One or more records have been rejected due to invalid timestamp"
+            raise RecordsRefused(ErrorCode.INVALID_TIMESTAMP, message, errors)
+        if errors:
+            first = ", ".join(f"RecordError(batchIndex={place}, message='{message}')" for place, message in errors[:3])
+            raise RecordsRefused(
+                ErrorCode.INVALID_RECORD,
+                f"One or more records have been rejected due to {count} record errors in total, "
+                f"and only showing the first three errors at most: [{first}]",
+                errors,
+            )
+        timestamp = self._header.max_timestamp
+        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"the head's largest timestamp {timestamp} is not within [{earliest}, {latest}]",
+            )
+
+    def _malformed(self, reason: str | None) -> KafkaError:
+        return KafkaError(ErrorCode.INVALID_RECORD, f"a batch for {self._partition} is malformed: {reason}")

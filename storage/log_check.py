@@ -1,0 +1,113 @@
+"""Finds the batches in segments that are damaged, or that no reader could read: what `barnabas log check` does.
+
+Looks at heads, CRCs, records and the order of offsets, in Kafka's files and ours, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid
+from protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, decode_in_slices
+from runtime.disk import RealDisk
+from runtime.world import Disk
+from storage.dump import NotDumpable, batch_at
+from storage.names import LOG_SUFFIX, parse_offset_file_name
+
+
+class Fault(NamedTuple):
+    """What is wrong with a batch, or with a file from some place on."""
+
+    offset: int | None
+    """Its base offset; None if no head can be read."""
+    position: int
+    reason: str
+
+
+class SegmentCheck:
+    """Of one file. `faults` goes over it."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self.batches = 0
+
+    def faults(self) -> Iterator[Fault]:
+        """Raises OSError."""
+        parsed = parse_offset_file_name(self._path.rpartition("/")[2])
+        next_offset = parsed[0] if parsed is not None else 0
+        file = self._disk.open(self._path)
+        try:
+            position, size = 0, file.size()
+            while position < size:
+                try:
+                    header, data = batch_at(file, position, size)
+                except NotDumpable as error:
+                    # Nobody knows where the next batch would begin.
+                    yield Fault(None, position, str(error))
+                    return
+                self.batches += 1
+                reason = _fault_of(header, data, next_offset)
+                if reason is not None:
+                    yield Fault(header.base_offset, position, reason)
+                next_offset = max(next_offset, header.next_offset)
+                position += header.size_bytes
+        finally:
+            file.close()
+
+
+def _fault_of(header: BatchHeader, data: bytes, next_offset: int) -> str | None:
+    """What is wrong with a batch before which offset `next_offset` - 1 was; None if nothing is."""
+    if not crc_is_valid(data, 0, header):
+        return "wrong CRC"
+    first, last = header.base_offset, header.last_offset
+    if header.magic < 2:
+        first = next_offset  # the head of a compressed set of messages bears the offset of the last one
+    elif first < next_offset:
+        return f"it is not behind offset {next_offset - 1}"
+    try:
+        for records in decode_in_slices(memoryview(data), CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS):
+            for record in records:
+                if not first <= record.offset <= last:
+                    return f"a record in it has offset {record.offset}, which is none of {first} to {last}"
+                first = record.offset + 1
+    except CorruptBatch as error:
+        return error.message
+    return None
+
+
+def segments_in(disk: Disk, place: str) -> Iterator[str]:
+    """The segments in a directory and all that are in it, or `place` itself if it is a file. Raises OSError."""
+    if not disk.is_directory(place):
+        yield place
+        return
+    for name in disk.list(place):
+        path = f"{place.rstrip('/')}/{name}"
+        if disk.is_directory(path):
+            yield from segments_in(disk, path)
+        elif name.endswith(LOG_SUFFIX) and parse_offset_file_name(name) is not None:
+            yield path
+
+
+def main(places: Sequence[str]) -> int:
+    """The exit status: 1 if anything is wrong, or cannot be read."""
+    disk = RealDisk()
+    files = batches = faults = unread = 0
+    for place in places:
+        try:
+            for path in segments_in(disk, place):
+                files += 1
+                check = SegmentCheck(disk, path)
+                for fault in check.faults():
+                    faults += 1
+                    where = f"byte {fault.position}" if fault.offset is None else f"offset {fault.offset}"
+                    print(f"{path}: {where}: {fault.reason}")
+                batches += check.batches
+        except OSError as error:
+            print(f"{place}: {error.strerror}", file=sys.stderr)
+            unread += 1
+    verdict = f"{faults} of them bad" if faults else "all of them right"
+    print(f"{batches} batches in {files} segments, {verdict}")
+    return 1 if faults or unread else 0

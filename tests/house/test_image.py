@@ -1,0 +1,66 @@
+"""The image holds what was chosen, byte for byte, and its containers may do no more than they need."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+COMPOSE = (ROOT / "docker-compose.yml").read_text()
+LOCK = (ROOT / "docker" / "requirements.lock").read_text()
+_NAME = re.compile(r"^[A-Za-z0-9._-]+")
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def service(name: str) -> str:
+    """The lines of a service, or of what services share."""
+    found = re.search(rf"^( *){name}:.*\n((?:\1 .*\n|\n| *#.*\n)*)", COMPOSE, re.MULTILINE)
+    assert found is not None
+    return found.group(2)
+
+
+def test_the_base_image_is_one_and_no_other() -> None:
+    [pinned] = re.findall(r"^ARG BARNABAS_BASE_IMAGE=(\S+)$", DOCKERFILE, re.MULTILINE)
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-bookworm@sha256:[0-9a-f]{64}", pinned)
+    assert re.findall(r"^FROM (\S+)$", DOCKERFILE, re.MULTILINE) == ["${BARNABAS_BASE_IMAGE}"]
+    assert f"${{BARNABAS_BASE_IMAGE:-{pinned}}}" in COMPOSE, "the two files name the same"
+
+
+def test_everything_installed_is_known_by_its_hash() -> None:
+    assert "--require-hashes --requirement requirements.lock" in DOCKERFILE
+    assert "--no-deps --no-index --no-build-isolation" in DOCKERFILE, "the build itself fetches nothing"
+    entries = [entry for entry in re.split(r"(?<!\\)\n", LOCK) if entry and not entry.startswith("#")]
+    assert entries
+    for entry in entries:
+        assert re.match(r"[a-z0-9._-]+==[^ ]+ \\\n +--hash=sha256:[0-9a-f]{64}", entry), entry
+    assert "://" not in LOCK, "where files come from is the business of whoever builds"
+
+
+def test_what_the_project_depends_on_is_in_the_list() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["page"]]
+    wanted += project["build-system"]["requires"]
+    locked = {canonical(name) for name in re.findall(r"^([a-z0-9._-]+)==", LOCK, re.MULTILINE)}
+    missing = {canonical(match.group()) for each in wanted if (match := _NAME.match(each))} - locked
+    assert missing == set(), "`make lock`"
+
+
+def test_containers_can_write_to_their_volume_only_and_have_no_privilege() -> None:
+    node = service("x-node")
+    for line in ("read_only: true", "tmpfs: [/tmp]", "cap_drop: [ALL]", 'security_opt: ["no-new-privileges:true"]'):
+        assert f"\n  {line}\n" in node, line
+    for name in ("prometheus", "grafana"):
+        assert "cap_drop: [ALL]" in service(name)
+    assert "privileged: true" not in COMPOSE
+    assert "cap_add" not in COMPOSE
+    assert re.search(r"^USER barnabas$", DOCKERFILE, re.MULTILINE)
+
+
+def test_what_ends_by_itself_is_started_again() -> None:
+    for name in ("x-node", "prometheus", "grafana"):
+        assert re.search(r"^ +restart: unless-stopped$", service(name), re.MULTILINE), name

@@ -1,0 +1,116 @@
+"""What runs short (descriptors, memory, room) is refused for now. It is no failed disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from protocol.errors import ErrorCode, KafkaError
+from runtime.simulated.disk import SimulatedFile
+from runtime.simulated.store import DiskFault
+from settings.topic import TopicConfig
+from storage.directories import LogDirectories
+from storage.log import PartitionLog
+from storage.opening import NewLog
+from tests.storage.rig import NOW_MS, PRODUCERS, Rig, all_offsets, append, batch
+
+SHORTAGES = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT]
+names_of = lambda code: errno.errorcode[code]  # noqa: E731 - what a parameter is called
+
+
+def start(rig: Rig) -> LogDirectories:
+    directories = LogDirectories.open(rig.disk, ["/logs/a"], 1, rig.store.chance, "cluster")
+    directories.producer_state = PRODUCERS
+    directories.load(lambda topic: TopicConfig(segment_bytes=300), NOW_MS)
+    return directories
+
+
+def made(directories: LogDirectories) -> PartitionLog | None:
+    return directories.make(NewLog("orders", 0, bytes(16), TopicConfig(segment_bytes=300)), NOW_MS)
+
+
+@pytest.mark.feature("ST-17")
+@pytest.mark.parametrize("code", SHORTAGES, ids=names_of)
+def test_a_roll_that_a_shortage_stops_refuses_the_append_and_the_next_one_succeeds(code: int) -> None:
+    rig = Rig()
+    directories = start(rig)
+    log = made(directories)
+    assert log is not None
+    while log.active_segment.size_bytes + len(batch()) <= 300:
+        append(log)
+    written = log.log_end_offset
+    fault = DiskFault(frozenset({"open"}), "/logs/a/orders-0/", code)
+    rig.store.faults.append(fault)
+    for _ in range(3):
+        with pytest.raises(KafkaError) as refused:
+            append(log)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.failure is None
+    assert directories.online == directories.directories
+    rig.store.faults.remove(fault)
+    append(log)
+    assert len(log.segments) == 2
+    assert all_offsets(log) == list(range(written + 1))
+
+
+@pytest.mark.feature("ST-17")
+@pytest.mark.parametrize("code", SHORTAGES, ids=names_of)
+def test_a_log_that_cannot_be_made_for_want_of_something_is_made_later(code: int) -> None:
+    rig = Rig()
+    directories = start(rig)
+    fault = DiskFault(frozenset({"open"}), "/logs/a/", code)
+    rig.store.faults.append(fault)
+    assert made(directories) is None
+    assert directories.online == directories.directories
+    rig.store.faults.remove(fault)
+    log = made(directories)
+    assert log is not None
+    append(log)
+    assert all_offsets(log) == [0]
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE], ids=names_of)
+def test_background_work_that_finds_no_descriptor_is_put_off(code: int) -> None:
+    rig = Rig()
+    directories = start(rig)
+    log = made(directories)
+    assert log is not None
+    append(log, leader_epoch=1)
+    work = log.flush_work()
+    assert work is not None
+    fault = DiskFault(frozenset({"open"}), "/logs/a/", code)
+    rig.store.faults.append(fault)
+    directories.note_failures(directories.checkpoint_work()())
+    for settle in directories.settle_work():
+        directories.note_failures(settle())
+    with pytest.raises(KafkaError):
+        log.flush()
+    with pytest.raises(OSError, match=os.strerror(code)) as failed:
+        work()
+    assert work.passes(failed.value)
+    assert directories.online == directories.directories
+    rig.store.faults.remove(fault)
+    log.flush()
+    assert log.recovery_point == log.log_end_offset == 1
+    assert [settle() for settle in directories.settle_work()] == [[]]
+
+
+@pytest.mark.feature("ST-17")
+def test_a_sync_that_fails_for_want_of_room_is_a_failed_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel reports it once, and has dropped what it could not write."""
+    rig = Rig()
+    directories = start(rig)
+    log = made(directories)
+    assert log is not None
+    append(log)
+
+    def sync(file: SimulatedFile) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.path)
+
+    monkeypatch.setattr(SimulatedFile, "sync", sync)
+    with pytest.raises(KafkaError):
+        log.flush()
+    assert log.failure is not None
+    assert directories.online == []
