@@ -6,6 +6,7 @@ A story that is cancelled in the middle leaves things broken: `Nemesis.undo_all`
 from __future__ import annotations
 
 from random import Random
+from typing import Literal
 
 import trio
 
@@ -22,6 +23,7 @@ from worlds.cluster import Damage, LinkFault, MessageRule
 
 DAMAGED_LOGS = "*-*/*.log"
 HOW_OFTEN_LOOKED_SECONDS = 0.25
+TOLD: tuple[Literal["invoke", "info"], ...] = ("invoke", "info")
 
 
 async def kill(fault: Fault) -> None:
@@ -306,7 +308,9 @@ async def hostile(fault: Fault) -> None:
     def report(problem: str) -> None:
         """At once: the end of the run may come before that of the fault."""
         problems.append(problem)
-        fault.nemesis.tell("info", "hostile-report", {"number": fault.number, "kind": fault.kind, "problems": problems})
+        value = {"number": fault.number, "kind": fault.kind, "problems": problems}
+        for type_ in TOLD:
+            fault.nemesis.tell(type_, "hostile-report", value)
 
     addresses = [parse_address(address) for address in cluster.bootstrap_servers.split(",")]
     world = cluster.world(f"hostile-{fault.number}")

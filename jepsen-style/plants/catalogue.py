@@ -230,6 +230,12 @@ _ALL = (
         ["hostile"],
     ),
     Plant(
+        "heads-alone-are-checked",
+        "a leader looks at the head of a produced batch, and never at its records",
+        [Patch(Partition, "produce_limits", serving.check_heads_alone)],
+        ["hostile"],
+    ),
+    Plant(
         "forwarded-in-any-order",
         "requests that one connection sends to the controller overtake each other",
         [Patch(ForwardingLines, "enter", serving.forward_all_at_once)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import trio
@@ -9,7 +10,9 @@ import trio
 from broker import forwarding
 from broker.coordinator.shard import Shard
 from broker.forwarding import ForwardingLines
+from broker.replication.partition import Partition
 from protocol.errors import EncodeError
+from protocol.records.record_check import ProduceLimits
 from runtime.background import Background, Failed, Task
 from runtime.dispatch import Call
 from runtime.exchange import ServerConnection
@@ -56,6 +59,16 @@ def go_on_for_nobody(_original: Any) -> Any:
             await trio.lowlevel.checkpoint()
 
     return serve
+
+
+def check_heads_alone(original: Any) -> Any:
+    """A leader believes what a batch says of itself."""
+
+    def produce_limits(self: Partition) -> ProduceLimits:
+        limits: ProduceLimits = original(self)
+        return replace(limits, head_only=True)
+
+    return produce_limits
 
 
 def forward_all_at_once(_original: Any) -> Any:
