@@ -50,7 +50,7 @@ def go_on_for_nobody(_original: Any) -> Any:
     async def serve(self: ServerConnection, frames: list[bytearray]) -> None:
         position = 0
         while position < len(frames) and not self._finishing:
-            taken, _cost = self._burst(frames, position)
+            taken, _cost = self._burst(frames, position, self._service.stopwatch())
             position += taken
             if self._steps is not None:
                 await self._take_steps()

@@ -76,7 +76,10 @@ def versions_of(key: ApiKey) -> range:
 
 
 @pytest.mark.feature("FI-05", "FI-11")
-@pytest.mark.parametrize("name", ["failures-end-nodes", "requests-of-the-gone", "forwarded-in-any-order"])
+@pytest.mark.parametrize(
+    "name",
+    ["failures-end-nodes", "requests-of-the-gone", "forwarded-in-any-order"],
+)
 def test_hostile_clients_find_a_planted_mistake(name: str) -> None:
     with planted(find(name)):
         assert any(not run_seed(seed, hostile=True).passed for seed in SEEDS)
