@@ -65,10 +65,10 @@ def check_heads_alone(original: Any) -> Any:
     """A leader believes what a batch says of itself."""
 
     def produce_limits(self: Partition) -> ProduceLimits:
-        limits: ProduceLimits = original(self)
+        limits: ProduceLimits = original.fget(self)
         return replace(limits, head_only=True)
 
-    return produce_limits
+    return property(produce_limits)
 
 
 def forward_all_at_once(_original: Any) -> Any:
