@@ -16,6 +16,7 @@
 #   make simulate SEEDS=1-200    whole clusters under faults, one universe for each seed
 #   make suite                   fault injection with checked histories; SUITE=regression or nightly
 #   make mutants MINUTES=20      small changes of the cores, and whether the tests notice; SEED=1 ROOMS="storage kraft/raft"
+#   make attack                  what an anonymous client can do to a cluster, and what it costs
 
 DATA ?= .cluster
 BASE_PORT ?=
@@ -36,10 +37,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite mutants help features diagrams bench compiled
+.PHONY: demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite attack mutants help features diagrams bench compiled
 
 help:
-	@sed -n '3,18s/^# \{0,1\}//p' Makefile
+	@sed -n '3,20s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -146,6 +147,9 @@ compiled: .venv/installed-dev
 
 bench: .venv/installed-compat
 	@bench/run.sh
+
+attack: .venv/installed-dev
+	@$(BIN)/python jepsen-style attack $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(ARGS)
 
 suite: .venv/installed-dev
 	@$(BIN)/python jepsen-style suite $(or $(SUITE),quick) $(ARGS)

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent
-COMMANDS: tuple[str, ...] = ("run", "check", "report", "suite", "seeds", "shrink", "plants", "scenario")
+COMMANDS: tuple[str, ...] = ("run", "check", "report", "suite", "seeds", "shrink", "plants", "scenario", "attack")
 """Each is a module of `commands`, whose function `command` does it."""
 
 

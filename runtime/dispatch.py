@@ -24,6 +24,7 @@ from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from protocol.messages.produce import ProduceRequest
 from protocol.refusals import refusal_of
 from protocol.schema import Message, decode_prefix, encode_chunks
+from protocol.shortening import shorten_error_messages
 from runtime.background import Background, Task
 from runtime.decisions import DecisionKind, Decisions
 from runtime.request_times import ApiCounter, error_codes, request_log
@@ -115,7 +116,12 @@ class Call:
         request = self.request
         flexible = self._spec.response_header_version(request.api_version) == 1
         prefix = response_prefix(request.correlation_id, flexible)
-        return encode_chunks(response, request.api_version, prefix)
+        try:
+            return encode_chunks(response, request.api_version, prefix)
+        except EncodeError:
+            # A message that quotes a name of 32 kB does not fit into a classic string. Any other reason stays.
+            shorten_error_messages(response)
+            return encode_chunks(response, request.api_version, prefix)
 
     async def _answer_aside(self, response: Message) -> None:
         """Answer from a worker thread. The response is not changed meanwhile."""

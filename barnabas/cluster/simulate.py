@@ -46,6 +46,9 @@ MUST_HAPPEN = (
     "inputs written on",
     "cores that converged",
     "questions to brokers that are cut off",
+    "hostile: requests",
+    "hostile: poison",
+    "hostile: orders that must be kept",
     *(f"fault: {kind}" for kind in ALL_FAULTS),
 )
 

@@ -16,6 +16,7 @@ from checkers.eos_once import OnceChecker
 from checkers.epochs import StaleEpochs
 from checkers.fences_zombies import FencesChecker
 from checkers.group_owners import GroupChecker
+from checkers.hostile import HostileClients
 from checkers.lag import Lag
 from checkers.loss import Loss
 from checkers.metadata_topics import MetadataChecker
@@ -89,6 +90,7 @@ def of_every_run(run: Mapping[str, Any]) -> Sequence[Checker]:
         Replicas(recreated=run.get("workload") in RECREATES_TOPICS),
         Convergence(),
         Availability({str(kind): float(seconds) for kind, seconds in budgets.items()}),
+        HostileClients(),
         Stats(),
     )
 

@@ -95,6 +95,7 @@ ANOMALIES: Mapping[str, Rule] = {
     "two-leaders": Rule("one leader epoch of a partition had two leaders"),
     "not-whole": Rule("long after the last fault was mended, nodes were not of one mind, or replicas not in sync"),
     "nonlinearizable": Rule("no order of the operations on an object explains what they gave"),
+    "hostile": Rule("a hostile client was given what nobody may be, or ended a node"),
     "budget": Rule("clients waited longer than the run allows"),
 }
 """By their names, in the order in which they are told. Workloads have names of their own beside these."""

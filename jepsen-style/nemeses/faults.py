@@ -5,9 +5,14 @@ A story that is cancelled in the middle leaves things broken: `Nemesis.undo_all`
 
 from __future__ import annotations
 
+from random import Random
+from typing import Literal
+
 import trio
 
+from barnabas.client.settings import parse_address
 from barnabas.cluster.fault_points import FAULT_POINTS
+from barnabas.cluster.hostile.client import HostileClient
 from nemeses.choosing import between, happens, one_of, some_of
 from nemeses.messages import PROVOKED_SECONDS, draw
 from nemeses.nemesis import Fault, Story
@@ -18,6 +23,7 @@ from worlds.cluster import Damage, LinkFault, MessageRule
 
 DAMAGED_LOGS = "*-*/*.log"
 HOW_OFTEN_LOOKED_SECONDS = 0.25
+TOLD: tuple[Literal["invoke", "info"], ...] = ("invoke", "info")
 
 
 async def kill(fault: Fault) -> None:
@@ -293,6 +299,33 @@ async def _wait_for_it(fault: Fault, name: str) -> None:
         await trio.sleep(between(fault.chance, 0.0, fault.seconds))
 
 
+async def hostile(fault: Fault) -> None:
+    """A hostile client of its own, for as long as the fault lasts. Nodes that end meanwhile, and that no fault holds,
+    it has ended."""
+    cluster = fault.cluster
+    problems: list[str] = []
+
+    def report(problem: str) -> None:
+        """At once: the end of the run may come before that of the fault."""
+        problems.append(problem)
+        value = {"number": fault.number, "kind": fault.kind, "problems": problems}
+        for type_ in TOLD:
+            fault.nemesis.tell(type_, "hostile-report", value)
+
+    addresses = [parse_address(address) for address in cluster.bootstrap_servers.split(",")]
+    world = cluster.world(f"hostile-{fault.number}")
+    client = HostileClient(world, Random(fault.chance.randbytes(16)), {"broker": addresses}, report)
+    async with fault.told("hostile"):
+        pass
+    with trio.move_on_after(fault.seconds):
+        await client.run()
+    for name, state in (await cluster.states()).items():
+        if state == "dead" and not fault.nemesis.is_held(name):
+            report(f"{name} ended")
+    async with fault.told("hostile-end", requests=client.counts["requests"], problems=problems):
+        pass
+
+
 STORIES: dict[str, Story] = {
     "kill": kill,
     "stop": stop,
@@ -312,5 +345,6 @@ STORIES: dict[str, Story] = {
     "kill-at": kill_at,
     "pause-at": pause_at,
     "cut-off": cut_off,
+    "hostile": hostile,
 }
 """By the words of `worlds.cluster.FAULTS`."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from barnabas.cluster.errors import WrongArgument
 from broker.apis.produce import _Produce, _TransactionalProduce
 from broker.coordinator.shard import Shard
+from broker.forwarding import ForwardingLines
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.offsets import Offsets
 from broker.replication.follower import Follower
@@ -15,8 +16,10 @@ from broker.replication.replica import Replica
 from broker.transactions.markers import MarkerWriter
 from broker.transactions.transaction import Transaction
 from kraft.quorum_state import QuorumStateFile
-from plants import coordinating, producing, quorum, replication
+from plants import coordinating, producing, quorum, replication, serving
 from plants.plant import Patch, Plant, Trial
+from runtime.background import Background
+from runtime.exchange import ServerConnection
 from storage.aborted import AbortedIndex
 from storage.log import PartitionLog
 from storage.producers import ProducerStates
@@ -210,6 +213,33 @@ _ALL = (
         ["two-leaders"],
         Trial(story="voter-comes-again", runs=3),
         Trial(story="voter-comes-again", runs=3),
+    ),
+    Plant(
+        "failures-end-nodes",
+        "what fails while a request is carried out in the background ends the node",
+        [
+            Patch(Background, "_run", serving.let_failures_out),
+            Patch(Shard, "_append", serving.fail_on_long_ids),
+        ],
+        ["hostile"],
+    ),
+    Plant(
+        "requests-of-the-gone",
+        "requests of a closed connection are carried out, all of them",
+        [Patch(ServerConnection, "_serve", serving.go_on_for_nobody)],
+        ["hostile"],
+    ),
+    Plant(
+        "heads-alone-are-checked",
+        "a leader looks at the head of a produced batch, and never at its records",
+        [Patch(Partition, "produce_limits", serving.check_heads_alone)],
+        ["hostile"],
+    ),
+    Plant(
+        "forwarded-in-any-order",
+        "requests that one connection sends to the controller overtake each other",
+        [Patch(ForwardingLines, "enter", serving.forward_all_at_once)],
+        ["hostile"],
     ),
 )
 

@@ -33,9 +33,11 @@ FAULTS = (
     "kill-at",
     "pause-at",
     "cut-off",
+    "hostile",
 )
 """Every kind; `--nemesis` takes these words. `partition`: one, halves, one-way, bridge, ring. `kill-at` and `pause-at`:
-at a named fault point. `cut-off`: a broker from all nodes, and from no client, for longer than its session."""
+at a named fault point. `cut-off`: a broker from all nodes, and from no client, for longer than its session. `hostile`:
+a client that sends whatever it can."""
 
 NodeState = Literal["running", "paused", "dead"]
 

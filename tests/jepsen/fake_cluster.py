@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from types import SimpleNamespace
+from typing import Literal, cast
 
 import trio
 
@@ -12,12 +13,18 @@ from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
 from operations import Place
 from protocol.api_keys import ApiKey
+from runtime.world import Connection, DialRefused, World
 from worlds.cluster import Damage, LinkFault, Membership, MessageRule, NodeState, ReplicaView
 
 PLACE = Place("t", 0)
 OFTEN, NOW_AND_THEN = 2.0, 0.1
 """Requests in a second."""
 RESYNC_SECONDS = 4.0
+
+
+class _Nowhere:
+    async def dial(self, host: str, port: int) -> Connection:
+        raise DialRefused(f"nobody listens at {host}:{port}")
 
 
 @dataclass
@@ -45,6 +52,10 @@ class FakeCluster:
         self.armed: dict[str, tuple[str, bool]] = {}
         self.freezes: dict[str, str] = {}
         self.calls: list[str] = []
+
+    def world(self, host: str) -> World:
+        """Clients find nobody there."""
+        return cast(World, SimpleNamespace(network=_Nowhere(), wall_clock=SimpleNamespace(now_ms=lambda: 0)))
 
     async def _call(self, name: str) -> None:
         self.calls.append(name)

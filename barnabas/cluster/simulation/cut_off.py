@@ -14,6 +14,7 @@ from typing import Any
 
 import trio
 
+from barnabas.cluster.hostile.aims import JUDGED_PREFIX, OWN_PREFIX
 from barnabas.cluster.simulated import SimulatedNode
 from barnabas.cluster.simulation.findings import Findings
 from broker.coordinator.coordinator import partition_for
@@ -125,6 +126,8 @@ class CutOffClient:
         after = self._leader(question.topic, question.partition)
         if self.node.node.id in (before, after) or not self.node.running:
             return
+        if question.topic.startswith((OWN_PREFIX, JUDGED_PREFIX)):
+            return  # hostile clients elect whom they like, without waiting until the cut-off broker is fenced
         # That there is no such thing is something that only the coordinator knows.
         knows = question.code_of(answer) in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         whose, name = f"{question.topic}-{question.partition}", self.node.node.name

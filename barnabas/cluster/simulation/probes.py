@@ -19,6 +19,7 @@ from kraft.metadata_replica import MetadataReplica
 from kraft.raft.history import OffsetAndEpoch
 from kraft.raft.ready import Ready
 from kraft.snapshots import SnapshotFiles
+from runtime.exchange import ServerConnection
 from storage.log import PartitionLog
 from storage.names import METADATA_TOPIC
 
@@ -26,7 +27,7 @@ After = Callable[..., None]
 
 
 class Observer(Protocol):
-    """What is told, always after it happened. Partition logs are those of data, not of metadata."""
+    """What is told, after it happened, but for requests. Partition logs are those of data, not of metadata."""
 
     def replica_stepped(self, replica: MetadataReplica, ready: Ready) -> None: ...
 
@@ -45,6 +46,8 @@ class Observer(Protocol):
     def member_heard(self, participant: Participant) -> None: ...
 
     def partition_read(self, partition: Partition, request: ReadRequest, result: ReadResult) -> None: ...
+
+    def request_begun(self, connection: ServerConnection) -> None: ...
 
 
 @contextmanager
@@ -72,6 +75,13 @@ def observed(observer: Observer) -> Iterator[None]:
 
     def was_read(partition: Partition, result: ReadResult, request: ReadRequest) -> None:
         observer.partition_read(partition, request, result)
+
+    original_hand_over = ServerConnection.__dict__["_hand_over"]
+
+    @wraps(original_hand_over)
+    def hand_over(connection: ServerConnection, frame: bytearray) -> None:
+        observer.request_begun(connection)
+        original_hand_over(connection, frame)
 
     original_open = PartitionLog.__dict__["open"].__func__
 
@@ -104,6 +114,7 @@ def observed(observer: Observer) -> Iterator[None]:
         (Partition, "_carry_out", _after(Partition, "_carry_out", changed)),
         (Partition, "_read", _after(Partition, "_read", was_read)),
         (Participant, "_was_heard", _after(Participant, "_was_heard", heard)),
+        (ServerConnection, "_hand_over", hand_over),
     ]
     before = [(owner, name, owner.__dict__[name]) for owner, name, _ in probes]
     for owner, name, probe in probes:

@@ -31,13 +31,15 @@ from barnabas.cluster.simulation.coverage import Coverage
 from barnabas.cluster.simulation.failures import describe, is_of_disk, place_of
 from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.group_workload import GroupPart, Readers
+from barnabas.cluster.simulation.hostile_part import HostileClients
 from barnabas.cluster.simulation.invariants.places import PartitionKey
 from barnabas.cluster.simulation.nemesis import Nemesis
 from barnabas.cluster.simulation.passing_topics import PassingTopics
-from barnabas.cluster.simulation.swarm import ALL_FAULTS, GroupPlan, Plan, draw_later, draw_plan
+from barnabas.cluster.simulation.swarm import ALL_FAULTS, GroupPlan, Plan, draw_hostile, draw_later, draw_plan
 from barnabas.cluster.simulation.transaction_workload import Transactions
 from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
 from barnabas.cluster.simulation.workload import Workload
+from broker.internal_topics import GROUP_TOPIC
 from kraft.metadata.image import NO_LEADER
 from runtime.simulated import Universe, run_simulation
 from runtime.simulated.determinism import SimulationStuck
@@ -86,15 +88,19 @@ def run_seed(
     changes: Mapping[str, object] | None = None,
     log_level: int = logging.WARNING,
     draws_later: bool = True,
+    hostile: bool | None = None,
 ) -> SeedReport:
-    """Run one seed in this process. `changes` replaces fields of its plan; `draws_later`: see `swarm.draw_later`. The
-    same arguments give the same report, in any process."""
+    """Run one seed in this process. `changes` replaces fields of its plan; `draws_later`: see `swarm.draw_later`.
+    `hostile` says whether it has hostile clients; None: as drawn, and drawn later. The same arguments give the same
+    report, in any process."""
     report = SeedReport(seed, Plan({}, (), (0, 0), (0, 0)), draws_later=draws_later)
 
     async def story(universe: Universe) -> None:
         plan = draw_plan(universe.stream("plan"))
         if draws_later:
             plan = draw_later(plan, universe.stream("later plan"))
+        if hostile or (hostile is None and draws_later):
+            plan = draw_hostile(universe.stream("hostile plan"), plan, always=hostile is True)
         report.plan = replace(plan, **(changes or {}))  # type: ignore[arg-type]
         await _Story(universe, report, log_level).run()
 
@@ -173,7 +179,9 @@ class _Story:
             passing = self._passing_topics()
             if passing is not None:
                 clients.start_soon(passing.run)
+            hostile = self._start_hostile_clients(clients)
             await self._break_things(workload)
+            hostile.cancel()
             for part in self.parts:
                 part.mortals.calm.set()
             if not await self._core_stands(workload):
@@ -200,10 +208,19 @@ class _Story:
                     await part.check_all()
             for key in self.watch.partitions.keys:
                 self.watch.check_replicas(key, self._replicas(*key))
-                self.watch.partitions.check_ended(key)
+                is_shared = self.plan.hostile is not None and key.topic == GROUP_TOPIC
+                self.watch.partitions.check_ended(key, may_be_open=is_shared)
         findings.count("acks", workload.history.acked)
         findings.count("raft elections", len(self.watch.quorum.leaders))
         findings.count("logs cleaned", self.universe.coverage["cleaner.log.cleaned"])
+
+    def _start_hostile_clients(self, nursery: trio.Nursery) -> trio.CancelScope:
+        """Gives what ends them."""
+        scope = trio.CancelScope()
+        if self.plan.hostile is not None:
+            part = HostileClients(self.cluster, self.plan.hostile, self.findings, scope)
+            nursery.start_soon(part.run)
+        return scope
 
     def _parts(self, workload: Workload) -> Iterator[Readers | Transactions]:
         """The clients beside those that produce and follow."""

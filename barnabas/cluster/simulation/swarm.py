@@ -54,6 +54,9 @@ ALL_FAULTS = (*FAULTS, *RARER_FAULTS, CUT_OFF_FROM_NODES)
 
 LAST_SEQUENCE = 2**31 - 1
 """Of a producer; the next is 0."""
+HOSTILE_PROBABILITY = 0.3
+"""How many seeds have hostile clients."""
+
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (3, 3), (1, 1), (2, 1), (1, 3), (3, 1), (4, 3), (5, 3), (3, 5))
 """(brokers, controllers) of a cluster."""
 
@@ -109,6 +112,15 @@ class TransactionPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class HostilePlan:
+    """Clients that send whatever they can (`barnabas.cluster.hostile`)."""
+
+    clients: int = 1
+    pause_seconds: float = 0.1
+    """Mean time between two requests of one of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One seed's draw. Rates are per simulated second."""
 
@@ -143,6 +155,7 @@ class Plan:
     controllers: int = 3
     core_probability: float = 0.35
     """How likely it is that, before everything is healed, a core is, and has to do without the rest."""
+    hostile: HostilePlan | None = None
     cut_off_pause_seconds: float | None = None
     """Mean time between brokers that are cut off from nodes alone; None: none is."""
     inner: Mapping[str, int] = field(default_factory=dict)
@@ -177,6 +190,18 @@ def _with_edges(plan: Plan, chance: Stream) -> Plan:
         settings.setdefault("min.insync.replicas", "1")
         plan = replace(plan, passing_topics_pause_seconds=chance.choice((0.5, 1.0, 3.0)))
     return replace(plan, settings=settings)
+
+
+def draw_hostile(chance: Stream, plan: Plan, *, always: bool = False) -> Plan:
+    """The same plan, in some seeds with hostile clients. It has a stream of its own, so that all else of a seed is as
+    it was before there were these."""
+    is_drawn = chance.random() < HOSTILE_PROBABILITY
+    hostile = HostilePlan(clients=chance.choice((1, 1, 2)), pause_seconds=chance.choice((0.02, 0.05, 0.2)))
+    coordinators = _draw_coordinators(chance)
+    if not (is_drawn or always):
+        return plan
+    # They make coordinators work, whether or not anybody else does.
+    return replace(plan, hostile=hostile, settings={**coordinators, **plan.settings})
 
 
 def draw_later(plan: Plan, chance: Stream) -> Plan:

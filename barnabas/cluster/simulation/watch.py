@@ -29,6 +29,7 @@ from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from kraft.metadata.loader import MetadataLoader
 from kraft.metadata_replica import MetadataReplica
 from kraft.raft.ready import InstallSnapshot, Ready, StartSnapshot
+from runtime.exchange import ServerConnection
 from runtime.simulated import Universe
 from runtime.simulated.inode import Inode
 from storage.log import PartitionLog
@@ -184,6 +185,12 @@ class Watch:
         if request.kind is FetchKind.READ_COMMITTED and result.records is not None:
             key = PartitionKey(partition.topic, partition.index)
             self.partitions.read_committed(key, partition.replica.node_id, result.records.upper_offset)
+
+    def request_begun(self, connection: ServerConnection) -> None:
+        self._findings.check(
+            not connection.closed,
+            lambda: f"a request from {connection.peer_host} was begun after its connection was closed",
+        )
 
     def member_heard(self, participant: Participant) -> None:
         index = partition_for(participant.group_id, len(self.quorum.image.topics.by_name[GROUP_TOPIC].partitions))

@@ -1,0 +1,62 @@
+"""Performs attacks one after the other, each on a cluster that is well."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from attacks.catalogue import Attack
+from attacks.scene import Outcome, Scene
+from attacks.target import Target
+from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.ports import free_base_port
+
+WARM_SECONDS = 3.0
+"""How long the producer of a new cluster has to itself."""
+
+
+def perform(attacks: Iterable[Attack], base_port: int, tell: Callable[[Outcome], None]) -> list[Outcome]:
+    """`base_port` 0: each cluster gets ports that are free. Raises ClusterError if a cluster does not come up."""
+    outcomes = []
+    target: Target | None = None
+    try:
+        with tempfile.TemporaryDirectory(prefix="barnabas-attack-", ignore_cleanup_errors=True) as scratch:
+            for number, attack in enumerate(attacks):
+                if target is not None and target.settings != attack.settings:
+                    target.close()
+                    target = None
+                if target is None:
+                    target = Target(_directory(Path(scratch), number), base_port or free_base_port(), attack.settings)
+                    time.sleep(WARM_SECONDS)
+                outcome = _perform(attack, target)
+                outcomes.append(outcome)
+                tell(outcome)
+                if not _is_well(outcome, target):
+                    target.close()
+                    target = None
+    finally:
+        if target is not None:
+            target.close()
+    return outcomes
+
+
+def _perform(attack: Attack, target: Target) -> Outcome:
+    scene = Scene(attack.name, target)
+    try:
+        return scene.play(attack.play)
+    except ClusterError as error:
+        scene.report(f"could not be prepared: {error}")
+        return scene.outcome
+
+
+def _is_well(outcome: Outcome, target: Target) -> bool:
+    """Whether the next attack finds a cluster as if nothing had been."""
+    return not (outcome.over_limit or outcome.dead or outcome.grown_mb > 200 or target.dead())
+
+
+def _directory(scratch: Path, number: int) -> Path:
+    directory = scratch / str(number)
+    directory.mkdir()
+    return directory

@@ -1,0 +1,186 @@
+"""One attack under way: its deadline, who is attacked, and what it costs the cluster meanwhile."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from attacks.process_meter import Usage, reset_peak, usage_of
+from attacks.target import Latencies, Target
+from attacks.wire import HOST, Peer
+from barnabas.cluster.layout import Node
+from protocol.messages.api_versions import ApiVersionsRequest
+
+LIMIT_SECONDS = 60.0
+"""A broker that is frozen for longer counts as "> 60 s"."""
+PREPARE_SECONDS = 60.0
+IDLE_SECONDS = 3.0
+"""How long the producer is measured before an attack."""
+LEAST_SECONDS = 2.0
+"""How long it is measured at least, from the attack on."""
+PROBE_SECONDS = 0.1
+PROMPT_SECONDS = 0.5
+"""A broker that answers a new connection within that time has recovered."""
+METRICS_SECONDS = 5.0
+SLOW_STEPS_METRIC = "barnabas_request_overbudget"
+"""What a node's watchdog counts: steps of its event loop above 20 ms, by API."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What an attack came to."""
+
+    name: str
+    bytes_sent: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    """Of the attacked node."""
+    grown_mb: float = 0.0
+    """Of the node that grew most, at its highest."""
+    longest_wait_seconds: float = 0.0
+    """Of a new connection to the attacked node, for ApiVersions."""
+    before: Latencies = field(default_factory=lambda: Latencies.of([]))
+    during: Latencies = field(default_factory=lambda: Latencies.of([]))
+    slow_steps: int | None = None
+    """Above 20 ms, as all nodes count them; None if they do not."""
+    dead: list[str] = field(default_factory=list)
+    missing: int | None = 0
+    """Acknowledged records that are not there; None if nobody could say."""
+    problems: list[str] = field(default_factory=list)
+    """What the attack itself found wrong."""
+    over_limit: bool = False
+
+
+class Scene:
+    """An attack prepares what it needs, calls `begin` and attacks. Everything that waits ends at the deadline."""
+
+    def __init__(self, name: str, target: Target) -> None:
+        self.target = target
+        self.outcome = Outcome(name)
+        self.victim: Node = target.brokers[0]
+        self._deadline = time.monotonic() + PREPARE_SECONDS
+        self._began = math.nan
+        self._usage: dict[str, Usage | None] = {}
+        self._slow_steps: int | None = None
+        self._is_prompt = False
+        """How a new connection was answered last."""
+        self._over = threading.Event()
+        self._prober = threading.Thread(target=self._probe, daemon=True)
+
+    # ---- for attacks
+
+    def peer(self, node: Node | None = None, *, receive_buffer_bytes: int = 0) -> Peer:
+        """A connection to the attacked node, or to another."""
+        return Peer((node or self.victim).port, lambda: self._deadline, receive_buffer_bytes=receive_buffer_bytes)
+
+    def send(self, peer: Peer, data: bytes) -> None:
+        peer.send(data)
+        self.outcome.bytes_sent += len(data)
+
+    def begin(self, victim: Node | None = None) -> None:
+        """The attack begins: from now on it is measured."""
+        self.victim = victim or self.victim
+        idle_from = time.monotonic()
+        time.sleep(IDLE_SECONDS)
+        self._began = time.monotonic()
+        self.outcome.before = self.target.latencies(idle_from, self._began)
+        for name, pid in self.target.pids.items():
+            reset_peak(pid)
+            self._usage[name] = usage_of(pid)
+        self._slow_steps = self._count_slow_steps()
+        self._deadline = time.monotonic() + LIMIT_SECONDS
+        self._prober.start()
+
+    def report(self, problem: str) -> None:
+        self.outcome.problems.append(problem)
+
+    @property
+    def deadline(self) -> float:
+        return self._deadline
+
+    # ---- for whoever runs them
+
+    def play(self, attack: Callable[[Scene], None]) -> Outcome:
+        outcome = self.outcome
+        try:
+            attack(self)
+        except TimeoutError:
+            outcome.problems.append("an answer never came")
+        except OSError as error:
+            # What a node that ends or defends itself does to an attacker.
+            outcome.problems += [] if self._has_begun else [f"could not be prepared: {error}"]
+        if self._has_begun:
+            self._wait_for_recovery()
+            self._conclude()
+        return outcome
+
+    @property
+    def _has_begun(self) -> bool:
+        return not math.isnan(self._began)
+
+    def _wait_for_recovery(self) -> None:
+        time.sleep(max(0.0, self._began + LEAST_SECONDS - time.monotonic()))
+        self._over.set()
+        self._prober.join()
+        self.outcome.over_limit = not self._is_prompt and self.victim.name not in self.target.dead()
+
+    def _probe(self) -> None:
+        """New connections to the attacked node, until the attack is over and one is answered promptly."""
+        while True:
+            began = time.monotonic()
+            try:
+                with self.peer() as peer:
+                    peer.call(ApiVersionsRequest(), 0)
+                is_answered = True
+            except OSError:
+                is_answered = False
+            took = time.monotonic() - began
+            self.outcome.longest_wait_seconds = max(self.outcome.longest_wait_seconds, took)
+            self._is_prompt = is_answered and took < PROMPT_SECONDS
+            gone = not is_answered and self.victim.name in self.target.dead()
+            is_over = time.monotonic() + PROMPT_SECONDS >= self._deadline or gone
+            if is_over or (self._over.is_set() and self._is_prompt):
+                return
+            time.sleep(PROBE_SECONDS)
+
+    def _conclude(self) -> None:
+        outcome, target = self.outcome, self.target
+        ended = time.monotonic()
+        outcome.seconds = ended - self._began
+        outcome.during = target.latencies(self._began, ended)
+        outcome.dead = target.dead()
+        for name, pid in target.pids.items():
+            before, after = self._usage[name], usage_of(pid)
+            if before is None or after is None:
+                continue
+            outcome.grown_mb = max(outcome.grown_mb, after.peak_mb - before.resident_mb)
+            if name == self.victim.name:
+                outcome.cpu_seconds = after.cpu_seconds - before.cpu_seconds
+        if outcome.over_limit:
+            outcome.missing = None
+            return
+        slow_steps = self._count_slow_steps()
+        if slow_steps is not None and self._slow_steps is not None:
+            outcome.slow_steps = slow_steps - self._slow_steps
+        acknowledged = target.acknowledged()
+        readable = target.readable()
+        outcome.missing = None if readable is None else max(0, acknowledged - readable)
+
+    def _count_slow_steps(self) -> int | None:
+        """Of all nodes that can be asked; None if none of them counts."""
+        counts = [count for node in self.target.cluster.nodes if (count := _slow_steps_of(node)) is not None]
+        return sum(counts) if counts else None
+
+
+def _slow_steps_of(node: Node) -> int | None:
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:{node.http_port}/metrics", timeout=METRICS_SECONDS) as answer:
+            lines = answer.read().decode().splitlines()
+    except OSError:
+        return None
+    values = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(SLOW_STEPS_METRIC)]
+    return int(sum(values)) if values else None

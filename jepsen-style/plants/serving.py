@@ -1,0 +1,80 @@
+"""Mistakes of those who serve requests: clients that behave well do not see them, hostile ones do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import trio
+
+from broker import forwarding
+from broker.coordinator.shard import Shard
+from broker.forwarding import ForwardingLines
+from broker.replication.partition import Partition
+from protocol.errors import EncodeError
+from protocol.records.record_check import ProduceLimits
+from runtime.background import Background, Failed, Task
+from runtime.dispatch import Call
+from runtime.exchange import ServerConnection
+
+LONG_ID = 200
+"""Characters of an id that a planted coordinator cannot write."""
+
+
+def let_failures_out(_original: Any) -> Any:
+    """What fails in the background fails the node."""
+
+    async def run(self: Background, task: Task, args: tuple[Any, ...], failed: Failed | None) -> None:
+        await task(*args)
+
+    return run
+
+
+def fail_on_long_ids(original: Any) -> Any:
+    """A coordinator finds out late, and by an exception that nobody expects, that it cannot write an id."""
+
+    def append(self: Shard[Any], records: Any, *more: Any) -> None:
+        for record in records:
+            for spec in record.key.FIELDS:
+                value = getattr(record.key, spec.name)
+                if isinstance(value, str) and len(value) > LONG_ID:
+                    raise EncodeError(f"{spec.name} has {len(value)} characters")
+        original(self, records, *more)
+
+    return append
+
+
+def go_on_for_nobody(_original: Any) -> Any:
+    """All requests that came are carried out, though their connection is closed."""
+
+    async def serve(self: ServerConnection, frames: list[bytearray]) -> None:
+        position = 0
+        while position < len(frames) and not self._finishing:
+            taken, _cost = self._burst(frames, position, self._service.stopwatch())
+            position += taken
+            if self._steps is not None:
+                await self._take_steps()
+            if self._is_full() and not self.closed:
+                await self._wait_for_room()
+            await trio.lowlevel.checkpoint()
+
+    return serve
+
+
+def check_heads_alone(original: Any) -> Any:
+    """A leader believes what a batch says of itself."""
+
+    def produce_limits(self: Partition) -> ProduceLimits:
+        limits: ProduceLimits = original.fget(self)
+        return replace(limits, head_only=True)
+
+    return property(produce_limits)
+
+
+def forward_all_at_once(_original: Any) -> Any:
+    """Requests of one connection overtake each other on their way to the controller."""
+
+    def enter(self: ForwardingLines, broker: Any, call: Call) -> None:
+        broker.background.spawn(forwarding._forward, broker, call)
+
+    return enter

@@ -1,0 +1,22 @@
+"""Core: error messages that quote what a client sent are cut where they are too long to be encoded."""
+
+from __future__ import annotations
+
+from protocol.schema import Struct
+
+MOST_CHARACTERS = 1000
+"""Of an error message that is cut."""
+
+
+def shorten_error_messages(struct: Struct) -> None:
+    """Cut every long `error_message` in a response."""
+    for spec in struct.FIELDS:
+        value = getattr(struct, spec.name)
+        if isinstance(value, Struct):
+            shorten_error_messages(value)
+        elif isinstance(value, list):
+            for each in value:
+                if isinstance(each, Struct):
+                    shorten_error_messages(each)
+        elif spec.name == "error_message" and isinstance(value, str) and len(value) > MOST_CHARACTERS:
+            setattr(struct, spec.name, value[:MOST_CHARACTERS] + "…")

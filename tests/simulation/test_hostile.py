@@ -1,0 +1,101 @@
+"""Hostile clients: what they may send, and the mistakes of nodes that only they find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from barnabas.cluster.hostile.aims import AIMS, Aim
+from barnabas.cluster.hostile.knowledge import Knowledge, structs_of
+from barnabas.cluster.hostile.requests import Drawn, Requests
+from barnabas.cluster.simulation.seed import run_seed
+from plants.catalogue import find
+from plants.plant import planted
+from protocol.api_keys import API_SPECS, ApiKey
+
+OTHERS = ("orders", "readers", "payments")
+"""A topic, a group and a transactional id of somebody else."""
+DRAWS = 20_000
+BROKERS = {1, 2, 3}
+SEEDS = range(1, 16)
+
+
+def drawn_requests(seed: int = 1) -> Iterator[Drawn]:
+    """Of every API, by a client that has heard of other people's things."""
+    chance, knowledge = Random(seed), Knowledge()
+    topic, group, transactional_id = OTHERS
+    knowledge.topics.add(topic)
+    knowledge.groups.add(group)
+    knowledge.transactional_ids.add(transactional_id)
+    requests = Requests(chance, knowledge, lambda: 1_750_000_000_000)
+    for _ in range(DRAWS):
+        yield requests.draw(chance.choice(("broker", "controller")))
+
+
+def strings_of(drawn: Drawn) -> Iterator[str]:
+    for struct in structs_of(drawn.message):
+        for spec in struct.FIELDS:
+            value = getattr(struct, spec.name)
+            for each in value if isinstance(value, list) else (value,):
+                if isinstance(each, str):
+                    yield each
+
+
+def numbers_of(drawn: Drawn, *names: str) -> Iterator[int]:
+    for struct in structs_of(drawn.message):
+        for spec in struct.FIELDS:
+            if spec.name in names:
+                yield getattr(struct, spec.name)
+
+
+@pytest.mark.feature("FI-05")
+def test_every_api_and_version_is_drawn_and_only_what_reads_names_what_is_others() -> None:
+    seen, named = set(), set()
+    for drawn in drawn_requests():
+        seen.add((drawn.api, drawn.version))
+        others = set(OTHERS).intersection(strings_of(drawn))
+        if others:
+            named.add(drawn.api)
+            assert AIMS[drawn.api] is not Aim.OWN, f"{drawn} names {others}"
+    served = {(key, version) for key, spec in API_SPECS.items() for version in versions_of(key) if spec.listeners}
+    assert seen == served
+    assert {ApiKey.METADATA, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.END_TXN, ApiKey.HEARTBEAT} <= named
+
+
+@pytest.mark.feature("FI-05")
+def test_nobody_is_taken_for_a_node_of_the_cluster() -> None:
+    for drawn in drawn_requests():
+        nodes = set(numbers_of(drawn, "replica_id", "broker_id", "voter_id", "candidate_id", "leader_id"))
+        assert not nodes & BROKERS, f"{drawn} says that it is {nodes}"
+
+
+def versions_of(key: ApiKey) -> range:
+    return range(API_SPECS[key].min_version, API_SPECS[key].max_version + 1)
+
+
+@pytest.mark.feature("FI-05", "FI-11")
+@pytest.mark.parametrize(
+    "name",
+    ["failures-end-nodes", "requests-of-the-gone", "forwarded-in-any-order"],
+)
+def test_hostile_clients_find_a_planted_mistake(name: str) -> None:
+    with planted(find(name)):
+        assert any(not run_seed(seed, hostile=True).passed for seed in SEEDS)
+
+
+@pytest.mark.feature("FI-05")
+def test_what_hostile_clients_send_is_fixed_by_the_seed() -> None:
+    first, again = (run_seed(6, hostile=True) for _ in range(2))
+    assert first.digest == again.digest
+    assert first.counts == again.counts
+    assert first.counts["hostile: requests"] > 0
+
+
+@pytest.mark.feature("FI-05")
+def test_a_recorded_seed_is_what_it_was_before_there_were_hostile_clients() -> None:
+    """They draw from streams of their own, and what was recorded before has none."""
+    recorded = run_seed(4, draws_later=False)
+    assert recorded.plan.hostile is None
+    assert not [what for what in recorded.counts if what.startswith("hostile")]
