@@ -27,7 +27,8 @@ from protocol.schema import Message, decode_prefix, encode_chunks
 from runtime.background import Background, Task
 from runtime.request_times import ApiCounter, error_codes, request_log
 from runtime.server import AnswerSlot, Request, Steps
-from runtime.world import Chunk, RunBlocking
+from runtime.turns import TURN_SECONDS
+from runtime.world import Chunk, RunBlocking, stopped
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ INLINE_ELEMENTS = 4096
 """A request with more elements is decoded, and its answer encoded, away from the event loop."""
 
 INLINE_STEPS = 16
-"""Steps of a request that are done in the turn in which it arrives."""
+"""Steps of a request that are done in the turn in which it arrives, if they do not take longer than a turn may."""
 
 
 class Aside:
@@ -375,10 +376,14 @@ class Dispatcher:
             steps = handler(call)
             if steps is None:
                 return None
+            stopwatch = self._stopwatch or stopped
+            began = stopwatch()
             for _ in range(INLINE_STEPS):
                 work = steps.send(None)
                 if work is not None:
                     return self._go_on(call, steps, work)
+                if stopwatch() - began > TURN_SECONDS:
+                    break
         except StopIteration:
             return None
         except Exception as error:

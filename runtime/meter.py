@@ -27,11 +27,11 @@ ANSWER_TOO_LARGE = ErrorCode.POLICY_VIOLATION
 
 
 class Meter:
-    """Counts the work and the answer of one call."""
+    """Counts the work and the answer of one call; the work alone, if it answers nobody."""
 
     __slots__ = ("_answer_bytes", "_call", "_elements", "_items")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call | None = None) -> None:
         self._call = call
         self._items = 0
         self._elements = 0
@@ -49,7 +49,7 @@ class Meter:
         """The answer has so many elements more, with strings and bytes of that size."""
         self._elements += elements
         self._answer_bytes += elements * ELEMENT_BYTES + size_bytes
-        if self._elements > INLINE_ANSWER_ELEMENTS:
+        if self._elements > INLINE_ANSWER_ELEMENTS and self._call is not None:
             self._call.is_large = True
 
     @property

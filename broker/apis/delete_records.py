@@ -16,15 +16,18 @@ from protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from runtime.dispatch import Call
+from runtime.meter import Meter
+from runtime.server import Steps
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
 
 
-def delete_records(broker: BrokerServices, call: Call) -> None:
+def delete_records(broker: BrokerServices, call: Call) -> Steps:
     request: DeleteRecordsRequest = call.message
     response = DeleteRecordsResponse()
     deletion = _Deletion(call, response)
+    meter = Meter(call)
     for topic in request.topics:
         results = DeleteRecordsTopicResult(name=topic.name)
         response.topics.append(results)
@@ -40,12 +43,21 @@ def delete_records(broker: BrokerServices, call: Call) -> None:
                 result.error_code = error.code
             else:
                 deletion.waits_for(partition, result)
+            meter.answer_grows()
+            if meter.step_ends(DELETION_ITEMS):
+                yield None
+        if meter.step_ends():
+            yield None
     deadline_ms = broker.world.monotonic.now_ms() + max(0, request.timeout_ms)
     keys = deletion.keys()
     if not keys:
         deletion.force_complete()
     else:
         broker.deletions.try_complete_else_watch(deletion, keys, deadline_ms)
+
+
+DELETION_ITEMS = 8
+"""Items of work (see `Meter`) that the records of one partition take."""
 
 
 class _Deletion(DelayedOperation):
