@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from broker.forwarding import ANONYMOUS, address_bytes
@@ -24,6 +25,9 @@ log = logging.getLogger(__name__)
 
 CREATE_TIMEOUT_MS = 30_000
 
+MOST_UNDER_WAY = 200
+"""Topics that are being created at a time. Who asks for more of them asks again for the others."""
+
 
 class AutoTopics:
     """Asks the controller for missing topics, once for each while the answer is outstanding."""
@@ -33,20 +37,25 @@ class AutoTopics:
         self._under_way: dict[str, None] = {}
 
     def create(self, names: Sequence[str]) -> None:
-        """Begin to create the topics; returns at once. The client's next Metadata request finds them."""
+        """Begin to create the topics, or some of very many; returns at once. The client's next Metadata request finds
+        them, or asks for the others."""
         if self._broker.settings.auto_create_topics_enable:
             self._begin(names)
 
     def create_internal(self, name: str) -> None:
         """Begin to create a coordinator's topic, whatever auto.create.topics.enable says; returns at once."""
-        self._begin([name])
+        if name not in self._under_way:
+            self._begin_now([name])
 
     def _begin(self, names: Sequence[str]) -> None:
-        fresh = [name for name in dict.fromkeys(names) if name not in self._under_way]
-        if not fresh:
-            return
+        room = MOST_UNDER_WAY - len(self._under_way)
+        fresh = list(islice((name for name in names if name not in self._under_way), max(room, 0)))
+        if fresh:
+            self._begin_now(fresh)
+
+    def _begin_now(self, fresh: Sequence[str]) -> None:
         self._under_way.update(dict.fromkeys(fresh))
-        self._broker.background.spawn(self._create, fresh)
+        self._broker.background.spawn(self._create, list(fresh))
 
     async def _create(self, names: list[str]) -> None:
         spec = API_SPECS[ApiKey.CREATE_TOPICS]
