@@ -28,7 +28,7 @@ from runtime.background import Background, Task
 from runtime.request_times import ApiCounter, error_codes, request_log
 from runtime.server import AnswerSlot, Request, Steps
 from runtime.turns import TURN_SECONDS
-from runtime.world import Chunk, RunBlocking, stopped
+from runtime.world import Chunk, CountWork, RunBlocking, stopped
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +53,11 @@ INLINE_STEPS = 16
 class Aside:
     """Where work of requests goes that does not fit into a turn."""
 
-    def __init__(self, background: Background, run_blocking: RunBlocking) -> None:
+    def __init__(
+        self, background: Background, run_blocking: RunBlocking, count_work: CountWork | None = None
+    ) -> None:
         self.background = background
+        self.count_work = count_work
         self._run_blocking = run_blocking
         self._one_at_a_time = trio.Lock()
 
@@ -168,9 +171,10 @@ class Call:
         """Take the steps of a request whose connection goes on with others meanwhile."""
         assert self._aside is not None
         result: Any = None
+        count = self._aside.count_work
         try:
             while not self.slot.connection_closed:
-                work = steps.send(result)
+                work = steps.send(result) if count is None else count(self._spec.name, partial(steps.send, result))
                 result = None
                 if work is None:
                     await trio.lowlevel.checkpoint()
@@ -372,14 +376,15 @@ class Dispatcher:
 
     def _begin(self, handler: Handler, call: Call) -> Steps | None:
         """Run the handler and, if it has steps, the first few of them."""
+        count = None if self._aside is None else self._aside.count_work
         try:
-            steps = handler(call)
+            steps = handler(call) if count is None else count(call._spec.name, partial(handler, call))
             if steps is None:
                 return None
             stopwatch = self._stopwatch or stopped
             began = stopwatch()
             for _ in range(INLINE_STEPS):
-                work = steps.send(None)
+                work = steps.send(None) if count is None else count(call._spec.name, partial(steps.send, None))
                 if work is not None:
                     return self._go_on(call, steps, work)
                 if stopwatch() - began > TURN_SECONDS:
@@ -394,6 +399,7 @@ class Dispatcher:
     def _go_on(self, call: Call, steps: Steps, work: Callable[[], Any] | None) -> Steps:
         """The steps of a call, none of which fails whoever takes them."""
         result: Any = None
+        count = None if self._aside is None else self._aside.count_work
         try:
             while not call.slot.connection_closed:
                 if work is None:
@@ -404,7 +410,7 @@ class Dispatcher:
                     except Exception as error:  # the work's own; the handler may know what it means
                         work = steps.throw(error)
                         continue
-                work = steps.send(result)
+                work = steps.send(result) if count is None else count(call._spec.name, partial(steps.send, result))
                 result = None
         except StopIteration:
             return

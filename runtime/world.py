@@ -167,6 +167,13 @@ class RunBlocking(Protocol):
     def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
 
 
+class CountWork(Protocol):
+    """Counts the work of steps that hold the event loop."""
+
+    def __call__(self, name: str, step: Callable[[], T]) -> T:
+        """Take the step of a request of the API with this name, and count what it does."""
+
+
 def no_fault(name: str) -> None:
     """The fault point of the real world: nothing happens."""
 
@@ -193,6 +200,8 @@ class World:
     """Seconds since some fixed point, as exactly as there are: to measure by, and to share out turns."""
     memory_bytes: int = 4 << 30
     """The memory of the machine."""
+    count_work: CountWork | None = None
+    """Takes every step of every request, where somebody counts their work."""
 
 
 @dataclass(frozen=True, slots=True)
