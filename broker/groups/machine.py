@@ -7,6 +7,7 @@ each is of, and what deletes one. Members and those who commit speak to the part
 from __future__ import annotations
 
 from collections.abc import Iterator
+
 from broker.coordinator.outcome import Now, Outcome, ProducerStamp, Reply
 from broker.groups.classic import ClassicGroups
 from broker.groups.classic_group import ClassicGroup

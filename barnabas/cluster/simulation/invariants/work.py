@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from barnabas.cluster.simulation.findings import Findings
 
-MOST_CALLS = 60_000
+MOST_CALLS = 30_000
 """Calls that one step may make: about 20 ms."""
 
 
