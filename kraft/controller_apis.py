@@ -54,6 +54,12 @@ OF_NODES = frozenset(DECIDED) | {
 """APIs that nodes of the cluster use: they do not queue behind clients."""
 
 
+FEW_TOPICS = 100
+"""In a cluster with more topics, questions about all of them are answered in a worker thread."""
+FEW_BYTES = 100
+"""A request of this size names so few resources that they are described at once."""
+
+
 def make_dispatcher(service: ControllerService, aside: Aside) -> Dispatcher:
     """The table of a controller's listener."""
     decide: Handler = partial(_decide, service)
@@ -124,15 +130,30 @@ def _not_active(service: ControllerService, call: Call) -> None:
     call.answer(refusal_of(call.message, call.version, ErrorCode.NOT_CONTROLLER, message))
 
 
-def _list_partition_reassignments(service: ControllerService, call: Call) -> None:
-    if service.core.is_active:
-        call.answer(list_partition_reassignments(service.committed, call.message))
-    else:
+def _list_partition_reassignments(service: ControllerService, call: Call) -> Steps:
+    if not service.core.is_active:
         _not_active(service, call)
+        return
+    list_them = partial(list_partition_reassignments, service.committed, call.message)
+    asks_for_all = call.message.topics is None and len(service.committed.topics.by_name) > FEW_TOPICS
+    if call.is_large or asks_for_all:
+        # The image does not change, so that it can be read in another thread.
+        call.is_large = True
+        call.answer((yield list_them))
+    else:
+        call.answer(list_them())
 
 
 def _describe(service: ControllerService, describe: Callable[[Described, Any], Message]) -> Handler:
-    return lambda call: call.answer(describe(_described(service), call.message))
+    def handle(call: Call) -> Steps:
+        described = _described(service)
+        if len(call.request.body) <= FEW_BYTES:
+            call.answer(describe(described, call.message))
+        else:
+            call.is_large = True
+            call.answer((yield partial(describe, described, call.message)))
+
+    return handle
 
 
 def _describe_cluster(service: ControllerService, call: Call) -> None:

@@ -19,6 +19,7 @@ from kraft.controller.state import (
     ControllerResult,
     ControllerState,
     refuse_if_excessive,
+    refuse_if_names_too_many,
 )
 from kraft.metadata.image import (
     LEADER_RECOVERED,
@@ -113,6 +114,7 @@ def create_topics(
 
 
 def _refuse_too_many_partitions(state: ControllerState, request: CreateTopicsRequest) -> None:
+    refuse_if_names_too_many(len(request.topics))
     total = 0
     for topic in request.topics:
         if topic.assignments:
@@ -284,6 +286,7 @@ def create_partitions(
     state: ControllerState, request: CreatePartitionsRequest, version: int
 ) -> ControllerResult[CreatePartitionsResponse]:
     """Grow topics to the counts asked for; the new partitions are placed like those of a new topic."""
+    refuse_if_names_too_many(len(request.topics))
     response = CreatePartitionsResponse()
     records: list[Message] = []
     occurrences = Counter(topic.name for topic in request.topics)
@@ -359,6 +362,7 @@ def delete_topics(
     if not state.defaults.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         raise KafkaError(code, "delete.topic.enable is false")
+    refuse_if_names_too_many(len(request.topics) + len(request.topic_names))
     by_name = state.image.topics.by_name
     by_id = state.image.topics.by_id
     response = DeleteTopicsResponse()
