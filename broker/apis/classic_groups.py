@@ -83,9 +83,10 @@ def leave_group(broker: BrokerServices, call: Call) -> Steps:
     pieces = [members[start : start + MEMBERS_AT_ONCE] for start in range(0, len(members), MEMBERS_AT_ONCE)] or [[]]
     gathered = Gathered(len(pieces), finish)
     for place, piece in enumerate(pieces):
+        if place > 0:
+            yield None
         leaving = copy_with(request, members=piece)
         _run(broker, call, gathered.reply(place, error), lambda groups: groups.leave, leaving)
-        yield None
 
 
 def _run(

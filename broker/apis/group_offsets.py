@@ -379,7 +379,9 @@ def offset_delete(broker: BrokerServices, call: Call) -> Steps:
     pieces = yield from _taken_apart(broker, call, _delete_error)
     looks: Looks[list[OffsetDeleteResponseTopic] | ErrorCode] = Looks(call, lambda _, code: code)
     # The group is checked even if none of the partitions exists.
-    for piece in pieces or [_Piece([], [])]:
+    for place, piece in enumerate(pieces or [_Piece([], [])]):
+        if place > 0:
+            yield None
         asked = copy_with(request, topics=piece.topics)
         try:
             shard = broker.groups.shard(request.group_id)
@@ -388,7 +390,6 @@ def offset_delete(broker: BrokerServices, call: Call) -> Steps:
             looks.put(_merged(piece.refused, deleted.topics))
         except KafkaError as error:
             looks.refuse(error.code)
-        yield None
 
     def finish(parts: Sequence[list[OffsetDeleteResponseTopic] | ErrorCode]) -> None:
         response = OffsetDeleteResponse()
@@ -471,7 +472,9 @@ def _carry_out(
         return _merged(pieces[place].refused, topics)
 
     looks = Looks(call, refused)
-    for piece in pieces:
+    for place, piece in enumerate(pieces):
+        if place > 0:
+            yield None
         if not piece.topics:
             looks.put(piece.refused)
         elif code is not ErrorCode.NONE:
@@ -484,7 +487,6 @@ def _carry_out(
                 looks.put(_merged(piece.refused, answer.topics))
             except KafkaError as error:
                 looks.refuse(error.code)
-        yield None
     looks.settle(committing.finish)
 
 
