@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 CREATE_TIMEOUT_MS = 30_000
 
-MOST_UNDER_WAY = 200
+MOST_UNDER_WAY = 64
 """Topics that are being created at a time. Who asks for more of them asks again for the others."""
 
 

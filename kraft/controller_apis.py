@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any
 
 from kraft import descriptions
+from kraft.controller.limits import check_named
 from kraft.controller.partitions import list_partition_reassignments
 from kraft.controller_service import ControllerService
 from kraft.descriptions import Described
 from kraft.envelope import EnvelopeSlot, envelope_handler
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.refusals import refusal_of
 from protocol.schema import Message
@@ -99,9 +100,16 @@ def _of_nodes(handle: Handler) -> Handler:
     return handle_of_node
 
 
-def _decide(service: ControllerService, call: Call) -> None:
+def _decide(service: ControllerService, call: Call) -> Steps:
     """A command: answered when it is committed."""
     request: Message = call.message
+    if call.is_large:
+        try:
+            check_named(request)
+        except KafkaError as error:
+            # The refusal names as much as the request.
+            call.answer((yield partial(refusal_of, request, call.version, error.code, error.message)))
+            return
 
     def answer(response: Message | None) -> None:
         if response is not None:
@@ -112,13 +120,13 @@ def _decide(service: ControllerService, call: Call) -> None:
     service.execute(request, call.version, answer)
 
 
-def _heartbeat(service: ControllerService, call: Call) -> None:
+def _heartbeat(service: ControllerService, call: Call) -> Steps:
     request: BrokerHeartbeatRequest = call.message
     if service.core.is_active:
         broker = service.core.pending.cluster.brokers.get(request.broker_id)
         if broker is not None and broker.epoch == request.broker_epoch:
             service.watch.heartbeat_on(call.request.connection_id, broker)
-    _decide(service, call)
+    return _decide(service, call)
 
 
 def _not_active(service: ControllerService, call: Call) -> None:

@@ -13,7 +13,7 @@ from runtime.dispatch import Call
 STEP_ITEMS = 48
 """Items of a few microseconds each that one step goes through."""
 
-INLINE_ANSWER_ELEMENTS = 1_000
+INLINE_ANSWER_ELEMENTS = 500
 """An answer with more elements is encoded in a worker thread."""
 
 MOST_ANSWER_BYTES = 64 * 1024 * 1024

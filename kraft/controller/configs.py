@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kraft.controller.effective_configs import MIN_INSYNC_REPLICAS, broker_layers
 from kraft.controller.eligibility import clear_of_all, clear_of_topic
-from kraft.controller.state import ControllerResult, ControllerState, refuse_if_excessive, refuse_if_names_too_many
+from kraft.controller.state import ControllerResult, ControllerState, refuse_if_excessive
 from kraft.metadata.features import CORDONED_DIRECTORIES_SINCE
 from kraft.metadata.image import (
     BROKER_LOGGER_RESOURCE,
@@ -61,7 +61,6 @@ def incremental_alter_configs(
     state: ControllerState, request: incremental.IncrementalAlterConfigsRequest, version: int
 ) -> ControllerResult[incremental.IncrementalAlterConfigsResponse]:
     """Change single keys of resources, leaving the others."""
-    refuse_if_names_too_many(sum(max(1, len(it.configs)) for it in request.resources))
     response = incremental.IncrementalAlterConfigsResponse()
     records: list[Message] = []
     occurrences = Counter((it.resource_type, it.resource_name) for it in request.resources)
@@ -87,7 +86,6 @@ def alter_configs(
     state: ControllerState, request: legacy.AlterConfigsRequest, version: int
 ) -> ControllerResult[legacy.AlterConfigsResponse]:
     """Replace all overrides of resources: keys that are not named go back to their defaults."""
-    refuse_if_names_too_many(sum(max(1, len(it.configs)) for it in request.resources))
     response = legacy.AlterConfigsResponse()
     records: list[Message] = []
     occurrences = Counter((it.resource_type, it.resource_name) for it in request.resources)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kraft.controller.effective_configs import min_insync_replicas, unclean_leader_election
 from kraft.controller.partition_change import Election, PartitionChange, PartitionRules, Replicas
 from kraft.controller.partition_notes import Located, note_change
-from kraft.controller.state import ControllerResult, ControllerState, refuse_if_names_too_many
+from kraft.controller.state import ControllerResult, ControllerState
 from kraft.metadata.features import DIRECTORIES_SINCE
 from kraft.metadata.image import (
     LEADER_RECOVERED,
@@ -311,8 +311,6 @@ def elect_leaders(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown election type {request.election_type}")
     every = request.topic_partitions is None
     wanted = request.topic_partitions
-    if wanted is not None:
-        refuse_if_names_too_many(sum(max(1, len(topic.partitions)) for topic in wanted))
     if wanted is None:
         wanted = [
             TopicPartitions(topic=topic.name, partitions=list(topic.partitions))

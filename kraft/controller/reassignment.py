@@ -13,7 +13,7 @@ from kraft.controller.effective_configs import unclean_leader_election
 from kraft.controller.partition_change import Election, PartitionChange
 from kraft.controller.partition_notes import Located, note_change
 from kraft.controller.partitions import change_of
-from kraft.controller.state import ControllerResult, ControllerState, refuse_if_excessive, refuse_if_names_too_many
+from kraft.controller.state import ControllerResult, ControllerState, refuse_if_excessive
 from kraft.controller.topics import check_assignment
 from kraft.metadata.image import PartitionImage
 from protocol.errors import ErrorCode, KafkaError
@@ -32,7 +32,6 @@ def alter_partition_reassignments(
     state: ControllerState, request: AlterPartitionReassignmentsRequest, version: int
 ) -> ControllerResult[AlterPartitionReassignmentsResponse]:
     """Begin, replace or (replicas null) cancel reassignments, each partition by itself."""
-    refuse_if_names_too_many(sum(max(1, len(topic.partitions)) for topic in request.topics))
     response = AlterPartitionReassignmentsResponse(error_message=None)
     response.allow_replication_factor_change = request.allow_replication_factor_change
     records: list[Message] = []

@@ -83,15 +83,6 @@ Command = Callable[[ControllerState, Any, int], ControllerResult[Any]]
 """(state, request, request version) -> result. Raises KafkaError when the request is refused as a whole."""
 
 
-def refuse_if_names_too_many(things: int) -> None:
-    """Raises KafkaError POLICY_VIOLATION for a request that names more things than one operation may change."""
-    if things > MAX_RECORDS_PER_OPERATION:
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"the request names {things} things, more than the {MAX_RECORDS_PER_OPERATION} of one operation",
-        )
-
-
 def refuse_if_excessive(records: int) -> None:
     """Raises KafkaError POLICY_VIOLATION for more records than one operation may write."""
     if records > MAX_RECORDS_PER_OPERATION:

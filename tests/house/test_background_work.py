@@ -1,4 +1,5 @@
-"""Work of requests goes on in the background in one way only: `Call.spawn` and `Background.spawn`, where a mistake ends neither the node nor other requests."""
+"""Work of requests goes on in the background in one way only: `Call.spawn` and `Background.spawn`, where a mistake ends
+neither the node nor other requests."""
 
 from __future__ import annotations
 
