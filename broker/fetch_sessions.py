@@ -454,6 +454,17 @@ class FetchSessions:
             session.listed_value = None
 
 
+def by_topic(
+    answers: Iterable[Answer], topics: dict[TopicKey, list[PartitionData]] | None = None
+) -> dict[TopicKey, list[PartitionData]]:
+    """Answers as a response has them: grouped by topic, in the order in which topics first occur. They are added to
+    `topics`, if it is given."""
+    grouped: dict[TopicKey, list[PartitionData]] = {} if topics is None else topics
+    for key, data in answers:
+        grouped.setdefault(key, []).append(data)
+    return grouped
+
+
 def _discard(values: list[_Value], value: _Value) -> None:
     position = bisect_left(values, value)
     if position < len(values) and values[position] == value:

@@ -22,6 +22,7 @@ from broker.fetch_sessions import (
     FetchContext,
     PartitionKey,
     TopicKey,
+    by_topic,
 )
 from broker.purgatory import DelayedOperation
 from broker.replication.partition import FetchKind, Partition, ReadRequest
@@ -438,11 +439,13 @@ class _Fetch(DelayedOperation):
         with_ids = call.version >= TOPIC_IDS_FROM_VERSION
         topics: dict[TopicKey, list[PartitionData]] = {}
         leaders: dict[int, None] = {}
-        for place, (key, data) in enumerate(answers, 1):
-            topics.setdefault(key, []).append(data)
-            leaders[data.current_leader.leader_id] = None
-            if place % ANSWERED_IN_A_STEP == 0:
+        for start in range(0, len(answers), ANSWERED_IN_A_STEP):
+            if start > 0:
                 yield None
+            some = answers[start : start + ANSWERED_IN_A_STEP]
+            by_topic(some, topics)
+            if self._failed:
+                leaders.update(dict.fromkeys(data.current_leader.leader_id for _, data in some))
         for place, (key, partitions) in enumerate(topics.items(), 1):
             if place % ANSWERED_IN_A_STEP == 0:
                 yield None

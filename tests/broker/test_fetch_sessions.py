@@ -15,6 +15,7 @@ from broker.fetch_sessions import (
     Answer,
     FetchContext,
     FetchSessions,
+    by_topic,
     next_epoch,
 )
 from protocol.errors import ErrorCode
@@ -291,6 +292,11 @@ def test_the_final_epoch_and_old_versions_want_no_session() -> None:
 
 def test_epochs_wrap_to_one() -> None:
     assert [next_epoch(epoch) for epoch in (0, 1, LAST_EPOCH - 1, LAST_EPOCH)] == [1, 2, LAST_EPOCH, 1]
+
+
+def test_answers_are_grouped_by_topic() -> None:
+    told = [(LOGS, PartitionData(partition_index=0)), (CLICKS, PartitionData()), (LOGS, PartitionData())]
+    assert {topic: len(parts) for topic, parts in by_topic(told).items()} == {LOGS: 2, CLICKS: 1}
 
 
 class TestWhoGivesWay:
