@@ -14,8 +14,8 @@ from protocol.schema import Message
 from runtime.channel import CallTimedOut
 from runtime.server import Steps
 
-Serve = Callable[[Any, Callable[[Message], None]], Steps]
-"""Takes a request, and what is to be called with its response, now or later. Gives the steps in which it is served."""
+Serve = Callable[[Any, Callable[[Message], None]], Steps | None]
+"""Takes a request, and what is to be called with its response, now or later. Gives the steps that remain, if any."""
 
 
 class OwnChannel:
@@ -33,7 +33,7 @@ class OwnChannel:
             responses.append(response)
             answered.set()
 
-        for _ in self._serve(request, answer):
+        for _ in self._serve(request, answer) or ():
             await trio.lowlevel.checkpoint()
         with trio.move_on_after(timeout_ms / 1000):
             await answered.wait()
