@@ -5,7 +5,8 @@ coordinators need.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from broker.forwarding import ANONYMOUS, address_bytes
@@ -27,6 +28,9 @@ FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 50, 2000
 """After a refusal the controller is not asked for that topic again for so long; each further refusal doubles it."""
 MAX_REMEMBERED = 1000
 
+MOST_UNDER_WAY = 64
+"""Topics that are being created at a time. Who asks for more of them asks again for the others."""
+
 
 class AutoTopics:
     """Asks the controller for missing topics, once for each while the answer is outstanding."""
@@ -38,25 +42,33 @@ class AutoTopics:
         """The last pause of topics that could not be created, and when it ends, in milliseconds."""
 
     def create(self, names: Sequence[str]) -> None:
-        """Begin to create the topics; returns at once. The client's next Metadata request finds them."""
+        """Begin to create the topics, or some of very many; returns at once. The client's next Metadata request finds
+        them, or asks for the others."""
         if self._broker.settings.auto_create_topics_enable:
             self._begin(names)
 
     def create_internal(self, name: str) -> None:
         """Begin to create a coordinator's topic, whatever auto.create.topics.enable says; returns at once."""
-        self._begin([name])
+        fresh = list(self._not_refused([name]))
+        if fresh:
+            self._begin_now(fresh)
 
     def _begin(self, names: Sequence[str]) -> None:
+        room = MOST_UNDER_WAY - len(self._under_way)
+        fresh = list(islice(self._not_refused(names), max(room, 0)))
+        if fresh:
+            self._begin_now(fresh)
+
+    def _not_refused(self, names: Sequence[str]) -> Iterator[str]:
+        """Topics that are not being created, and that the controller may be asked for again."""
         now_ms = self._broker.world.monotonic.now_ms()
-        fresh = [
-            name
-            for name in dict.fromkeys(names)
-            if name not in self._under_way and self._refused.get(name, (0, now_ms))[1] <= now_ms
-        ]
-        if not fresh:
-            return
+        for name in dict.fromkeys(names):
+            if name not in self._under_way and self._refused.get(name, (0, now_ms))[1] <= now_ms:
+                yield name
+
+    def _begin_now(self, fresh: Sequence[str]) -> None:
         self._under_way.update(dict.fromkeys(fresh))
-        self._broker.background.spawn(self._create, fresh)
+        self._broker.background.spawn(self._create, list(fresh))
 
     async def _create(self, names: list[str]) -> None:
         spec = API_SPECS[ApiKey.CREATE_TOPICS]

@@ -150,7 +150,7 @@ def make_dispatcher(broker: BrokerServices) -> Dispatcher:
         api_versions(broker, call, advertised)
 
     handlers[ApiKey.API_VERSIONS] = tell_versions
-    aside = Aside(broker.background, broker.world.run_blocking)
+    aside = Aside(broker.background, broker.world.run_blocking, broker.world.count_work)
     dispatcher = Dispatcher(handlers, broker.world.stopwatch, aside)
     advertised = dispatcher.advertised()
     return dispatcher

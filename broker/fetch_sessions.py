@@ -14,9 +14,8 @@ read into what is sent. One thread.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from typing import Any
 
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
@@ -29,6 +28,9 @@ FINAL_EPOCH = -1
 """A full request that wants none, and closes the one it names."""
 LAST_EPOCH = 0x7FFFFFFF
 TOPIC_IDS_FROM_VERSION = 13
+
+WANTED_IN_A_STEP = 500
+"""Partitions of a request without a session that one step goes through."""
 
 TopicKey = bytes | str
 """A topic's id from Fetch v13 on, before that its name."""
@@ -351,6 +353,21 @@ class FetchSessions:
         session.epoch = next_epoch(session.epoch)
         return _IncrementalContext(session)
 
+    def open_none(self, request: FetchRequest, uses_topic_ids: bool) -> Generator[None, Any, FetchContext]:
+        """The context of a request that names too many partitions for a session, made in steps. The client is to ask
+        for all of them again next time."""
+        if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+            return _ErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session = self._sessions.get(request.session_id)
+        if session is not None:
+            self._remove(session)
+        wanted: dict[PartitionKey, Wanted] = {}
+        for place, (key, partition) in enumerate(_wanted(request, uses_topic_ids), 1):
+            wanted[key, partition.partition] = (key, partition)
+            if place % WANTED_IN_A_STEP == 0:
+                yield None
+        return FetchContext(list(wanted.values()))
+
     def changed(self, topic_id: bytes, topic: str, partition: int) -> list[int]:
         """There is more to read in a partition, or something else to tell of it. Gives the sessions that have it."""
         interested: list[int] = []
@@ -442,12 +459,21 @@ class FetchSessions:
             session.listed_value = None
 
 
+def by_topic(
+    answers: Iterable[Answer], runs: list[tuple[TopicKey, list[PartitionData]]] | None = None
+) -> list[tuple[TopicKey, list[PartitionData]]]:
+    """Answers as a response has them: in their order, grouped where neighbours belong to one topic. They are added to
+    `runs`, if it is given."""
+    runs = [] if runs is None else runs
+    for topic, data in answers:
+        if runs and runs[-1][0] == topic:
+            runs[-1][1].append(data)
+        else:
+            runs.append((topic, [data]))
+    return runs
+
+
 def _discard(values: list[_Value], value: _Value) -> None:
     position = bisect_left(values, value)
     if position < len(values) and values[position] == value:
         del values[position]
-
-
-def by_topic(answers: Iterable[Answer]) -> list[tuple[TopicKey, list[PartitionData]]]:
-    """Answers as a response has them: in their order, grouped where neighbours belong to one topic."""
-    return [(topic, [data for _, data in run]) for topic, run in groupby(answers, key=itemgetter(0))]

@@ -43,6 +43,13 @@ class MetadataCache:
         for broker_id in [broker_id for broker_id in self._listed_until_ms if self.is_alive(broker_id)]:
             del self._listed_until_ms[broker_id]
 
+    def as_it_is(self) -> MetadataCache:
+        """What this broker knows now, for a request whose steps are to see one state of the cluster."""
+        now = MetadataCache(self.image, self.cluster_id)
+        now._nodes = self._nodes
+        now._listed_until_ms = dict(self._listed_until_ms)
+        return now
+
     def keep_listed(self, broker_ids: Iterable[int], until_ms: int) -> None:
         """These were fenced on evidence; `until_ms` is when their sessions end."""
         self._listed_until_ms |= dict.fromkeys(broker_ids, until_ms)

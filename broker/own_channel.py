@@ -1,6 +1,6 @@
 """A broker's way to itself: calls as over `runtime.channel.Channel`, without a connection or bytes.
 
-Requests reach their handlers as messages, in the turn in which they are made. Knows no API.
+Requests reach their handlers as messages, and begin in the turn in which they are made. Knows no API.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import trio
 
 from protocol.schema import Message
 from runtime.channel import CallTimedOut
+from runtime.server import Steps
 
-Serve = Callable[[Any, Callable[[Message], None]], None]
-"""Takes a request, and what is to be called with its response, now or later."""
+Serve = Callable[[Any, Callable[[Message], None]], Steps | None]
+"""Takes a request, and what is to be called with its response, now or later. Gives the steps that remain, if any."""
 
 
 class OwnChannel:
@@ -32,7 +33,8 @@ class OwnChannel:
             responses.append(response)
             answered.set()
 
-        self._serve(request, answer)
+        for _ in self._serve(request, answer) or ():
+            await trio.lowlevel.checkpoint()
         with trio.move_on_after(timeout_ms / 1000):
             await answered.wait()
         if not responses:

@@ -7,8 +7,8 @@ field (KIP-482) in ListOffsets, which everybody else passes over. Knows no group
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from protocol.records.batch import BATCH_HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
 from storage.log import PartitionLog
@@ -89,11 +89,14 @@ def decode_offsets(data: bytes) -> Sequence[int]:
     return struct.unpack_from(f">{len(data) // 8}q", data)
 
 
-def told_of(log: PartitionLog, asked: bytes) -> bytes:
-    """What goes with the high watermark into the answer for `asked`. Raises KafkaError, OSError."""
-    offsets = decode_offsets(asked)
-    ends = ends_of(log, offsets, {})
-    return encode_offsets([ends.last_stable_offset, *(ends.times[offset] for offset in offsets)])
+def told_of(log: PartitionLog, asked: bytes) -> Generator[None, Any, bytes]:
+    """What goes with the high watermark into the answer for `asked`; one look-up is one step. Raises KafkaError,
+    OSError."""
+    times = []
+    for offset in decode_offsets(asked):
+        times.append(ends_of(log, [offset], {}).times[offset])
+        yield None
+    return encode_offsets([log.last_stable_offset, *times])
 
 
 def understood(high_watermark: int, told: bytes, offsets: Sequence[int]) -> PartitionEnds:

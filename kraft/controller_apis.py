@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any
 
 from kraft import descriptions
+from kraft.controller.limits import check_named
 from kraft.controller.partitions import list_partition_reassignments
 from kraft.controller_service import ControllerService
 from kraft.descriptions import Described
 from kraft.envelope import EnvelopeSlot, envelope_handler
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.refusals import refusal_of
 from protocol.schema import Message
@@ -52,6 +53,12 @@ OF_NODES = frozenset(DECIDED) | {
     ApiKey.FETCH_SNAPSHOT,
 }
 """APIs that nodes of the cluster use: they do not queue behind clients."""
+
+
+FEW_TOPICS = 100
+"""In a cluster with more topics, questions about all of them are answered in a worker thread."""
+FEW_BYTES = 100
+"""A request of this size names so few resources that they are described at once."""
 
 
 def make_dispatcher(service: ControllerService, aside: Aside) -> Dispatcher:
@@ -93,9 +100,16 @@ def _of_nodes(handle: Handler) -> Handler:
     return handle_of_node
 
 
-def _decide(service: ControllerService, call: Call) -> None:
+def _decide(service: ControllerService, call: Call) -> Steps:
     """A command: answered when it is committed."""
     request: Message = call.message
+    if call.is_large:
+        try:
+            check_named(request)
+        except KafkaError as error:
+            # The refusal names as much as the request.
+            call.answer((yield partial(refusal_of, request, call.version, error.code, error.message)))
+            return
 
     def answer(response: Message | None) -> None:
         if response is not None:
@@ -106,13 +120,13 @@ def _decide(service: ControllerService, call: Call) -> None:
     service.execute(request, call.version, answer)
 
 
-def _heartbeat(service: ControllerService, call: Call) -> None:
+def _heartbeat(service: ControllerService, call: Call) -> Steps:
     request: BrokerHeartbeatRequest = call.message
     if service.core.is_active:
         broker = service.core.pending.cluster.brokers.get(request.broker_id)
         if broker is not None and broker.epoch == request.broker_epoch:
             service.watch.heartbeat_on(call.request.connection_id, broker)
-    _decide(service, call)
+    return _decide(service, call)
 
 
 def _not_active(service: ControllerService, call: Call) -> None:
@@ -124,15 +138,30 @@ def _not_active(service: ControllerService, call: Call) -> None:
     call.answer(refusal_of(call.message, call.version, ErrorCode.NOT_CONTROLLER, message))
 
 
-def _list_partition_reassignments(service: ControllerService, call: Call) -> None:
-    if service.core.is_active:
-        call.answer(list_partition_reassignments(service.committed, call.message))
-    else:
+def _list_partition_reassignments(service: ControllerService, call: Call) -> Steps:
+    if not service.core.is_active:
         _not_active(service, call)
+        return
+    list_them = partial(list_partition_reassignments, service.committed, call.message)
+    asks_for_all = call.message.topics is None and len(service.committed.topics.by_name) > FEW_TOPICS
+    if call.is_large or asks_for_all:
+        # The image does not change, so that it can be read in another thread.
+        call.is_large = True
+        call.answer((yield list_them))
+    else:
+        call.answer(list_them())
 
 
 def _describe(service: ControllerService, describe: Callable[[Described, Any], Message]) -> Handler:
-    return lambda call: call.answer(describe(_described(service), call.message))
+    def handle(call: Call) -> Steps:
+        described = _described(service)
+        if len(call.request.body) <= FEW_BYTES:
+            call.answer(describe(described, call.message))
+        else:
+            call.is_large = True
+            call.answer((yield partial(describe, described, call.message)))
+
+    return handle
 
 
 def _describe_cluster(service: ControllerService, call: Call) -> None:

@@ -65,7 +65,8 @@ async def run_controller(
             config = replica_config(settings, cluster_id, directory_id, directory)
             replica = MetadataReplica(config, world, service, decisions)
             service.attach(replica)
-            dispatcher = make_dispatcher(service, Aside(Background(nursery), world.run_blocking))
+            aside = Aside(Background(nursery), world.run_blocking, world.count_work)
+            dispatcher = make_dispatcher(service, aside)
             server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes))
             server.on_long_turn = dispatcher.overran
             dispatcher.decisions = decisions

@@ -29,8 +29,8 @@ from runtime.background import Background, Task
 from runtime.decisions import DecisionKind, Decisions
 from runtime.request_times import ApiCounter, error_codes, request_log
 from runtime.server import AnswerSlot, Request, Steps
-from runtime.turns import BUDGET_SECONDS
-from runtime.world import Chunk, RunBlocking
+from runtime.turns import BUDGET_SECONDS, TURN_SECONDS
+from runtime.world import Chunk, CountWork, RunBlocking, stopped
 
 log = logging.getLogger(__name__)
 
@@ -49,14 +49,17 @@ INLINE_ELEMENTS = 4096
 """A request with more elements is decoded, and its answer encoded, away from the event loop."""
 
 INLINE_STEPS = 16
-"""Steps of a request that are done in the turn in which it arrives."""
+"""Steps of a request that are done in the turn in which it arrives, if they do not take longer than a turn may."""
 
 
 class Aside:
     """Where work of requests goes that does not fit into a turn."""
 
-    def __init__(self, background: Background, run_blocking: RunBlocking) -> None:
+    def __init__(
+        self, background: Background, run_blocking: RunBlocking, count_work: CountWork | None = None
+    ) -> None:
         self.background = background
+        self.count_work = count_work
         self._run_blocking = run_blocking
         self._one_at_a_time = trio.Lock()
 
@@ -175,9 +178,10 @@ class Call:
         """Take the steps of a request whose connection goes on with others meanwhile."""
         assert self._aside is not None
         result: Any = None
+        count = self._aside.count_work
         try:
             while not self.slot.connection_closed:
-                work = steps.send(result)
+                work = steps.send(result) if count is None else count(self._spec.name, partial(steps.send, result))
                 result = None
                 if work is None:
                     await trio.lowlevel.checkpoint()
@@ -395,8 +399,9 @@ class Dispatcher:
         return remaining
 
     def _serve(self, handler: Handler, call: Call) -> Steps | None:
+        count = None if self._aside is None else self._aside.count_work
         try:
-            steps = handler(call)
+            steps = handler(call) if count is None else count(call._spec.name, partial(handler, call))
         except Exception as error:
             call.failed(error)
             return None
@@ -404,11 +409,16 @@ class Dispatcher:
 
     def _begin(self, steps: Steps, call: Call) -> Steps | None:
         """Take the first few steps of a request."""
+        count = None if self._aside is None else self._aside.count_work
+        stopwatch = self._stopwatch or stopped
+        began = stopwatch()
         try:
             for _ in range(INLINE_STEPS):
-                work = steps.send(None)
+                work = steps.send(None) if count is None else count(call._spec.name, partial(steps.send, None))
                 if work is not None:
                     return self._go_on(call, steps, work)
+                if stopwatch() - began > TURN_SECONDS:
+                    break
         except StopIteration:
             return None
         except Exception as error:
@@ -419,6 +429,7 @@ class Dispatcher:
     def _go_on(self, call: Call, steps: Steps, work: Callable[[], Any] | None) -> Steps:
         """The steps of a call, none of which fails whoever takes them."""
         result: Any = None
+        count = None if self._aside is None else self._aside.count_work
         try:
             while not call.slot.connection_closed:
                 if work is None:
@@ -429,7 +440,7 @@ class Dispatcher:
                     except Exception as error:  # the work's own; the handler may know what it means
                         work = steps.throw(error)
                         continue
-                work = steps.send(result)
+                work = steps.send(result) if count is None else count(call._spec.name, partial(steps.send, result))
                 result = None
         except StopIteration:
             return

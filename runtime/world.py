@@ -170,6 +170,13 @@ class RunBlocking(Protocol):
     def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
 
 
+class CountWork(Protocol):
+    """Counts the work of steps that hold the event loop."""
+
+    def __call__(self, name: str, step: Callable[[], T]) -> T:
+        """Take the step of a request of the API with this name, and count what it does."""
+
+
 def no_fault(name: str) -> None:
     """The fault point of the real world: nothing happens."""
 
@@ -206,6 +213,8 @@ class World:
     """The memory of the machine."""
     count_descriptors: Callable[[], tuple[int, int]] | None = None
     """(open descriptors of this process, how many it may have); None where there is no limit."""
+    count_work: CountWork | None = None
+    """Takes every step of every request, where somebody counts their work."""
 
 
 @dataclass(frozen=True, slots=True)

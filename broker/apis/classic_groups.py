@@ -6,22 +6,28 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from broker.apis.gathered import Gathered
 from broker.apis.group_calls import client_of, run_on_group
+from broker.apis.pieces import copy_with
 from broker.coordinator.outcome import Now, Outcome, Reply
 from broker.groups.classic import ClassicGroups
 from broker.groups.group import Client
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupResponse
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from protocol.messages.sync_group import SyncGroupResponse
 from runtime.dispatch import Call
+from runtime.server import Steps
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
 
 FIRST_VERSION_WITH_NULL_PROTOCOL_NAME = 7
 """Of JoinGroup."""
+
+MEMBERS_AT_ONCE = 100
+"""Members that leave a group by one command."""
 
 Command = Callable[[Any, Client, int, Reply, Now], Outcome]
 """Takes a request, who sent it and in which version."""
@@ -60,16 +66,39 @@ def heartbeat(broker: BrokerServices, call: Call) -> None:
     _run(broker, call, reply, lambda groups: groups.heartbeat)
 
 
-def leave_group(broker: BrokerServices, call: Call) -> None:
-    def refuse(code: ErrorCode) -> None:
-        call.answer(LeaveGroupResponse(error_code=code))
+def leave_group(broker: BrokerServices, call: Call) -> Steps:
+    """Who names very many members has them leave some at a time."""
+    request: LeaveGroupRequest = call.message
+    members = request.members
 
-    reply = Reply(call.answer, refuse)
-    _run(broker, call, reply, lambda groups: groups.leave)
+    def finish(parts: list[LeaveGroupResponse]) -> None:
+        refused = [part for part in parts if part.error_code != ErrorCode.NONE]
+        if not refused:
+            parts[0].members = [member for part in parts for member in part.members]
+        call.answer(refused[0] if refused else parts[0])
+
+    def error(code: ErrorCode) -> LeaveGroupResponse:
+        return LeaveGroupResponse(error_code=code)
+
+    pieces = [members[start : start + MEMBERS_AT_ONCE] for start in range(0, len(members), MEMBERS_AT_ONCE)] or [[]]
+    gathered = Gathered(len(pieces), finish)
+    for place, piece in enumerate(pieces):
+        if place > 0:
+            yield None
+        leaving = copy_with(request, members=piece)
+        _run(broker, call, gathered.reply(place, error), lambda groups: groups.leave, leaving)
 
 
-def _run(broker: BrokerServices, call: Call, reply: Reply, command: Callable[[ClassicGroups], Command]) -> None:
-    group_id: str = call.message.group_id
+def _run(
+    broker: BrokerServices,
+    call: Call,
+    reply: Reply,
+    command: Callable[[ClassicGroups], Command],
+    part: LeaveGroupRequest | None = None,
+) -> None:
+    """`part` is a part of the request to be run alone."""
+    request = part or call.message
+    group_id: str = request.group_id
     if not group_id:
         reply.refuse(ErrorCode.INVALID_GROUP_ID)
         return
@@ -78,5 +107,5 @@ def _run(broker: BrokerServices, call: Call, reply: Reply, command: Callable[[Cl
         broker,
         group_id,
         reply,
-        lambda machine: partial(command(machine.classic), call.message, client, call.version, reply),
+        lambda machine: partial(command(machine.classic), request, client, call.version, reply),
     )

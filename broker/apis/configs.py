@@ -38,7 +38,9 @@ from protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from runtime.dispatch import Call
+from runtime.meter import ANSWER_TOO_LARGE, STEP_ITEMS, Meter
 from runtime.request_times import request_log
+from runtime.server import Steps
 from settings.describe import (
     BrokerLayers,
     ConfigEntry,
@@ -72,19 +74,24 @@ def layers_of(broker: BrokerServices) -> BrokerLayers:
     )
 
 
-def describe_configs(broker: BrokerServices, call: Call) -> None:
+def describe_configs(broker: BrokerServices, call: Call) -> Steps:
     request: DescribeConfigsRequest = call.message
     response = DescribeConfigsResponse()
+    meter = Meter(call)
     # Asked twice is answered once: an answer is much longer than its question.
     for resource in {(each.resource_type, each.resource_name): each for each in request.resources}.values():
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
         )
         try:
+            if meter.is_full:
+                raise KafkaError(ANSWER_TOO_LARGE, "the answer would be too large; ask for fewer resources at a time")
             entries = _entries(broker, resource)
         except KafkaError as error:
             result.error_code = error.code
             result.error_message = error.message
+            meter.answer_grows(1, len(error.message or ""))
+            ends = meter.step_ends()
         else:
             wanted = frozenset(resource.configuration_keys or ())
             result.configs = [
@@ -92,7 +99,12 @@ def describe_configs(broker: BrokerServices, call: Call) -> None:
                 for entry in entries
                 if not wanted or entry.name in wanted
             ]
+            synonyms = sum(len(it.synonyms) for it in result.configs)
+            meter.answer_grows(1 + len(result.configs) + synonyms, sum(len(it.value or "") for it in result.configs))
+            ends = meter.step_ends(STEP_ITEMS)
         response.results.append(result)
+        if ends:
+            yield None
     call.answer(response)
 
 
@@ -151,7 +163,7 @@ def _logger_entry(logger: logging.Logger) -> ConfigEntry:
     )
 
 
-def list_config_resources(broker: BrokerServices, call: Call) -> None:
+def list_config_resources(broker: BrokerServices, call: Call) -> Steps:
     """Every resource that may have configs; v0 knows client metrics only (KIP-1142)."""
     request: ListConfigResourcesRequest = call.message
     image = broker.metadata.image
@@ -165,22 +177,28 @@ def list_config_resources(broker: BrokerServices, call: Call) -> None:
         GROUP_RESOURCE: sorted(n for kind, n in image.configs if kind == GROUP_RESOURCE),
     }
     response = ListConfigResourcesResponse()
+    meter = Meter(call)
     for kind in types or names:
         if kind not in names:
             response.error_code = ErrorCode.UNSUPPORTED_VERSION
             response.config_resources = []
             break
-        response.config_resources += [ConfigResource(resource_name=name, resource_type=kind) for name in names[kind]]
+        for name in names[kind]:
+            response.config_resources.append(ConfigResource(resource_name=name, resource_type=kind))
+            meter.answer_grows(1, len(name))
+            if meter.step_ends():
+                yield None
     call.answer(response)
 
 
-def incremental_alter_configs(broker: BrokerServices, call: Call) -> None:
+def incremental_alter_configs(broker: BrokerServices, call: Call) -> Steps:
     """Log levels are set here; everything else goes on to the controller. Tools never mix the two."""
     request: IncrementalAlterConfigsRequest = call.message
     if not request.resources or any(r.resource_type != BROKER_LOGGER_RESOURCE for r in request.resources):
         forward(broker, call)
         return
     response = IncrementalAlterConfigsResponse()
+    meter = Meter(call)
     for resource in request.resources:
         result = AlterConfigsResourceResponse(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
@@ -196,6 +214,9 @@ def incremental_alter_configs(broker: BrokerServices, call: Call) -> None:
                 for name, level in levels.items():
                     logging.getLogger(name).setLevel(level)
         response.responses.append(result)
+        meter.answer_grows(1, len(result.error_message or ""))
+        if meter.step_ends(STEP_ITEMS):
+            yield None
     call.answer(response)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from broker.apis.lookup import find_leader
+from broker.fetch_sessions import PartitionKey
 from broker.metadata_cache import INTERNAL_TOPICS
 from broker.purgatory import DelayedOperation
 from broker.replication.partition import Partition
@@ -16,30 +18,39 @@ from protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from runtime.dispatch import Call
+from runtime.meter import Meter
+from runtime.server import Steps
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
 
 
-def delete_records(broker: BrokerServices, call: Call) -> None:
+def delete_records(broker: BrokerServices, call: Call) -> Steps:
     request: DeleteRecordsRequest = call.message
     response = DeleteRecordsResponse()
     deletion = _Deletion(call, response)
-    for topic in request.topics:
-        results = DeleteRecordsTopicResult(name=topic.name)
+    meter = Meter(call)
+    # A partition that is named twice is answered once, as it was asked for last.
+    for name, offsets in wanted_offsets(request).items():
+        results = DeleteRecordsTopicResult(name=name)
         response.topics.append(results)
-        for asked in topic.partitions:
-            result = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
+        for index, offset in offsets.items():
+            result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
             results.partitions.append(result)
             try:
-                if topic.name in INTERNAL_TOPICS:
+                if name in INTERNAL_TOPICS:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics keep their records")
-                partition = find_leader(broker, topic.name, asked.partition_index)
-                result.low_watermark = partition.delete_records(asked.offset)
+                partition = find_leader(broker, name, index)
+                result.low_watermark = partition.delete_records(offset)
             except KafkaError as error:
                 result.error_code = error.code
             else:
                 deletion.waits_for(partition, result)
+            meter.answer_grows()
+            if meter.step_ends(DELETION_ITEMS):
+                yield None
+        if meter.step_ends():
+            yield None
     deadline_ms = broker.world.monotonic.now_ms() + max(0, request.timeout_ms)
     keys = deletion.keys()
     if not keys:
@@ -48,42 +59,64 @@ def delete_records(broker: BrokerServices, call: Call) -> None:
         broker.deletions.try_complete_else_watch(deletion, keys, deadline_ms)
 
 
+DELETION_ITEMS = 8
+"""Items of work (see `Meter`) that the records of one partition take."""
+
+
+def wanted_offsets(request: DeleteRecordsRequest) -> dict[str, dict[int, int]]:
+    """By topic and partition."""
+    wanted: dict[str, dict[int, int]] = {}
+    for topic in request.topics:
+        wanted.setdefault(topic.name, {}).update({it.partition_index: it.offset for it in topic.partitions})
+    return wanted
+
+
 class _Deletion(DelayedOperation):
     """Waits until the low watermark of each partition has reached its log start offset."""
 
-    __slots__ = ("_call", "_response", "_waiting")
+    __slots__ = ("_call", "_response", "_touched", "_waiting")
 
     def __init__(self, call: Call, response: DeleteRecordsResponse) -> None:
         super().__init__()
         self._call = call
         self._response = response
-        self._waiting: list[tuple[Partition, DeleteRecordsPartitionResult, int]] = []
+        self._waiting: dict[Hashable, tuple[Partition, DeleteRecordsPartitionResult, int]] = {}
+        self._touched: dict[Hashable, None] | None = None
+        """Which of them changed since the last look; None before the first one."""
 
     def waits_for(self, partition: Partition, result: DeleteRecordsPartitionResult) -> None:
-        self._waiting.append((partition, result, partition.log.log_start_offset))
+        key = (partition.topic_id, partition.index)
+        self._waiting[key] = (partition, result, partition.log.log_start_offset)
 
-    def keys(self) -> list[tuple[bytes | str, int]]:
-        return [(partition.topic_id, partition.index) for partition, _, _ in self._waiting]
+    def keys(self) -> list[PartitionKey]:
+        return [(partition.topic_id, partition.index) for partition, _, _ in self._waiting.values()]
+
+    def touched(self, key: Hashable) -> None:
+        if self._touched is not None:
+            self._touched[key] = None
 
     def try_complete(self) -> bool:
-        outstanding = []
-        for partition, result, wanted_offset in self._waiting:
+        touched, self._touched = self._touched, {}
+        for key in self.keys() if touched is None else touched:
+            if key not in self._waiting:
+                continue
+            partition, result, wanted_offset = self._waiting[key]
             error = partition.replica.leader_error()
             if error is not None:
                 result.error_code = error
                 result.low_watermark = -1
+                del self._waiting[key]
                 continue
             result.low_watermark = partition.low_watermark
-            if result.low_watermark < wanted_offset:
-                outstanding.append((partition, result, wanted_offset))
-        self._waiting = outstanding
-        return not outstanding and self.force_complete()
+            if result.low_watermark >= wanted_offset:
+                del self._waiting[key]
+        return not self._waiting and self.force_complete()
 
     def failed(self, error: Exception) -> None:
         self._call.failed(error)
 
     def on_complete(self) -> None:
-        for _, result, _ in self._waiting:
+        for _, result, _ in self._waiting.values():
             result.error_code = ErrorCode.REQUEST_TIMED_OUT
             result.low_watermark = -1
         self._call.answer(self._response)

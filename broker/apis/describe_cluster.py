@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.apis.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, topic_name_is_legal
-from broker.metadata_cache import INTERNAL_TOPICS, NO_LEADER, node_of
+from broker.apis.metadata import CLUSTER_OPERATIONS, PARTITION_ITEMS, TOPIC_OPERATIONS, topic_name_is_legal
+from broker.metadata_cache import INTERNAL_TOPICS, NO_LEADER, MetadataCache, node_of
 from kraft.metadata.image import TopicImage
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import (
@@ -22,6 +22,8 @@ from protocol.messages.describe_topic_partitions import (
 )
 from protocol.primitives import ZERO_UUID
 from runtime.dispatch import Call
+from runtime.meter import Meter
+from runtime.server import Steps
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
@@ -62,11 +64,13 @@ def describe_cluster(broker: BrokerServices, call: Call) -> None:
     call.answer(response)
 
 
-def describe_topic_partitions(broker: BrokerServices, call: Call) -> None:
+def describe_topic_partitions(broker: BrokerServices, call: Call) -> Steps:
     """Pages of at most max.request.partition.size.limit partitions, topics in the order of their names (KIP-966)."""
     request: DescribeTopicPartitionsRequest = call.message
     response = DescribeTopicPartitionsResponse()
-    by_name = broker.metadata.image.topics.by_name
+    cache = broker.metadata.as_it_is()
+    by_name = cache.image.topics.by_name
+    meter = Meter(call)
     asked = {topic.name for topic in request.topics}
     names = sorted(asked or by_name)
     first_partition = 0
@@ -90,10 +94,22 @@ def describe_topic_partitions(broker: BrokerServices, call: Call) -> None:
             legal = topic_name_is_legal(name)
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
             response.topics.append(_failed_topic(name, error))
+            meter.answer_grows()
+            if meter.step_ends():
+                yield None
             first_partition = 0
             continue
         indexes = [index for index in sorted(topic.partitions) if index >= first_partition]
-        response.topics.append(_describe(broker, topic, indexes[:room], call.request.listener_name))
+        described = _describe(topic)
+        response.topics.append(described)
+        for index in indexes[:room]:
+            described.partitions.append(_describe_partition(cache, topic, index, call.request.listener_name))
+            meter.answer_grows()
+            if meter.step_ends(PARTITION_ITEMS):
+                yield None
+        meter.answer_grows()
+        if meter.step_ends():
+            yield None
         if len(indexes) > room:
             response.next_cursor = Cursor(topic_name=name, partition_index=indexes[room])
             break
@@ -111,29 +127,27 @@ def _failed_topic(name: str, error: ErrorCode) -> DescribeTopicPartitionsRespons
     )
 
 
-def _describe(
-    broker: BrokerServices, topic: TopicImage, indexes: list[int], listener_name: str
-) -> DescribeTopicPartitionsResponseTopic:
-    nodes = broker.metadata.alive_nodes(listener_name)
-    described = DescribeTopicPartitionsResponseTopic(
+def _describe(topic: TopicImage) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
-    for index in indexes:
-        partition = topic.partitions[index]
-        has_leader = partition.leader in nodes
-        described.partitions.append(
-            DescribeTopicPartitionsResponsePartition(
-                partition_index=index,
-                leader_id=partition.leader if has_leader else NO_LEADER,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                eligible_leader_replicas=list(partition.elr),
-                last_known_elr=list(partition.last_known_elr),
-                offline_replicas=broker.metadata.offline_replicas(partition, listener_name),
-            )
-        )
-    return described
+
+
+def _describe_partition(
+    cache: MetadataCache, topic: TopicImage, index: int, listener_name: str
+) -> DescribeTopicPartitionsResponsePartition:
+    partition = topic.partitions[index]
+    has_leader = partition.leader in cache.alive_nodes(listener_name)
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=index,
+        leader_id=partition.leader if has_leader else NO_LEADER,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.elr),
+        last_known_elr=list(partition.last_known_elr),
+        offline_replicas=cache.offline_replicas(partition, listener_name),
+    )

@@ -10,8 +10,10 @@ from the page cache to the socket without passing through here.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
+
+import trio
 
 from broker.apis.lookup import known_leader
 from broker.fetch_sessions import (
@@ -39,6 +41,7 @@ from protocol.messages.fetch import (
     PartitionData,
 )
 from runtime.dispatch import Call
+from runtime.server import Steps
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
@@ -50,12 +53,18 @@ FOLLOWERS_TOGETHER_MS = 50
 """Followers that wait in vain are answered together, on a grid of that width: an idle leader wakes once for all."""
 RACKS_FROM_VERSION = 11
 """Older consumers do not know that they could read from followers."""
+MOST_AT_ONCE = 256
+"""A request that names more partitions is served in steps."""
+MOST_IN_SESSION = 1_000
+"""A consumer that names more partitions gets no session."""
+READ_IN_A_STEP = 16
+ANSWERED_IN_A_STEP = 500
 _LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 _LEADER_HINTS_FROM_VERSION = 16
 """Older versions carry the leader, but not where it is (KIP-951)."""
 
 
-def fetch(broker: BrokerServices, call: Call) -> None:
+def fetch(broker: BrokerServices, call: Call) -> Steps | None:
     request: FetchRequest = call.message
     version = call.version
     replica_id, broker_epoch = request.replica_id, UNKNOWN_EPOCH
@@ -63,15 +72,56 @@ def fetch(broker: BrokerServices, call: Call) -> None:
         replica_id, broker_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
     from_follower = replica_id >= 0
     now_ms = broker.world.monotonic.now_ms()
+    named = 0
+    for topic in request.topics:
+        named += len(topic.partitions)
+    if named > MOST_IN_SESSION and not from_follower:
+        return _fetch_without_session(broker, call)
     context = broker.sessions.open(request, version, from_follower=from_follower, now_ms=now_ms)
     attempt = _Fetch(broker, call, context, replica_id, broker_epoch)
     if context.error != ErrorCode.NONE:
         attempt.answer()
-        return
+        return None
     if from_follower:
         call.slot.comes_from_node()
         broker.partitions.heard_from(replica_id)
+    if named > MOST_AT_ONCE:
+        attempt.is_long = call.is_large = True
+        return _fetch_in_steps(attempt, now_ms)
     attempt.read()
+    _after_first_read(attempt, now_ms)
+    return None
+
+
+def _fetch_in_steps(attempt: _Fetch, now_ms: int) -> Steps:
+    yield from attempt.reading()
+    _after_first_read(attempt, now_ms)
+
+
+def _fetch_without_session(broker: BrokerServices, call: Call) -> Steps:
+    """A request that names so many partitions is read once when it comes and, if there is nothing, once more when it
+    has waited for as long as it may."""
+    request: FetchRequest = call.message
+    call.is_large = True
+    context = yield from broker.sessions.open_none(request, call.version >= TOPIC_IDS_FROM_VERSION)
+    attempt = _Fetch(broker, call, context, CONSUMER, UNKNOWN_EPOCH)
+    if context.error == ErrorCode.NONE:
+        yield from attempt.reading()
+        if request.max_wait_ms > 0 and not attempt.is_satisfied():
+            call.spawn(_read_later, call, attempt, request.max_wait_ms)
+            return
+    yield from attempt.answering()
+
+
+async def _read_later(call: Call, attempt: _Fetch, wait_ms: int) -> None:
+    await trio.sleep(wait_ms / 1000)
+    await call.take_steps(attempt.reading_and_answering())
+
+
+def _after_first_read(attempt: _Fetch, now_ms: int) -> None:
+    broker, call, context = attempt.broker, attempt.call, attempt.context
+    request: FetchRequest = call.message
+    from_follower = attempt.replica_id >= 0
     if from_follower and broker.deletions.delayed:
         for key, wanted in context.to_read:
             broker.deletions.check_and_complete((key, wanted.partition))
@@ -100,11 +150,8 @@ class _Fetch(DelayedOperation):
 
     __slots__ = (
         "_answers",
-        "_broker",
         "_broker_epoch",
         "_bytes_read",
-        "_call",
-        "_context",
         "_failed",
         "_fresh",
         "_kind",
@@ -113,10 +160,14 @@ class _Fetch(DelayedOperation):
         "_max_bytes",
         "_min_bytes",
         "_partitions",
-        "_replica_id",
         "_selector",
         "_touched",
         "_urgent",
+        "broker",
+        "call",
+        "context",
+        "is_long",
+        "replica_id",
     )
 
     def __init__(
@@ -124,10 +175,10 @@ class _Fetch(DelayedOperation):
     ) -> None:
         super().__init__()
         request: FetchRequest = call.message
-        self._broker = broker
-        self._call = call
-        self._context = context
-        self._replica_id = replica_id
+        self.broker = broker
+        self.call = call
+        self.context = context
+        self.replica_id = replica_id
         self._broker_epoch = broker_epoch
         self._leader_only = replica_id >= 0 or call.version < RACKS_FROM_VERSION
         self._selector: Selector | None = None
@@ -154,6 +205,8 @@ class _Fetch(DelayedOperation):
         self._bytes_read = 0
         self._failed = False
         self._urgent = False
+        self.is_long = False
+        """It names so many partitions that it is read in steps."""
         self._fresh = False
         """What was read is what there is: nothing ran in between."""
 
@@ -161,24 +214,31 @@ class _Fetch(DelayedOperation):
 
     def read(self, *, again: bool = False) -> None:
         """Read every partition in turn; `again`: the followers' reports were taken the first time."""
+        for _ in self.reading(again=again):
+            pass
+
+    def reading(self, *, again: bool = False) -> Steps:
+        """`read` in steps."""
         answers: list[Answer] = []
         self._partitions = {}
         self._bytes_read = 0
         self._failed = False
         left = self._max_bytes
         self._left_open.clear()
-        for key, wanted in self._context.to_read:
+        for key, wanted in self.context.to_read:
             data = self._read_one(key, wanted, left, again)
             if data.records:
                 size = len(data.records)
                 self._bytes_read += size
                 left = max(0, left - size)
             answers.append((key, data))
+            if len(answers) % READ_IN_A_STEP == 0:
+                yield None
         self._answers = answers
 
     def _read_one(self, key: TopicKey, wanted: FetchPartition, left: int, again: bool) -> PartitionData:
         index = wanted.partition
-        broker = self._broker
+        broker = self.broker
         partition = broker.partitions.find(key, index)
         if partition is None:
             error = broker.partitions.missing_error(key, index)
@@ -205,10 +265,10 @@ class _Fetch(DelayedOperation):
             leader_only=self._leader_only,
             at_least_one_batch=self._bytes_read == 0 and left > 0,
         )
-        if self._replica_id < 0 or again:
+        if self.replica_id < 0 or again:
             found = partition.read(request)
         else:
-            report = FollowerFetch(self._replica_id, self._broker_epoch, wanted.fetch_offset, wanted.log_start_offset)
+            report = FollowerFetch(self.replica_id, self._broker_epoch, wanted.fetch_offset, wanted.log_start_offset)
             found = partition.follower_read(report, request)
         data = PartitionData(
             partition_index=wanted.partition,
@@ -231,7 +291,7 @@ class _Fetch(DelayedOperation):
         readable = self._readable(partition)
         self._partitions[key, wanted.partition] = (partition, wanted, found.log_start_offset, readable)
         if (found.records is None and readable > wanted.fetch_offset) or (
-            self._replica_id >= 0 and self._replica_id not in partition.replica.isr
+            self.replica_id >= 0 and self.replica_id not in partition.replica.isr
         ):
             # No room was left for it; or a follower that has yet to be asked into the ISR, which each fetch may do.
             self._left_open[key, wanted.partition] = None
@@ -239,8 +299,8 @@ class _Fetch(DelayedOperation):
 
     def _nearer(self, select: Selector, partition: Partition, offset: int) -> int | None:
         """The follower from which this consumer should rather read."""
-        broker = self._broker
-        nodes = broker.metadata.alive_nodes(self._call.request.listener_name)
+        broker = self.broker
+        nodes = broker.metadata.alive_nodes(self.call.request.listener_name)
         own_id = broker.settings.node_id
         views = [
             ReplicaView(node_id, nodes[node_id].rack, log_end_offset, late_ms)
@@ -250,7 +310,7 @@ class _Fetch(DelayedOperation):
             if node_id in nodes
         ]
         leader = ReplicaView(own_id, broker.settings.broker_rack, partition.log.log_end_offset, 0)
-        return select(self._call.message.rack_id, leader, views)
+        return select(self.call.message.rack_id, leader, views)
 
     def _sent_on(self, partition: Partition, wanted: FetchPartition, preferred: int) -> PartitionData:
         """No records, but where to get them; told at once."""
@@ -279,7 +339,7 @@ class _Fetch(DelayedOperation):
         data = PartitionData(
             partition_index=index, error_code=error, high_watermark=-1, log_start_offset=-1, records=b""
         )
-        if error in _LEADER_MOVED and self._call.version >= _LEADER_HINTS_FROM_VERSION:
+        if error in _LEADER_MOVED and self.call.version >= _LEADER_HINTS_FROM_VERSION:
             data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
         return data
 
@@ -291,9 +351,11 @@ class _Fetch(DelayedOperation):
 
     def try_complete(self) -> bool:
         """A partition changed: anything to answer with? Only then are logs read again."""
-        news = self._session_has_news() if self._context.is_incremental else self._partitions_have_news()
+        news = self._session_has_news() if self.context.is_incremental else self._partitions_have_news()
         if not news:
             return False
+        if self.is_long:
+            return self.force_complete()
         self.read(again=True)
         if not self.is_satisfied():
             return False
@@ -311,7 +373,7 @@ class _Fetch(DelayedOperation):
             if key not in self._partitions:
                 continue
             partition, wanted, log_start_offset, readable = self._partitions[key]
-            if self._broker.partitions.find(partition.topic_id, partition.index) is not partition:
+            if self.broker.partitions.find(partition.topic_id, partition.index) is not partition:
                 self._urgent = news = True
             elif self._readable(partition) != readable or self._must_hear(partition, wanted, log_start_offset):
                 news = True
@@ -319,8 +381,8 @@ class _Fetch(DelayedOperation):
 
     def _session_has_news(self) -> bool:
         news = False
-        for key, wanted in self._context.take_moved():
-            partition = self._broker.partitions.find(key, wanted.partition)
+        for key, wanted in self.context.take_moved():
+            partition = self.broker.partitions.find(key, wanted.partition)
             if (
                 partition is None
                 or self._readable(partition) > wanted.fetch_offset
@@ -336,32 +398,57 @@ class _Fetch(DelayedOperation):
             self._urgent = self._urgent or replica.replica_error(wanted.current_leader_epoch) is not None
         elif not replica.is_leader or wanted.current_leader_epoch not in (UNKNOWN_EPOCH, replica.leader_epoch):
             self._urgent = True
-        elif self._replica_id >= 0 and partition.log.log_start_offset > log_start_offset >= 0:
+        elif self.replica_id >= 0 and partition.log.log_start_offset > log_start_offset >= 0:
             # Somebody may be waiting for the followers to delete, too.
             self._urgent = True
         return self._urgent
 
     def failed(self, error: Exception) -> None:
-        self._call.failed(error)
+        self.call.failed(error)
 
     def on_complete(self) -> None:
-        if not self._call.slot.connection_closed:
+        if self.call.slot.connection_closed:
+            return
+        if self.is_long:
+            self.call.spawn(self.call.take_steps, self.reading_and_answering())
+        else:
             if not self._fresh:
                 self.read(again=True)
             self.answer()
 
     # -- answering
 
+    def reading_and_answering(self) -> Steps:
+        """What is left to be done when the wait is over."""
+        yield from self.reading(again=True)
+        yield from self.answering()
+
     def answer(self) -> None:
-        broker, call, context = self._broker, self._call, self._context
-        if self._replica_id < 0:
+        for _ in self.answering():
+            pass
+
+    def answering(self) -> Steps:
+        """`answer` in steps."""
+        broker, call, context = self.broker, self.call, self.context
+        if self.replica_id < 0:
             broker.bytes_out.to_consumers += self._bytes_read
         else:
             broker.bytes_out.to_followers += self._bytes_read
         answers: Sequence[Answer] = context.finish(self._answers, broker.world.monotonic.now_ms(), self._left_open)
         response = FetchResponse(error_code=context.error, session_id=context.session_id)
         with_ids = call.version >= TOPIC_IDS_FROM_VERSION
-        for key, partitions in by_topic(answers):
+        topics: list[tuple[TopicKey, list[PartitionData]]] = []
+        leaders: dict[int, None] = {}
+        for start in range(0, len(answers), ANSWERED_IN_A_STEP):
+            if start > 0:
+                yield None
+            some = answers[start : start + ANSWERED_IN_A_STEP]
+            by_topic(some, topics)
+            if self._failed:
+                leaders.update(dict.fromkeys(data.current_leader.leader_id for _, data in some))
+        for place, (key, partitions) in enumerate(topics, 1):
+            if place % ANSWERED_IN_A_STEP == 0:
+                yield None
             topic = FetchableTopicResponse(partitions=partitions)
             if with_ids:
                 assert isinstance(key, bytes)
@@ -371,15 +458,14 @@ class _Fetch(DelayedOperation):
                 topic.topic = key
             response.responses.append(topic)
         if self._failed and call.version >= _LEADER_HINTS_FROM_VERSION:
-            response.node_endpoints = leader_endpoints(broker, call, answers)
+            response.node_endpoints = leader_endpoints(broker, call, leaders)
         call.answer(response, has_errors=self._failed or context.error != ErrorCode.NONE)
 
 
-def leader_endpoints(broker: BrokerServices, call: Call, answers: Sequence[Answer]) -> list[NodeEndpoint]:
+def leader_endpoints(broker: BrokerServices, call: Call, leaders: Iterable[int]) -> list[NodeEndpoint]:
     """Where the leaders are that the answers point at, so that the client need not ask for metadata."""
-    leaders = sorted({data.current_leader.leader_id for _, data in answers if data.current_leader.leader_id >= 0})
     endpoints = []
-    for leader_id in leaders:
+    for leader_id in sorted(leader_id for leader_id in leaders if leader_id >= 0):
         node = broker.metadata.node(leader_id, call.request.listener_name)
         if node is not None:
             endpoints.append(NodeEndpoint(node_id=leader_id, host=node.host, port=node.port, rack=node.rack))

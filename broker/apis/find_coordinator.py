@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.coordinator.coordinator import partition_for
+from broker.coordinator.coordinator import LONGEST_KEY, partition_for, work_of_key
 from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from broker.metadata_cache import Node
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from runtime.dispatch import Call
+from runtime.meter import Meter
+from runtime.server import Steps
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
@@ -24,11 +26,17 @@ _TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
 """Key type to the topic of its coordinators."""
 
 
-def find_coordinator(broker: BrokerServices, call: Call) -> None:
+def find_coordinator(broker: BrokerServices, call: Call) -> Steps:
     request: FindCoordinatorRequest = call.message
     listener_name = call.request.listener_name
     if call.version >= BATCHED_FROM_VERSION:
-        found = [_answer(broker, listener_name, request.key_type, key) for key in request.coordinator_keys]
+        found, meter = [], Meter(call)
+        # A key that is named twice is answered once.
+        for key in dict.fromkeys(request.coordinator_keys):
+            found.append(_answer(broker, listener_name, request.key_type, key))
+            meter.answer_grows(1, len(key))
+            if meter.step_ends(1 + work_of_key(key)):
+                yield None
         call.answer(FindCoordinatorResponse(coordinators=found))
         return
     one = _answer(broker, listener_name, request.key_type, request.key)
@@ -58,6 +66,8 @@ def _coordinator(broker: BrokerServices, listener_name: str, key_type: int, key:
     topic = _TOPICS.get(key_type)
     if topic is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of key type {key_type}")
+    if len(key) > LONGEST_KEY:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"an id has at most {LONGEST_KEY} characters, not {len(key)}")
     image = broker.metadata.image.topics.by_name.get(topic)
     if image is None:
         broker.auto_topics.create_internal(topic)

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from broker.apis.gathered import Gathered
-from broker.apis.group_calls import GROUP_OPERATIONS, consumer_protocol_is_enabled, run_on_group
-from broker.coordinator.outcome import Operation, Reply
+from broker.apis.group_calls import GROUP_OPERATIONS, consumer_protocol_is_enabled
+from broker.apis.looks import Looks
+from broker.coordinator.coordinator import work_of_key
+from broker.coordinator.outcome import NOBODY
 from broker.coordinator.shard import ShardState
-from broker.groups.machine import GroupMachine
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import consumer_group_describe as consumer
 from protocol.messages import describe_groups as classic
 from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from runtime.dispatch import Call
+from runtime.meter import ANSWER_TOO_LARGE, STEP_ITEMS, Meter
+from runtime.server import Steps
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
 
+Group = TypeVar("Group", classic.DescribedGroup, consumer.DescribedGroup)
 
-def list_groups(broker: BrokerServices, call: Call) -> None:
+
+def list_groups(broker: BrokerServices, call: Call) -> Steps:
     request: ListGroupsRequest = call.message
     shards = broker.groups.shards
     if broker.groups.may_be_deposed:
@@ -32,95 +37,151 @@ def list_groups(broker: BrokerServices, call: Call) -> None:
         # What can be told now would not be all.
         call.answer(ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         return
+    meter = Meter(call)
+    looks: Looks[list[ListedGroup] | ErrorCode] = Looks(call, lambda _, code: code)
+    for shard in shards:
+        groups = []
+        for listed in shard.machine.listed(request):
+            if listed is not None:
+                groups.append(listed)
+                meter.answer_grows()
+            if meter.step_ends():
+                yield None
+        looks.rests_on(shard)
+        looks.put(groups)
 
-    def answer(parts: list[list[ListedGroup] | ErrorCode]) -> None:
-        response = ListGroupsResponse()
-        for part in parts:
-            if isinstance(part, list):
-                response.groups += part
-            elif part is not ErrorCode.NOT_COORDINATOR:
-                response = ListGroupsResponse(error_code=part)
-                break
-        call.answer(response)
+    def finish(parts: Sequence[list[ListedGroup] | ErrorCode]) -> None:
+        call.answer(_listed(parts))
 
-    gathered: Gathered[list[ListedGroup] | ErrorCode] = Gathered(len(shards), answer)
-    for place, shard in enumerate(shards):
-        reply = gathered.reply(place, lambda code: code)
-        shard.run(partial(shard.machine.listed, request, reply), reply)
+    looks.settle(finish)
 
 
-def describe_groups(broker: BrokerServices, call: Call) -> None:
+def _listed(parts: Sequence[list[ListedGroup] | ErrorCode]) -> ListGroupsResponse:
+    response = ListGroupsResponse()
+    for part in parts:
+        if isinstance(part, list):
+            response.groups += part
+        elif part is not ErrorCode.NOT_COORDINATOR:
+            return ListGroupsResponse(error_code=part)
+    return response
+
+
+def describe_groups(broker: BrokerServices, call: Call) -> Steps:
     request: classic.DescribeGroupsRequest = call.message
 
-    def answer(groups: list[classic.DescribedGroup]) -> None:
-        if request.include_authorized_operations:
-            _authorize(groups)
-        call.answer(classic.DescribeGroupsResponse(groups=groups))
+    def look(group_id: str, looks: Looks[classic.DescribedGroup]) -> None:
+        shard = broker.groups.shard(group_id)
+        looks.look(shard, partial(shard.machine.describe_classic, group_id, call.version, NOBODY))
 
-    gathered = Gathered(len(request.groups), answer)
-    for place, group_id in enumerate(request.groups):
-        reply = gathered.reply(place, partial(_classic_error, group_id))
-        run_on_group(broker, group_id, reply, partial(_describe_classic, group_id, call.version, reply))
+    def error(group_id: str, code: ErrorCode) -> classic.DescribedGroup:
+        return classic.DescribedGroup(group_id=group_id, error_code=code)
 
+    def finish(groups: Sequence[classic.DescribedGroup]) -> None:
+        call.answer(classic.DescribeGroupsResponse(groups=list(groups)))
 
-def _describe_classic(group_id: str, version: int, reply: Reply, machine: GroupMachine) -> Operation:
-    return partial(machine.describe_classic, group_id, version, reply)
+    yield from _describe_all(call, _Describing(request.groups, look, error, _bytes_of_classic, finish))
 
 
-def _classic_error(group_id: str, code: ErrorCode) -> classic.DescribedGroup:
-    return classic.DescribedGroup(group_id=group_id, error_code=code)
+def _bytes_of_classic(group: classic.DescribedGroup) -> tuple[int, int]:
+    return 1 + len(group.members), sum(
+        len(it.member_metadata) + len(it.member_assignment) + len(it.member_id) for it in group.members
+    )
 
 
-def consumer_group_describe(broker: BrokerServices, call: Call) -> None:
+def consumer_group_describe(broker: BrokerServices, call: Call) -> Steps:
     request: consumer.ConsumerGroupDescribeRequest = call.message
+    is_enabled = consumer_protocol_is_enabled(broker)
 
-    def answer(groups: list[consumer.DescribedGroup]) -> None:
-        if request.include_authorized_operations:
-            _authorize(groups)
-        call.answer(consumer.ConsumerGroupDescribeResponse(groups=groups))
+    def look(group_id: str, looks: Looks[consumer.DescribedGroup]) -> None:
+        if not is_enabled:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        shard = broker.groups.shard(group_id)
+        looks.look(shard, partial(shard.machine.describe_consumer, group_id, NOBODY))
 
-    if not consumer_protocol_is_enabled(broker):
-        answer([_consumer_error(group_id, ErrorCode.UNSUPPORTED_VERSION) for group_id in request.group_ids])
-        return
-    gathered = Gathered(len(request.group_ids), answer)
-    for place, group_id in enumerate(request.group_ids):
-        reply = gathered.reply(place, partial(_consumer_error, group_id))
-        if group_id:
-            run_on_group(broker, group_id, reply, partial(_describe_consumer, group_id, reply))
+    def error(group_id: str, code: ErrorCode) -> consumer.DescribedGroup:
+        return consumer.DescribedGroup(group_id=group_id, error_code=code)
+
+    def finish(groups: Sequence[consumer.DescribedGroup]) -> None:
+        call.answer(consumer.ConsumerGroupDescribeResponse(groups=list(groups)))
+
+    yield from _describe_all(call, _Describing(request.group_ids, look, error, _bytes_of_consumer, finish))
+
+
+def _bytes_of_consumer(group: consumer.DescribedGroup) -> tuple[int, int]:
+    elements, size_bytes = 1, 0
+    for member in group.members:
+        partitions = [*member.assignment.topic_partitions, *member.target_assignment.topic_partitions]
+        elements += 1 + len(partitions) + len(member.subscribed_topic_names)
+        size_bytes += sum(4 * len(it.partitions) for it in partitions)
+        size_bytes += sum(map(len, member.subscribed_topic_names)) + len(member.subscribed_topic_regex or "")
+    return elements, size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Describing(Generic[Group]):
+    """A request that asks for groups by their ids."""
+
+    group_ids: Sequence[str]
+    look: Callable[[str, Looks[Group]], None]
+    """Adds one group. Raises KafkaError if its coordinator is not here."""
+    error: Callable[[str, ErrorCode], Group]
+    size: Callable[[Group], tuple[int, int]]
+    """The elements of a group, and the bytes of its strings."""
+    finish: Callable[[Sequence[Group]], None]
+
+
+def _describe_all(call: Call, asked: _Describing[Group]) -> Steps:
+    """One group after the other. A group that is named twice is described once: an answer is much longer than its
+    question."""
+    group_ids = list(dict.fromkeys(asked.group_ids))
+    authorizes = call.message.include_authorized_operations
+    meter = Meter(call)
+    looks: Looks[Group] = Looks(call, lambda place, code: asked.error(group_ids[place], code))
+    for group_id in group_ids:
+        if meter.is_full:
+            looks.refuse(ANSWER_TOO_LARGE)
         else:
-            reply.refuse(ErrorCode.INVALID_GROUP_ID)
-
-
-def _describe_consumer(group_id: str, reply: Reply, machine: GroupMachine) -> Operation:
-    return partial(machine.describe_consumer, group_id, reply)
-
-
-def _consumer_error(group_id: str, code: ErrorCode) -> consumer.DescribedGroup:
-    return consumer.DescribedGroup(group_id=group_id, error_code=code)
-
-
-def _authorize(groups: Sequence[classic.DescribedGroup | consumer.DescribedGroup]) -> None:
-    for group in groups:
-        if group.error_code == ErrorCode.NONE:
+            try:
+                asked.look(group_id, looks)
+            except KafkaError as error:
+                looks.refuse(error.code)
+        group = looks.parts[-1]
+        if authorizes and group.error_code == ErrorCode.NONE:
             group.authorized_operations = GROUP_OPERATIONS
+        elements, size_bytes = asked.size(group)
+        meter.answer_grows(elements, size_bytes + len(group_id))
+        if meter.step_ends(1 + elements + work_of_key(group_id)):
+            yield None
+    looks.settle(asked.finish)
 
 
-def delete_groups(broker: BrokerServices, call: Call) -> None:
+def delete_groups(broker: BrokerServices, call: Call) -> Steps:
+    """The offsets of a group go first, so many with one batch; with the last of them goes the group."""
     request: DeleteGroupsRequest = call.message
     group_ids = list(dict.fromkeys(request.groups_names))
+    meter = Meter(call)
 
-    def answer(results: list[DeletableGroupResult]) -> None:
-        call.answer(DeleteGroupsResponse(results=results))
+    def error(place: int, code: ErrorCode) -> DeletableGroupResult:
+        return DeletableGroupResult(group_id=group_ids[place], error_code=code)
 
-    gathered = Gathered(len(group_ids), answer)
-    for place, group_id in enumerate(group_ids):
-        reply = gathered.reply(place, partial(_delete_error, group_id))
-        run_on_group(broker, group_id, reply, partial(_delete, group_id, reply))
+    looks: Looks[DeletableGroupResult] = Looks(call, error)
+    for group_id in group_ids:
+        try:
+            shard = broker.groups.shard(group_id)
+            while (deleted := shard.carry_out_now(partial(shard.machine.delete, group_id, NOBODY))) is None:
+                yield None
+            looks.rests_on(shard)
+            looks.put(deleted)
+            meter.step_ends(STEP_ITEMS - 1)
+        except KafkaError as refusal:
+            looks.refuse(refusal.code)
+        meter.answer_grows(1, len(group_id))
+        if meter.step_ends(1 + work_of_key(group_id)):
+            yield None
 
+    def finish(results: Sequence[DeletableGroupResult]) -> None:
+        call.answer(DeleteGroupsResponse(results=list(results)))
 
-def _delete(group_id: str, reply: Reply, machine: GroupMachine) -> Operation:
-    return partial(machine.delete, group_id, reply)
-
-
-def _delete_error(group_id: str, code: ErrorCode) -> DeletableGroupResult:
-    return DeletableGroupResult(group_id=group_id, error_code=code)
+    looks.settle(finish)

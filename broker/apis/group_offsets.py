@@ -5,12 +5,16 @@ Which topics and partitions there are is looked at here; what the group says to 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.apis.group_calls import run_on_group
-from broker.coordinator.outcome import Now, Outcome, ProducerStamp, Reply
+from broker.apis.looks import Looks
+from broker.apis.pieces import copy_with, pieces_of
+from broker.coordinator.coordinator import work_of_key
+from broker.coordinator.outcome import NOBODY, Now, Outcome, ProducerStamp
+from broker.coordinator.shard import Shard
 from broker.groups.machine import GroupMachine
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
@@ -50,6 +54,8 @@ from protocol.messages.txn_offset_commit import (
 )
 from protocol.primitives import ZERO_UUID
 from runtime.dispatch import Call
+from runtime.meter import ANSWER_TOO_LARGE, STEP_ITEMS, Meter
+from runtime.server import Steps
 from storage.producers import Verification
 
 if TYPE_CHECKING:
@@ -77,36 +83,17 @@ LOADING_IS_KNOWN_FROM_VERSION = 2
 # -- OffsetCommit and TxnOffsetCommit
 
 
-def offset_commit(broker: BrokerServices, call: Call) -> None:
+def offset_commit(broker: BrokerServices, call: Call) -> Steps:
     request: OffsetCommitRequest = call.message
-    refused: list[OffsetCommitResponseTopic] = []
-    if call.version >= TOPIC_IDS_FROM_VERSION:
-        for topic in request.topics:
-            topic.name = broker.metadata.topic_name(topic.topic_id) or ""
-        refused += [
-            _commit_error(it, it.partitions, ErrorCode.UNKNOWN_TOPIC_ID) for it in request.topics if not it.name
-        ]
-        request.topics = [topic for topic in request.topics if topic.name]
-    request.topics = _known(broker, request.topics, _commit_error, refused)
-    for topic in request.topics:
-        topic.topic_id = broker.metadata.image.topics.by_name[topic.name].id
 
-    def answer(response: OffsetCommitResponse) -> None:
-        call.answer(OffsetCommitResponse(topics=_merged(refused, response.topics)))
+    def commit(machine: GroupMachine, topics: list[OffsetCommitRequestTopic], now: Now) -> Outcome:
+        return machine.offsets.commit(copy_with(request, topics=topics), call.version, NOBODY, now)
 
-    def refuse(code: ErrorCode) -> None:
-        answer(OffsetCommitResponse(topics=[_commit_error(it, it.partitions, code) for it in request.topics]))
+    def finish(parts: Sequence[list[OffsetCommitResponseTopic]]) -> None:
+        call.answer(OffsetCommitResponse(topics=list(chain.from_iterable(parts))))
 
-    if not request.topics:
-        answer(OffsetCommitResponse())
-        return
-    reply = Reply(answer, refuse)
-    run_on_group(
-        broker,
-        request.group_id,
-        reply,
-        lambda machine: partial(machine.offsets.commit, request, call.version, reply),
-    )
+    pieces = yield from _taken_apart(broker, call, _commit_error, by_id=call.version >= TOPIC_IDS_FROM_VERSION)
+    yield from _carry_out(broker, call, pieces, _Committing(commit, _commit_error, finish))
 
 
 def _commit_error(
@@ -116,35 +103,21 @@ def _commit_error(
     return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
 
 
-def txn_offset_commit(broker: BrokerServices, call: Call) -> None:
+def txn_offset_commit(broker: BrokerServices, call: Call) -> Steps:
     request: TxnOffsetCommitRequest = call.message
-    refused: list[TxnOffsetCommitResponseTopic] = []
-    request.topics = _known(broker, request.topics, _txn_commit_error, refused)
-
-    def answer(response: TxnOffsetCommitResponse) -> None:
-        call.answer(TxnOffsetCommitResponse(topics=_merged(refused, response.topics)))
-
-    def refuse(code: ErrorCode) -> None:
-        if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < LOADING_IS_KNOWN_FROM_VERSION:
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        topics = [_txn_commit_error(it, it.partitions, code) for it in request.topics]
-        answer(TxnOffsetCommitResponse(topics=topics))
-
-    if not request.topics:
-        answer(TxnOffsetCommitResponse())
-        return
-    reply = Reply(answer, refuse)
-    try:
-        if not request.group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        verification = _begin_verification(broker, request, call.version)
-    except KafkaError as error:
-        refuse(error.code)
-        return
+    pieces = yield from _taken_apart(broker, call, _txn_commit_error)
+    code, verification = ErrorCode.NONE, None
+    if any(piece.topics for piece in pieces):
+        try:
+            if not request.group_id:
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+            verification = _begin_verification(broker, request, call.version)
+        except KafkaError as error:
+            code = error.code
     if verification is None:
-        _commit_in_transaction(broker, call, None, reply)
+        yield from _commit_in_transaction(broker, call, pieces, code=code)
     else:
-        call.spawn(_verify_and_commit, broker, call, verification, reply)
+        call.spawn(_verify_and_commit, broker, call, pieces, verification)
 
 
 def _begin_verification(broker: BrokerServices, request: TxnOffsetCommitRequest, version: int) -> Verification | None:
@@ -156,7 +129,9 @@ def _begin_verification(broker: BrokerServices, request: TxnOffsetCommitRequest,
     return broker.groups.shard(request.group_id).begin_verification(producer, supports_epoch_bump=adds)
 
 
-async def _verify_and_commit(broker: BrokerServices, call: Call, verification: Verification, reply: Reply) -> None:
+async def _verify_and_commit(
+    broker: BrokerServices, call: Call, pieces: Sequence[_Piece], verification: Verification
+) -> None:
     request: TxnOffsetCommitRequest = call.message
     partition = (broker.groups.topic.name, broker.groups.partition_of(request.group_id) or 0)
     verdict = await broker.verifier.verify(
@@ -172,21 +147,38 @@ async def _verify_and_commit(broker: BrokerServices, call: Call, verification: V
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     elif code is ErrorCode.TRANSACTION_ABORTABLE and call.version < ABORTABLE_FROM_VERSION:
         code = ErrorCode.INVALID_TXN_STATE
-    if code is ErrorCode.NONE:
-        _commit_in_transaction(broker, call, verification, reply)
-    else:
-        reply.refuse(code)
+    await call.take_steps(_commit_in_transaction(broker, call, pieces, verification, code))
 
 
-def _commit_in_transaction(broker: BrokerServices, call: Call, verification: Verification | None, reply: Reply) -> None:
+def _commit_in_transaction(
+    broker: BrokerServices,
+    call: Call,
+    pieces: Sequence[_Piece],
+    verification: Verification | None = None,
+    code: ErrorCode = ErrorCode.NONE,
+) -> Steps:
+    """With an error in `code` nothing is committed, and all partitions are refused with it. `verification` goes with
+    the first piece: the transaction has begun on this partition for the others."""
     request: TxnOffsetCommitRequest = call.message
+    warrants = [verification]
 
-    def commit(machine: GroupMachine, now: Now) -> Outcome:
-        outcome = machine.offsets.commit_in_transaction(request, call.version, reply, now)
-        outcome.verification = verification
+    def commit(machine: GroupMachine, topics: list[TxnOffsetCommitRequestTopic], now: Now) -> Outcome:
+        outcome = machine.offsets.commit_in_transaction(copy_with(request, topics=topics), call.version, NOBODY, now)
+        if outcome.records and warrants:
+            outcome.verification = warrants.pop()
         return outcome
 
-    run_on_group(broker, request.group_id, reply, lambda machine: partial(commit, machine))
+    def error(
+        topic: TxnOffsetCommitRequestTopic, partitions: list[TxnOffsetCommitRequestPartition], why: ErrorCode
+    ) -> TxnOffsetCommitResponseTopic:
+        if why is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < LOADING_IS_KNOWN_FROM_VERSION:
+            why = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return _txn_commit_error(topic, partitions, why)
+
+    def finish(parts: Sequence[list[TxnOffsetCommitResponseTopic]]) -> None:
+        call.answer(TxnOffsetCommitResponse(topics=list(chain.from_iterable(parts))))
+
+    yield from _carry_out(broker, call, pieces, _Committing(commit, error, finish), code=code)
 
 
 def _txn_commit_error(
@@ -201,24 +193,129 @@ def _txn_commit_error(
 # -- OffsetFetch
 
 
-def offset_fetch(broker: BrokerServices, call: Call) -> None:
+def offset_fetch(broker: BrokerServices, call: Call) -> Steps:
     request: OffsetFetchRequest = call.message
     if call.version >= MANY_GROUPS_FROM_VERSION:
-        groups = request.groups
+        # All offsets of a group are told once: such an answer is much longer than its question.
+        groups = list({(it.group_id, None if it.topics is None else id(it)): it for it in request.groups}.values())
     else:
         groups = [_only_group(request)]
-    answers: list[OffsetFetchResponseGroup | None] = [None] * len(groups)
+    fetching = _Fetching(broker, call, groups)
+    for place in range(len(groups)):
+        yield from fetching.fetch(place)
+    fetching.looks.settle(fetching.finish)
 
-    def answered(place: int, group: OffsetFetchResponseGroup) -> None:
-        answers[place] = group
-        done = [it for it in answers if it is not None]
-        if len(done) == len(answers):
-            call.answer(_fetch_response(done, call.version))
 
-    if not groups:
-        call.answer(OffsetFetchResponse())
-    for place, group in enumerate(groups):
-        _fetch_group(broker, call, group, partial(answered, place))
+class _Fetching:
+    """One OffsetFetch until its answer."""
+
+    def __init__(self, broker: BrokerServices, call: Call, groups: Sequence[OffsetFetchRequestGroup]) -> None:
+        self.looks = Looks(call, self._refused)
+        self._broker = broker
+        self._call = call
+        self._groups = groups
+        self._meter = Meter(call)
+        self._by_id = call.version >= TOPIC_IDS_FROM_VERSION
+
+    def fetch(self, place: int) -> Steps:
+        """Read the offsets of one group, so many partitions in one step."""
+        group, meter = self._groups[place], self._meter
+        unknown: list[OffsetFetchRequestTopics] = []
+        if self._by_id and group.topics is not None:
+            group.topics, unknown = yield from self._named(group.topics)
+        try:
+            shard = self._broker.groups.shard(group.group_id)
+        except KafkaError as error:
+            self.looks.refuse(error.code)
+            meter.answer_grows(1, len(group.group_id))
+            if meter.step_ends(1 + work_of_key(group.group_id)):
+                yield None
+            return
+        self.looks.rests_on(shard)
+        answer = OffsetFetchResponseGroup(group_id=group.group_id)
+        try:
+            if group.topics is None:
+                yield from self._fetch_all(shard, group, answer)
+            else:
+                for piece in pieces_of(group.topics, "partition_indexes"):
+                    yield from self._fetch_piece(shard, group, piece, answer)
+        except KafkaError as error:
+            self.looks.refuse(error.code)
+        else:
+            for piece in pieces_of(unknown, "partition_indexes"):
+                answer.topics += [_fetch_error(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in piece]
+                if meter.step_ends(STEP_ITEMS if len(unknown) > 1 else 1):
+                    yield None
+            self.looks.put(answer)
+        if meter.step_ends(1 + work_of_key(group.group_id)):
+            yield None
+
+    def _named(
+        self, topics: Sequence[OffsetFetchRequestTopics]
+    ) -> Generator[Any, Any, tuple[list[OffsetFetchRequestTopics], list[OffsetFetchRequestTopics]]]:
+        """The topics that exist, by name, and those that do not."""
+        known: list[OffsetFetchRequestTopics] = []
+        unknown: list[OffsetFetchRequestTopics] = []
+        for topic in topics:
+            topic.name = self._broker.metadata.topic_name(topic.topic_id) or ""
+            (known if topic.name else unknown).append(topic)
+            if self._meter.step_ends():
+                yield None
+        return known, unknown
+
+    def _fetch_all(
+        self, shard: Shard[GroupMachine], group: OffsetFetchRequestGroup, answer: OffsetFetchResponseGroup
+    ) -> Steps:
+        # Members are checked even if there are no offsets.
+        self._take(shard, group, [], answer)
+        all_topics = shard.machine.offsets.all_topics(group.group_id)
+        for piece in pieces_of(all_topics, "partition_indexes"):
+            yield from self._fetch_piece(shard, group, piece, answer)
+
+    def _fetch_piece(
+        self,
+        shard: Shard[GroupMachine],
+        group: OffsetFetchRequestGroup,
+        topics: list[OffsetFetchRequestTopics],
+        answer: OffsetFetchResponseGroup,
+    ) -> Steps:
+        if self._meter.is_full:
+            raise KafkaError(ANSWER_TOO_LARGE)
+        self._take(shard, group, topics, answer)
+        partitions = sum(len(topic.partition_indexes) for topic in topics)
+        if self._meter.step_ends(len(topics) + partitions):
+            yield None
+
+    def _take(
+        self,
+        shard: Shard[GroupMachine],
+        group: OffsetFetchRequestGroup,
+        topics: list[OffsetFetchRequestTopics],
+        answer: OffsetFetchResponseGroup,
+    ) -> None:
+        asked = copy_with(group, topics=topics)
+        found = shard.look(
+            lambda now: shard.machine.offsets.fetch(asked, self._call.message.require_stable, NOBODY, now)
+        )
+        if self._by_id:
+            found.topics = [topic for topic in found.topics if _has_id(self._broker, topic)]
+        answer.topics += found.topics
+        for topic in found.topics:
+            size_bytes = sum(len(it.metadata or "") for it in topic.partitions)
+            self._meter.answer_grows(1 + len(topic.partitions), size_bytes)
+
+    def _refused(self, place: int, code: ErrorCode) -> OffsetFetchResponseGroup:
+        group = self._groups[place]
+        if code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            # Clients know that one only of FindCoordinator; on this one they look for the coordinator again.
+            code = ErrorCode.NOT_COORDINATOR
+        if self._call.version >= GROUP_ERRORS_FROM_VERSION:
+            return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
+        topics = [_fetch_error(topic, code) for topic in group.topics or []]
+        return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+
+    def finish(self, groups: Sequence[OffsetFetchResponseGroup]) -> None:
+        self._call.answer(_fetch_response(list(groups), self._call.version))
 
 
 def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -252,45 +349,6 @@ def _fetch_response(groups: list[OffsetFetchResponseGroup], version: int) -> Off
     return response
 
 
-def _fetch_group(
-    broker: BrokerServices,
-    call: Call,
-    group: OffsetFetchRequestGroup,
-    answered: Callable[[OffsetFetchResponseGroup], None],
-) -> None:
-    unknown: list[OffsetFetchRequestTopics] = []
-    by_id = call.version >= TOPIC_IDS_FROM_VERSION
-    if by_id and group.topics is not None:
-        for topic in group.topics:
-            topic.name = broker.metadata.topic_name(topic.topic_id) or ""
-        unknown = [topic for topic in group.topics if not topic.name]
-        group.topics = [topic for topic in group.topics if topic.name]
-
-    def answer(response: OffsetFetchResponseGroup) -> None:
-        if by_id:
-            response.topics = [topic for topic in response.topics if _has_id(broker, topic)]
-        response.topics += [_fetch_error(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in unknown]
-        answered(response)
-
-    def refuse(code: ErrorCode) -> None:
-        if code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-            # Clients know that one only of FindCoordinator; on this one they look for the coordinator again.
-            code = ErrorCode.NOT_COORDINATOR
-        if call.version >= GROUP_ERRORS_FROM_VERSION:
-            answered(OffsetFetchResponseGroup(group_id=group.group_id, error_code=code))
-            return
-        topics = [_fetch_error(topic, code) for topic in group.topics or []]
-        answered(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
-
-    reply = Reply(answer, refuse)
-    run_on_group(
-        broker,
-        group.group_id,
-        reply,
-        lambda machine: partial(machine.offsets.fetch, group, call.message.require_stable, reply),
-    )
-
-
 def _has_id(broker: BrokerServices, topic: OffsetFetchResponseTopics) -> bool:
     """Gives the topic its id, if it has one: who asks by ids cannot be told of others."""
     if topic.topic_id == ZERO_UUID:
@@ -313,22 +371,36 @@ def _fetch_error(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetc
 # -- OffsetDelete
 
 
-def offset_delete(broker: BrokerServices, call: Call) -> None:
+def offset_delete(broker: BrokerServices, call: Call) -> Steps:
     request: OffsetDeleteRequest = call.message
-    refused: list[OffsetDeleteResponseTopic] = []
-    request.topics = _known(broker, request.topics, _delete_error, refused)
-
-    def answer(response: OffsetDeleteResponse) -> None:
-        call.answer(OffsetDeleteResponse(topics=_merged(refused, response.topics)))
-
-    def refuse(code: ErrorCode) -> None:
-        call.answer(OffsetDeleteResponse(error_code=code))
-
     if not request.group_id:
-        refuse(ErrorCode.INVALID_GROUP_ID)
+        call.answer(OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         return
-    reply = Reply(answer, refuse)
-    run_on_group(broker, request.group_id, reply, lambda machine: partial(machine.offsets.delete, request, reply))
+    pieces = yield from _taken_apart(broker, call, _delete_error)
+    looks: Looks[list[OffsetDeleteResponseTopic] | ErrorCode] = Looks(call, lambda _, code: code)
+    # The group is checked even if none of the partitions exists.
+    for place, piece in enumerate(pieces or [_Piece([], [])]):
+        if place > 0:
+            yield None
+        asked = copy_with(request, topics=piece.topics)
+        try:
+            shard = broker.groups.shard(request.group_id)
+            looks.rests_on(shard)
+            deleted = shard.carry_out_now(partial(shard.machine.offsets.delete, asked, NOBODY))
+            looks.put(_merged(piece.refused, deleted.topics))
+        except KafkaError as error:
+            looks.refuse(error.code)
+
+    def finish(parts: Sequence[list[OffsetDeleteResponseTopic] | ErrorCode]) -> None:
+        response = OffsetDeleteResponse()
+        for part in parts:
+            if not isinstance(part, list):
+                response = OffsetDeleteResponse(error_code=part)
+                break
+            response.topics += part
+        call.answer(response)
+
+    looks.settle(finish)
 
 
 def _delete_error(
@@ -339,6 +411,83 @@ def _delete_error(
 
 
 # -- what they share
+
+
+class _Piece(NamedTuple):
+    """Some partitions of a request: so many as one command takes."""
+
+    topics: list[Any]
+    """With the partitions that exist."""
+    refused: list[Any]
+    """The answers for the others."""
+
+
+class _Committing(NamedTuple):
+    """How the partitions of a request are committed."""
+
+    commit: Callable[[GroupMachine, list[Any], Now], Outcome]
+    error: Callable[[Any, Any, ErrorCode], Any]
+    """The answer for some partitions of a topic that are refused."""
+    finish: Callable[[Sequence[list[Any]]], None]
+    """Takes the answers of all pieces."""
+
+
+def _taken_apart(
+    broker: BrokerServices, call: Call, error: Callable[[Any, Any, ErrorCode], Any], *, by_id: bool = False
+) -> Generator[Any, Any, list[_Piece]]:
+    """The partitions of a request in pieces."""
+    pieces: list[_Piece] = []
+    meter = Meter(call)
+    for topics in pieces_of(call.message.topics):
+        refused: list[Any] = []
+        if by_id:
+            for topic in topics:
+                topic.name = broker.metadata.topic_name(topic.topic_id) or ""
+            refused = [error(it, it.partitions, ErrorCode.UNKNOWN_TOPIC_ID) for it in topics if not it.name]
+        named = [topic for topic in topics if topic.name] if by_id else topics
+        known = _known(broker, named, error, refused)
+        if by_id or isinstance(call.message, OffsetCommitRequest):
+            for topic in known:
+                topic.topic_id = broker.metadata.image.topics.by_name[topic.name].id
+        pieces.append(_Piece(known, refused))
+        partitions = sum(len(topic.partitions) for topic in topics)
+        meter.answer_grows(len(topics) + partitions)
+        if meter.step_ends((len(topics) + partitions) // 4):
+            yield None
+    return pieces
+
+
+def _carry_out(
+    broker: BrokerServices,
+    call: Call,
+    pieces: Sequence[_Piece],
+    committing: _Committing,
+    *,
+    code: ErrorCode = ErrorCode.NONE,
+) -> Steps:
+    """One command for each piece; with an error in `code` all are refused."""
+
+    def refused(place: int, why: ErrorCode) -> list[Any]:
+        topics = [committing.error(it, it.partitions, why) for it in pieces[place].topics]
+        return _merged(pieces[place].refused, topics)
+
+    looks = Looks(call, refused)
+    for place, piece in enumerate(pieces):
+        if place > 0:
+            yield None
+        if not piece.topics:
+            looks.put(piece.refused)
+        elif code is not ErrorCode.NONE:
+            looks.refuse(code)
+        else:
+            try:
+                shard = broker.groups.shard(call.message.group_id)
+                looks.rests_on(shard)
+                answer = shard.carry_out_now(partial(committing.commit, shard.machine, piece.topics))
+                looks.put(_merged(piece.refused, answer.topics))
+            except KafkaError as error:
+                looks.refuse(error.code)
+    looks.settle(committing.finish)
 
 
 def _known(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.apis.lookup import find_leader, find_replica
@@ -23,6 +22,8 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from runtime.dispatch import Call
+from runtime.meter import STEP_ITEMS, Meter
+from runtime.server import Steps
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
@@ -51,19 +52,31 @@ Found = tuple[int, int, int]
 NOT_FOUND: Found = (-1, -1, -1)
 
 
-def list_offsets(broker: BrokerServices, call: Call) -> None:
+def list_offsets(broker: BrokerServices, call: Call) -> Steps:
     request: ListOffsetsRequest = call.message
     response = ListOffsetsResponse()
+    meter = Meter(call)
     times_asked = 0
+    seen: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for asked in topic.partitions:
+            key = (topic.name, asked.partition_index)
+            (twice if key in seen else seen).add(key)
+            if meter.step_ends():
+                yield None
+        if meter.step_ends():
+            yield None
     for topic in request.topics:
         answers = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(answers)
-        occurrences = Counter([asked.partition_index for asked in topic.partitions])
+        meter.answer_grows(1, len(topic.name))
         for asked in topic.partitions:
             answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
             answers.partitions.append(answer)
+            meter.answer_grows()
             try:
-                if occurrences[asked.partition_index] > 1:
+                if (topic.name, asked.partition_index) in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 find = find_replica if request.replica_id == DEBUGGER else find_leader
                 partition = find(broker, topic.name, asked.partition_index, asked.current_leader_epoch)
@@ -74,9 +87,14 @@ def list_offsets(broker: BrokerServices, call: Call) -> None:
                     offsets = asked.unknown_tagged_fields[TIMES_TAG]
                     times_asked += len(offsets) // 8
                     if asked.timestamp == LATEST and times_asked <= TIMES_AT_ONCE:
-                        answer.unknown_tagged_fields = {TIMES_TAG: told_of(partition.log, offsets)}
+                        told = yield from told_of(partition.log, offsets)
+                        answer.unknown_tagged_fields = {TIMES_TAG: told}
             except KafkaError as error:
                 answer.error_code = _known_to(call.version, error.code)
+            if meter.step_ends(STEP_ITEMS if asked.timestamp >= 0 or asked.timestamp == MAX_TIMESTAMP else 4):
+                yield None
+        if meter.step_ends():
+            yield None
     call.answer(response)
 
 
@@ -121,9 +139,10 @@ def _look_up(
     return NOT_FOUND
 
 
-def offset_for_leader_epoch(broker: BrokerServices, call: Call) -> None:
+def offset_for_leader_epoch(broker: BrokerServices, call: Call) -> Steps:
     request: OffsetForLeaderEpochRequest = call.message
     response = OffsetForLeaderEpochResponse()
+    meter = Meter(call)
     for topic in request.topics:
         results = OffsetForLeaderTopicResult(topic=topic.topic)
         response.topics.append(results)
@@ -135,4 +154,9 @@ def offset_for_leader_epoch(broker: BrokerServices, call: Call) -> None:
                 result.leader_epoch, result.end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
             except KafkaError as error:
                 result.error_code = error.code
+            meter.answer_grows()
+            if meter.step_ends():
+                yield None
+        if meter.step_ends():
+            yield None
     call.answer(response)

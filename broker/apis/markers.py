@@ -25,6 +25,8 @@ from protocol.messages.write_txn_markers import (
 from protocol.records.batch import read_header
 from protocol.records.control import EndTxn, build_end_txn_batch
 from runtime.dispatch import Call
+from runtime.meter import Meter
+from runtime.server import Steps
 from storage.producers import Warrant
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ Done = Callable[[ErrorCode], None]
 
 ALL_IN_SYNC = -1
 
+MARKER_ITEMS = 8
+"""Items of work (see `Meter`) that a marker takes."""
+
 _NOT_READY = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -44,15 +49,15 @@ _NOT_READY = frozenset(
 )
 
 
-def write_txn_markers(broker: BrokerServices, call: Call) -> None:
-    write_markers(broker, call.message, call.answer)
+def write_txn_markers(broker: BrokerServices, call: Call) -> Steps:
+    yield from write_markers(broker, call.message, call.answer)
 
 
 def write_markers(
     broker: BrokerServices, request: WriteTxnMarkersRequest, answer: Callable[[WriteTxnMarkersResponse], None]
-) -> None:
+) -> Steps:
     """`answer` is called once, now or later."""
-    _Markers(broker, request, answer).start()
+    yield from _Markers(broker, request, answer).start()
 
 
 class _Markers:
@@ -72,13 +77,20 @@ class _Markers:
         self._waiting = 0
         """Markers whose end is not known, and one for `start` itself."""
 
-    def start(self) -> None:
+    def start(self) -> Steps:
         self._waiting = 1
+        meter = Meter()
         for marker in self._request.markers:
             for topic in marker.topics:
                 for index in topic.partition_indexes:
                     self._waiting += 1
                     self._write(marker, topic.name, index, self._place(marker.producer_id, topic.name, index))
+                    if meter.step_ends(MARKER_ITEMS):
+                        yield None
+                if meter.step_ends():
+                    yield None
+            if meter.step_ends():
+                yield None
         self._one_done()
 
     def _place(self, producer_id: int, topic: str, index: int) -> Done:

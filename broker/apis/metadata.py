@@ -7,14 +7,15 @@ Each topic has its own error; a topic that is not there is created on the way wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from broker.metadata_cache import INTERNAL_TOPICS, NO_LEADER, Node
-from kraft.metadata.image import PartitionImage, TopicImage
+from broker.metadata_cache import INTERNAL_TOPICS, NO_LEADER, MetadataCache, Node
+from kraft.metadata.image import PartitionImage
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -22,6 +23,8 @@ from protocol.messages.metadata import (
 )
 from protocol.primitives import ZERO_UUID
 from runtime.dispatch import Call
+from runtime.meter import Meter
+from runtime.server import Steps
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
@@ -35,6 +38,9 @@ TOPIC_IDS_FROM_VERSION = 12
 
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 
+PARTITION_ITEMS = 2
+"""Items of work (see `Meter`) that a partition takes."""
+
 _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -43,39 +49,38 @@ def topic_name_is_legal(name: str) -> bool:
     return name not in (".", "..") and _LEGAL_TOPIC_NAME.fullmatch(name) is not None
 
 
-def metadata(broker: BrokerServices, call: Call) -> None:
+def metadata(broker: BrokerServices, call: Call) -> Steps:
     request: MetadataRequest = call.message
-    if call.version < TOPIC_IDS_FROM_VERSION and (unknowable := _asked_by_id(request)):
-        call.answer(MetadataResponse(topics=unknowable))
+    if call.version < TOPIC_IDS_FROM_VERSION and not _names_all(request):
+        # Versions 10 and 11 have the field, but no such question: every topic is refused.
+        meter, refused = Meter(call), []
+        for topic in request.topics or []:
+            refused.append(_failed(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id))
+            meter.answer_grows()
+            if meter.step_ends():
+                yield None
+        call.answer(MetadataResponse(topics=refused))
         return
     listener_name = call.request.listener_name
-    nodes = broker.metadata.alive_nodes(listener_name)
-    topics = list(_asked_topics(broker, request, call.version, nodes, listener_name))
-    if request.include_topic_authorized_operations:
-        for topic in topics:
-            topic.topic_authorized_operations = TOPIC_OPERATIONS
+    cache = broker.metadata.as_it_is()
+    nodes = cache.alive_nodes(listener_name)
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-            for node in broker.metadata.listed_nodes(listener_name, broker.world.monotonic.now_ms()).values()
+            for node in cache.listed_nodes(listener_name, broker.world.monotonic.now_ms()).values()
         ],
-        cluster_id=broker.metadata.cluster_id,
+        cluster_id=cache.cluster_id,
         controller_id=_controller_for_clients(broker, nodes),
-        topics=topics,
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    yield from _describe_all(broker, cache, call, response)
     call.answer(response)
 
 
-def _asked_by_id(request: MetadataRequest) -> list[MetadataResponseTopic]:
-    """A refusal of every topic, if any is asked for by its id: versions 10 and 11 have the field, but no such
-    question.
-    """
-    topics = request.topics or []
-    if all(topic.name is not None and topic.topic_id == ZERO_UUID for topic in topics):
-        return []
-    return [_failed(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id) for topic in topics]
+def _names_all(request: MetadataRequest) -> bool:
+    """No topic is asked for by its id."""
+    return all(topic.name is not None and topic.topic_id == ZERO_UUID for topic in request.topics or [])
 
 
 def _controller_for_clients(broker: BrokerServices, nodes: dict[int, Node]) -> int:
@@ -84,34 +89,46 @@ def _controller_for_clients(broker: BrokerServices, nodes: dict[int, Node]) -> i
     return own_id if own_id in nodes else next(iter(nodes), NO_LEADER)
 
 
-def _asked_topics(
-    broker: BrokerServices, request: MetadataRequest, version: int, nodes: dict[int, Node], listener_name: str
-) -> Iterator[MetadataResponseTopic]:
-    topics = broker.metadata.image.topics
+def _describe_all(broker: BrokerServices, cache: MetadataCache, call: Call, response: MetadataResponse) -> Steps:
+    """Add the topics that are asked for, topic by topic."""
+    request: MetadataRequest = call.message
+    meter = Meter(call)
+    topics = cache.image.topics
     # Version 0 has no null array: there an empty one asks for all.
-    if request.topics is None or (version == 0 and not request.topics):
-        for name in sorted(topics.by_name):
-            yield _describe(broker, topics.by_name[name], version, nodes, listener_name)
-        return
+    if request.topics is None or (call.version == 0 and not request.topics):
+        asked: Iterable[MetadataRequestTopic] = (MetadataRequestTopic(name=name) for name in sorted(topics.by_name))
+    else:
+        # Asked twice is answered once: an answer is much longer than its question.
+        asked = {(topic.topic_id, topic.name): topic for topic in request.topics}.values()
     to_create: list[str] = []
-    # Asked twice is answered once: an answer is much longer than its question.
-    for asked in {(topic.topic_id, topic.name): topic for topic in request.topics}.values():
-        if asked.name is None or asked.topic_id != ZERO_UUID:
-            image = topics.by_id.get(asked.topic_id)
-            if image is None:
-                yield _failed(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
-                continue
+    for topic in asked:
+        by_id = topic.name is None or topic.topic_id != ZERO_UUID
+        image = topics.by_id.get(topic.topic_id) if by_id else topics.by_name.get(topic.name or "")
+        if image is not None:
+            described = MetadataResponseTopic(
+                name=image.name, topic_id=image.id, is_internal=image.name in INTERNAL_TOPICS
+            )
+            for index in sorted(image.partitions):
+                described.partitions.append(_describe_partition(cache, image.partitions[index], index, call))
+                meter.answer_grows()
+                if meter.step_ends(PARTITION_ITEMS):
+                    yield None
+        elif by_id:
+            described = _failed(ErrorCode.UNKNOWN_TOPIC_ID, None, topic.topic_id)
         else:
-            image = topics.by_name.get(asked.name)
-            if image is None:
-                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if not topic_name_is_legal(asked.name):
-                    error = ErrorCode.INVALID_TOPIC_EXCEPTION
-                elif request.allow_auto_topic_creation or version < 4:
-                    to_create.append(asked.name)
-                yield _failed(error, asked.name, ZERO_UUID)
-                continue
-        yield _describe(broker, image, version, nodes, listener_name)
+            name = topic.name or ""
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not topic_name_is_legal(name):
+                error = ErrorCode.INVALID_TOPIC_EXCEPTION
+            elif request.allow_auto_topic_creation or call.version < 4:
+                to_create.append(name)
+            described = _failed(error, name, ZERO_UUID)
+        if request.include_topic_authorized_operations:
+            described.topic_authorized_operations = TOPIC_OPERATIONS
+        response.topics.append(described)
+        meter.answer_grows()
+        if meter.step_ends():
+            yield None
     broker.auto_topics.create(to_create)
 
 
@@ -121,28 +138,16 @@ def _failed(error: ErrorCode, name: str | None, topic_id: bytes) -> MetadataResp
     )
 
 
-def _describe(
-    broker: BrokerServices, topic: TopicImage, version: int, nodes: dict[int, Node], listener_name: str
-) -> MetadataResponseTopic:
-    described = MetadataResponseTopic(
-        name=topic.name, topic_id=topic.id, is_internal=topic.name in INTERNAL_TOPICS
-    )
-    for index in sorted(topic.partitions):
-        partition = _describe_partition(broker, topic.partitions[index], version, nodes)
-        partition.partition_index = index
-        partition.offline_replicas = broker.metadata.offline_replicas(topic.partitions[index], listener_name)
-        described.partitions.append(partition)
-    return described
-
-
 def _describe_partition(
-    broker: BrokerServices, partition: PartitionImage, version: int, nodes: dict[int, Node]
+    cache: MetadataCache, partition: PartitionImage, index: int, call: Call
 ) -> MetadataResponsePartition:
+    version, listener_name = call.version, call.request.listener_name
+    nodes = cache.alive_nodes(listener_name)
     leader_id = partition.leader
     error = ErrorCode.NONE
     if leader_id not in nodes:
         error = ErrorCode.LEADER_NOT_AVAILABLE
-        if broker.metadata.is_alive(leader_id) and version >= FIRST_VERSION_WITH_LISTENER_NOT_FOUND:
+        if cache.is_alive(leader_id) and version >= FIRST_VERSION_WITH_LISTENER_NOT_FOUND:
             error = ErrorCode.LISTENER_NOT_FOUND
         leader_id = NO_LEADER
     replicas, isr = list(partition.replicas), list(partition.isr)
@@ -155,8 +160,10 @@ def _describe_partition(
             error = ErrorCode.REPLICA_NOT_AVAILABLE
     return MetadataResponsePartition(
         error_code=error,
+        partition_index=index,
         leader_id=leader_id,
         leader_epoch=partition.leader_epoch,
         replica_nodes=replicas,
         isr_nodes=isr,
+        offline_replicas=cache.offline_replicas(partition, listener_name),
     )

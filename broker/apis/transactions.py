@@ -6,12 +6,14 @@ the shards of their transactional ids, and answered in the words of their versio
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker.apis.gathered import Gathered
-from broker.coordinator.outcome import Operation, ProducerStamp, Reply
+from broker.apis.looks import Looks
+from broker.coordinator.coordinator import work_of_key
+from broker.coordinator.outcome import NOBODY, Operation, ProducerStamp, Reply
 from broker.internal_topics import GROUP_TOPIC
 from broker.patterns import Pattern, PatternError
 from broker.transactions.machine import TransactionFilter, TransactionMachine
@@ -35,6 +37,8 @@ from protocol.messages.add_partitions_to_txn import (
 )
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from runtime.dispatch import Call
+from runtime.meter import ANSWER_TOO_LARGE, Meter
+from runtime.server import Steps
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
@@ -71,15 +75,15 @@ def _in_words_of(version: int, code: ErrorCode) -> ErrorCode:
 # -- 24
 
 
-def add_partitions_to_txn(broker: BrokerServices, call: Call) -> None:
-    _add_all(broker, call.message, call.version, call.answer)
+def add_partitions_to_txn(broker: BrokerServices, call: Call) -> Steps:
+    yield from _add_all(broker, call.message, call.version, call.answer)
 
 
 def add_partitions_here(
     broker: BrokerServices, request: AddPartitionsToTxnRequest, answer: Callable[[AddPartitionsToTxnResponse], None]
-) -> None:
+) -> Steps:
     """As if another broker asked. `answer` is called once, now or later."""
-    _add_all(broker, request, FROM_BROKERS_VERSION, answer)
+    yield from _add_all(broker, request, FROM_BROKERS_VERSION, answer)
 
 
 def _add_all(
@@ -87,7 +91,7 @@ def _add_all(
     request: AddPartitionsToTxnRequest,
     version: int,
     answer: Callable[[AddPartitionsToTxnResponse], None],
-) -> None:
+) -> Steps:
     from_brokers = version >= FROM_BROKERS_VERSION
     asked = request.transactions if from_brokers else [_of_a_client(request)]
 
@@ -98,8 +102,12 @@ def _add_all(
             answer(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results))
 
     gathered = Gathered(len(asked), finish)
+    meter = Meter()
     for place, transaction in enumerate(asked):
         _add_partitions(broker, version, transaction, gathered, place)
+        partitions = sum(len(topic.partitions) for topic in transaction.topics)
+        if meter.step_ends(2 + len(transaction.topics) + partitions + work_of_key(transaction.transactional_id)):
+            yield None
 
 
 def _of_a_client(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
@@ -173,7 +181,11 @@ def add_offsets_to_txn(broker: BrokerServices, call: Call) -> None:
         return AddOffsetsToTxnResponse(error_code=_in_words_of(call.version, code))
 
     reply = Reply(call.answer, lambda code: call.answer(response(code)))
-    index = broker.groups.partition_of(request.group_id)
+    try:
+        index = broker.groups.partition_of(request.group_id)
+    except KafkaError as error:
+        reply.refuse(error.code)
+        return
     if index is None:
         broker.auto_topics.create_internal(GROUP_TOPIC)
         reply.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -209,20 +221,32 @@ def end_txn(broker: BrokerServices, call: Call) -> None:
 # -- 65
 
 
-def describe_transactions(broker: BrokerServices, call: Call) -> None:
+def describe_transactions(broker: BrokerServices, call: Call) -> Steps:
     request: describing.DescribeTransactionsRequest = call.message
+    # An id that is named twice is described once: an answer is much longer than its question.
+    transactional_ids = list(dict.fromkeys(request.transactional_ids))
+    meter = Meter(call)
+    looks = Looks(call, lambda place, code: _not_described(transactional_ids[place], code))
+    for transactional_id in transactional_ids:
+        if not transactional_id:
+            looks.refuse(ErrorCode.INVALID_REQUEST)
+        elif meter.is_full:
+            looks.refuse(ANSWER_TOO_LARGE)
+        else:
+            try:
+                shard = broker.transactions.shard(transactional_id)
+                looks.look(shard, partial(shard.machine.describe, transactional_id, NOBODY))
+            except KafkaError as error:
+                looks.refuse(error.code)
+        partitions = sum(1 + len(topic.partitions) for topic in looks.parts[-1].topics)
+        meter.answer_grows(1 + partitions, len(transactional_id))
+        if meter.step_ends(1 + partitions + work_of_key(transactional_id)):
+            yield None
 
-    def finish(states: list[describing.TransactionState]) -> None:
-        call.answer(describing.DescribeTransactionsResponse(transaction_states=states))
+    def finish(states: Sequence[describing.TransactionState]) -> None:
+        call.answer(describing.DescribeTransactionsResponse(transaction_states=list(states)))
 
-    gathered = Gathered(len(request.transactional_ids), finish)
-    for place, transactional_id in enumerate(request.transactional_ids):
-        reply = gathered.reply(place, partial(_not_described, transactional_id))
-        _run(broker, transactional_id, reply, partial(_describe, transactional_id, reply))
-
-
-def _describe(transactional_id: str, reply: Reply, machine: TransactionMachine) -> Operation:
-    return partial(machine.describe, transactional_id, reply)
+    looks.settle(finish)
 
 
 def _not_described(transactional_id: str, code: ErrorCode) -> describing.TransactionState:
@@ -231,59 +255,84 @@ def _not_described(transactional_id: str, code: ErrorCode) -> describing.Transac
 
 # -- 66
 
+MATCHED_AT_ONCE = 500
+"""Ids that are matched with a pattern by one piece of work."""
+
 _LABELS = {state.label: state for state in TransactionState}
 
 
-def list_transactions(broker: BrokerServices, call: Call) -> None:
+def list_transactions(broker: BrokerServices, call: Call) -> Steps:
     """Those of all partitions that are led here."""
     request: listing.ListTransactionsRequest = call.message
-    try:
-        wanted = _filter(request)
-    except PatternError:
-        call.answer(listing.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
-        return
-
     if broker.transactions.may_be_deposed:
         call.answer(listing.ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
-
-    def finish(parts: list[list[Transaction] | ErrorCode]) -> None:
-        call.answer(_listed(parts, [name for name in request.state_filters if name not in _LABELS]))
-
-    shards = broker.transactions.shards
-    gathered: Gathered[list[Transaction] | ErrorCode] = Gathered(len(shards), finish)
-    for place, shard in enumerate(shards):
-        reply = gathered.reply(place, lambda code: code)
-        shard.run(partial(shard.machine.list_transactions, wanted, reply), reply)
-
-
-def _filter(request: listing.ListTransactionsRequest) -> TransactionFilter:
-    """Raises PatternError."""
-    states = [_LABELS[name] for name in request.state_filters if name in _LABELS]
-    pattern = request.transactional_id_pattern
-    return TransactionFilter(
-        # Names that nobody knows let nothing pass.
-        states=frozenset(states) if request.state_filters else None,
+    # Names that nobody knows let nothing pass.
+    states = frozenset(_LABELS[name] for name in request.state_filters if name in _LABELS)
+    wanted = TransactionFilter(
+        states=states if request.state_filters else None,
         producer_ids=frozenset(request.producer_id_filters),
         longer_than_ms=request.duration_filter,
-        id_matches=Pattern(pattern).matches if pattern else lambda _: True,
+    )
+    pattern = None
+    if request.transactional_id_pattern:
+        try:
+            pattern = yield partial(Pattern, request.transactional_id_pattern)
+        except PatternError:
+            call.answer(listing.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
+            return
+    meter = Meter(call)
+    looks: Looks[list[listing.TransactionState] | ErrorCode] = Looks(call, lambda _, code: code)
+    for shard in broker.transactions.shards:
+        listed = []
+        try:
+            shard.check_active()
+        except KafkaError as error:
+            looks.refuse(error.code)
+            continue
+        for transaction in shard.machine.matching(wanted, shard.now()):
+            if transaction is not None:
+                listed.append(_listed(transaction))
+                meter.answer_grows(1, len(transaction.transactional_id))
+            if meter.step_ends():
+                yield None
+        if pattern is not None:
+            listed = yield from _of_pattern(pattern, listed)
+        looks.rests_on(shard)
+        looks.put(listed)
+
+    def finish(parts: Sequence[list[listing.TransactionState] | ErrorCode]) -> None:
+        call.answer(_list_response(parts, [name for name in request.state_filters if name not in _LABELS]))
+
+    looks.settle(finish)
+
+
+def _listed(transaction: Transaction) -> listing.TransactionState:
+    return listing.TransactionState(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        transaction_state=transaction.state.label,
     )
 
 
-def _listed(
-    parts: list[list[Transaction] | ErrorCode], unknown_state_filters: list[str]
+def _of_pattern(
+    pattern: Pattern, listed: Sequence[listing.TransactionState]
+) -> Generator[Any, Any, list[listing.TransactionState]]:
+    """Those whose ids match. Ids and patterns may be so long that it takes seconds."""
+    matching: list[listing.TransactionState] = []
+    for start in range(0, len(listed), MATCHED_AT_ONCE):
+        some = listed[start : start + MATCHED_AT_ONCE]
+        matching += yield lambda some=some: [it for it in some if pattern.matches(it.transactional_id)]
+    return matching
+
+
+def _list_response(
+    parts: Sequence[list[listing.TransactionState] | ErrorCode], unknown_state_filters: list[str]
 ) -> listing.ListTransactionsResponse:
     response = listing.ListTransactionsResponse(unknown_state_filters=unknown_state_filters)
     for part in parts:
         if not isinstance(part, ErrorCode):
-            response.transaction_states += [
-                listing.TransactionState(
-                    transactional_id=each.transactional_id,
-                    producer_id=each.producer_id,
-                    transaction_state=each.state.label,
-                )
-                for each in part
-            ]
+            response.transaction_states += part
         elif part is not ErrorCode.NOT_COORDINATOR:
             # Half a list looks like a whole one. (What another broker took over meanwhile is asked of that one.)
             return listing.ListTransactionsResponse(error_code=part)

@@ -33,9 +33,18 @@ MachineT = TypeVar("MachineT", bound=Machine)
 _MASK = 0xFFFFFFFF
 
 
-@lru_cache(maxsize=4096)
+LONGEST_KEY = 32_767
+"""Characters of a group id or a transactional id: longer ones do not fit into the records of their topic."""
+
+_LONGEST_REMEMBERED = 256
+
+
 def java_hash(text: str) -> int:
     """`String.hashCode` of Java, an int32: by it keys are spread over partitions."""
+    return _remembered_hash(text) if len(text) <= _LONGEST_REMEMBERED else _hash(text)
+
+
+def _hash(text: str) -> int:
     value = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for place in range(0, len(data), 2):
@@ -43,11 +52,19 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
+_remembered_hash = lru_cache(maxsize=4096)(_hash)
+
+
 def partition_for(key: str, partitions: int) -> int:
     """Which of the internal topic's partitions is responsible for a group or a transactional id."""
     value = java_hash(key)
     # As Kafka's Utils.abs has it: the least int has no positive twin and counts as 0.
     return (0 if value == -(1 << 31) else abs(value)) % partitions
+
+
+def work_of_key(key: str) -> int:
+    """Items of work, as a `Meter` counts them, that finding the partition of a long key takes."""
+    return len(key) // 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +109,10 @@ class Coordinator(Generic[MachineT]):
     # -- looking
 
     def partition_of(self, key: str) -> int | None:
-        """The partition that is responsible for `key`; None while the topic does not exist."""
+        """The partition that is responsible for `key`; None while the topic does not exist. Raises KafkaError
+        (INVALID_REQUEST) for a key that no record can hold."""
+        if len(key) > LONGEST_KEY:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"an id has at most {LONGEST_KEY} characters, not {len(key)}")
         image = self._image().topics.by_name.get(self.topic.name)
         return None if image is None or not image.partitions else partition_for(key, len(image.partitions))
 
@@ -104,7 +124,7 @@ class Coordinator(Generic[MachineT]):
 
     def shard(self, key: str) -> Shard[MachineT]:
         """The active shard of `key`. Raises KafkaError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
-        COORDINATOR_LOAD_IN_PROGRESS.
+        COORDINATOR_LOAD_IN_PROGRESS, INVALID_REQUEST.
         """
         index = self.partition_of(key)
         if index is None:

@@ -54,6 +54,10 @@ class Reply:
     """Answers with nothing but an error."""
 
 
+NOBODY = Reply(lambda response: None, lambda code: None)
+"""For callers that take the answer out of the outcome."""
+
+
 @dataclass(slots=True)
 class Outcome:
     """What one command or timer leads to.

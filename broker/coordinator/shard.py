@@ -266,6 +266,40 @@ class Shard(Generic[MachineT]):
             return
         self._carry_out(outcome)
 
+    def look(self, operation: Operation) -> Any:
+        """The answer of an operation that only reads. It may leave when what was written so far is replicated (see
+        `when_committed`). Raises KafkaError."""
+        self.check_active()
+        outcome = operation(self.now())
+        assert not outcome.records, "whoever only looks writes nothing"
+        ((_, answer),) = outcome.answers
+        return answer
+
+    def carry_out_now(self, operation: Operation) -> Any:
+        """Run one of many commands of a request and write what it decides. The answer may leave when that is replicated
+        (see `when_committed`). Raises KafkaError, also if it cannot be written."""
+        self.check_active()
+        outcome = operation(self.now())
+        assert outcome.failed is None, "who handles failures answers by itself"
+        ((_, answer),) = outcome.answers
+        try:
+            self._write(outcome)
+        except KafkaError as error:
+            raise KafkaError(coordinator_error(error.code), error.message) from error
+        self._note_when_committed(outcome, self.partition.log.log_end_offset)
+        return answer
+
+    def when_committed(self, settled: Callable[[ErrorCode], None]) -> None:
+        """Call `settled` once with NONE when what was written so far is replicated, or with the reason why nobody can
+        know: now, or later."""
+        try:
+            self.check_active()
+        except KafkaError as error:
+            settled(error.code)
+            return
+        reply = Reply(answer=settled, refuse=settled)
+        self._answer_when_committed(reply, ErrorCode.NONE, self.partition.log.log_end_offset)
+
     def run_timer(self, key: Hashable, operation: Operation) -> None:
         """A timer is due."""
         if self.state is not ShardState.ACTIVE:
@@ -282,23 +316,30 @@ class Shard(Generic[MachineT]):
         return Outcome()
 
     def _carry_out(self, outcome: Outcome) -> None:
+        try:
+            self._write(outcome)
+        except KafkaError as error:
+            self._append_failed(outcome, error)
+            return
+        required_offset = self.partition.log.log_end_offset
+        self._note_when_committed(outcome, required_offset)
+        for reply, response in outcome.answers:
+            self._answer_when_committed(reply, response, required_offset)
+
+    def _write(self, outcome: Outcome) -> None:
+        """Append the records and replay them. Raises KafkaError."""
         if outcome.records:
-            try:
-                self._append(outcome.records, outcome.producer, outcome.verification)
-            except KafkaError as error:
-                self._append_failed(outcome, error)
-                return
+            self._append(outcome.records, outcome.producer, outcome.verification)
             self._world.fault_point("coordinator.appended")
             if outcome.replay:
                 for record in outcome.records:
                     self.machine.replay(record.key, record.value, outcome.producer)
-        required_offset = self.partition.log.log_end_offset
+
+    def _note_when_committed(self, outcome: Outcome, required_offset: int) -> None:
         if outcome.notes:
             self._call_when_committed(partial(self._decisions.take, outcome.notes), required_offset)
         if outcome.committed is not None:
             self._call_when_committed(outcome.committed, required_offset)
-        for reply, response in outcome.answers:
-            self._answer_when_committed(reply, response, required_offset)
 
     def _append(
         self,

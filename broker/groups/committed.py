@@ -84,6 +84,10 @@ class CommittedOffsets:
         """Topic, partition and what was committed, without what is pending."""
         return _walk(self._groups.get(group_id, {}))
 
+    def partitions_of(self, group_id: str) -> dict[str, list[int]]:
+        """The partitions for which the group has offsets, by topic."""
+        return {topic: list(partitions) for topic, partitions in self._groups.get(group_id, {}).items()}
+
     def of_group_and_pending(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
         """As `of_group`, and what is pending; a partition may come more than once."""
         yield from _walk(self._groups.get(group_id, {}))

@@ -74,16 +74,15 @@ class GroupMachine:
 
     # -- administration
 
-    def listed(self, request: list_groups.ListGroupsRequest, reply: Reply, now: Now) -> Outcome:
-        """ListGroups, this partition's part; answers with a list of `ListedGroup`."""
+    def listed(self, request: list_groups.ListGroupsRequest) -> Iterator[list_groups.ListedGroup | None]:
+        """ListGroups, this partition's part: for each group what is reported of it, or None if it does not match."""
         states = {state.strip().lower() for state in request.states_filter}
         types = {kind.strip().lower() for kind in request.types_filter}
-        return Outcome(answers=[(reply, list(self._matching(states, types)))])
-
-    def _matching(self, states: set[str], types: set[str]) -> Iterator[list_groups.ListedGroup]:
         for group in self.offsets.all_groups():
             state = group.state_name()
-            if (not states or state.lower() in states) and (not types or group.type.value in types):
+            if (states and state.lower() not in states) or (types and group.type.value not in types):
+                yield None
+            else:
                 yield list_groups.ListedGroup(
                     group_id=group.group_id,
                     protocol_type=group.protocol_type,
@@ -121,14 +120,18 @@ class GroupMachine:
         return Outcome(answers=[(reply, described)])
 
     def delete(self, group_id: str, reply: Reply, now: Now) -> Outcome:
-        """DeleteGroups of one group; answers with a `DeletableGroupResult`. Raises KafkaError: GROUP_ID_NOT_FOUND,
-        NON_EMPTY_GROUP.
+        """DeleteGroups of one group; answers with a `DeletableGroupResult`, or with None if it had too many offsets for
+        one batch: then some of them are deleted, and the rest is left for the next call. Raises KafkaError:
+        GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
         group = self.offsets.group(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         group.check_delete()
-        records = self.offsets.tombstones(group_id) + group.tombstones()
+        records, is_all = self.offsets.tombstones(group_id)
+        if not is_all:
+            return Outcome(records, [(reply, None)])
+        records += group.tombstones()
         outcome = Outcome(records, [(reply, delete_groups.DeletableGroupResult(group_id=group_id))])
         told = f"group {group_id} is deleted, with its offsets"
         outcome.notes.note(DecisionKind.LIFECYCLE, f"group {group_id}", told, cause="DeleteGroups asked for it")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
 from broker.groups.committed import CommittedOffset, CommittedOffsets, commit_record, tombstone
@@ -58,6 +59,9 @@ FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
 
 RECORDS_IN_ONE_GO = 1000
 """How many tombstones clean-ups write as one batch, which has to stay below the size that a batch may have."""
+
+RECORDS_IN_ONE_STEP = 256
+"""How many records a request writes as one batch."""
 
 MAX_INT64 = (1 << 63) - 1
 
@@ -213,7 +217,7 @@ class Offsets:
         is_there = self._check_fetch(request)
         topics = request.topics
         if topics is None:
-            topics = self._all_topics(request.group_id) if is_there else []
+            topics = self.all_topics(request.group_id) if is_there else []
         for topic in topics:
             answers = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
             response.topics.append(answers)
@@ -238,11 +242,10 @@ class Offsets:
             raise
         return True
 
-    def _all_topics(self, group_id: str) -> list[OffsetFetchRequestTopics]:
-        topics: dict[str, OffsetFetchRequestTopics] = {}
-        for topic, partition, _ in self.committed.of_group(group_id):
-            topics.setdefault(topic, OffsetFetchRequestTopics(name=topic)).partition_indexes.append(partition)
-        return list(topics.values())
+    def all_topics(self, group_id: str) -> list[OffsetFetchRequestTopics]:
+        """The partitions for which the group has offsets."""
+        partitions = self.committed.partitions_of(group_id)
+        return [OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in partitions.items()]
 
     def _tell(self, group_id: str, topic: OffsetFetchRequestTopics, answer: OffsetFetchResponsePartitions) -> None:
         committed = self.committed.get(group_id, topic.name, answer.partition_index)
@@ -282,11 +285,12 @@ class Offsets:
         committed = self.committed.get(group_id, topic, index)
         return committed is not None or self.committed.is_pending(group_id, topic, index)
 
-    def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
-        """What forgets all offsets of the group, also those that are pending."""
-        offsets = self.committed.of_group_and_pending(group_id)
-        partitions = dict.fromkeys((topic, partition) for topic, partition, _ in offsets)
-        return [tombstone(group_id, topic, partition) for topic, partition in partitions]
+    def tombstones(self, group_id: str) -> tuple[list[CoordinatorRecord], bool]:
+        """What forgets offsets of the group, also those that are pending, and whether these are all of them."""
+        offsets = list(islice(self.committed.of_group_and_pending(group_id), RECORDS_IN_ONE_STEP + 1))
+        is_all = len(offsets) <= RECORDS_IN_ONE_STEP
+        partitions = dict.fromkeys((topic, partition) for topic, partition, _ in offsets[:RECORDS_IN_ONE_STEP])
+        return [tombstone(group_id, topic, partition) for topic, partition in partitions], is_all
 
     # -- replay
 

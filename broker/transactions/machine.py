@@ -13,7 +13,7 @@ Knows neither partitions' leaders nor connections: that is `markers.py`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -124,7 +124,6 @@ class TransactionFilter(NamedTuple):
     producer_ids: frozenset[int]
     longer_than_ms: int
     """Negative: any."""
-    id_matches: Callable[[str], bool]
 
 
 class TransactionMachine:
@@ -518,10 +517,10 @@ class TransactionMachine:
         )
         return Outcome(answers=[(reply, described)])
 
-    def list_transactions(self, wanted: TransactionFilter, reply: Reply, now: Now) -> Outcome:
-        """The answer is the list of transactions that pass the filter."""
-        found = [each for each in self._transactions.values() if _passes(each, wanted, now.wall_ms)]
-        return Outcome(answers=[(reply, found)])
+    def matching(self, wanted: TransactionFilter, now: Now) -> Iterator[Transaction | None]:
+        """Every transaction that passes the filter, and None for each that does not."""
+        for each in list(self._transactions.values()):
+            yield each if _passes(each, wanted, now.wall_ms) else None
 
 
 def expected_producer(request: InitProducerIdRequest) -> ProducerStamp | None:
@@ -555,6 +554,4 @@ def _passes(transaction: Transaction, wanted: TransactionFilter, wall_ms: int) -
     if wanted.states is not None and transaction.state not in wanted.states:
         return False
     # Whoever has not begun yet counts as having begun long ago, as in Kafka.
-    if wanted.longer_than_ms >= 0 and wall_ms - transaction.started_ms <= wanted.longer_than_ms:
-        return False
-    return wanted.id_matches(transaction.transactional_id)
+    return wanted.longer_than_ms < 0 or wall_ms - transaction.started_ms > wanted.longer_than_ms

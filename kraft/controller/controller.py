@@ -15,6 +15,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from kraft.controller import brokers, configs, features, partitions, producer_ids, reassignment, topics
+from kraft.controller.limits import check_named
 from kraft.controller.periodic import PeriodicWork
 from kraft.controller.refused import RefusedRegistrations
 from kraft.controller.sessions import BrokerSessions
@@ -161,6 +162,7 @@ class QuorumController:
             return self.refuse(request, version, ErrorCode.NOT_CONTROLLER)
         state = self._state(next_offset, now_ms)
         try:
+            check_named(request)
             return _with_notes(state, COMMANDS[type(request)](state, request, version))
         except KafkaError as error:
             log.info("%s refused with %s: %s", type(request).__name__, error.code.name, error.message)

@@ -61,6 +61,9 @@ LONGEST_TOPIC_NAME = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 MAX_PARTITIONS_PER_REQUEST = 10_000
 
+ToldConfigs = dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]]
+"""What CreateTopics reports of topics with the same overrides."""
+
 
 def invalid_topic_name(name: str) -> str | None:
     """Why no topic can be called so; None if one can."""
@@ -87,12 +90,13 @@ def create_topics(
     records: list[Message] = []
     occurrences = Counter(topic.name for topic in request.topics)
     normal_names = {_normal_name(name): name for name in state.image.topics.by_name}
+    told: ToldConfigs = {}
     for topic in request.topics:
         if occurrences[topic.name] > 1:
             continue
         try:
             _check_new_name(state.image, topic.name, normal_names)
-            result, topic_records = _create_topic(state, topic)
+            result, topic_records = _create_topic(state, topic, told)
         except KafkaError as error:
             result = CreatableTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
             log.info("CreateTopics: %s refused with %s: %s", topic.name, error.code.name, error.message)
@@ -128,7 +132,20 @@ def _refuse_too_many_partitions(state: ControllerState, request: CreateTopicsReq
         )
 
 
-def _create_topic(state: ControllerState, topic: CreatableTopic) -> tuple[CreatableTopicResult, list[Message]]:
+def _configs_of(state: ControllerState, overrides: Mapping[str, str], told: ToldConfigs) -> list[CreatableTopicConfigs]:
+    """All configs of a topic with these overrides, made once for all topics of a request that have the same."""
+    key = frozenset(overrides.items())
+    if key not in told:
+        told[key] = [
+            CreatableTopicConfigs(name=it.name, value=it.value, config_source=it.source, is_sensitive=it.sensitive)
+            for it in describe_topic_configs(overrides, broker_layers(state.image, state.defaults))
+        ]
+    return told[key]
+
+
+def _create_topic(
+    state: ControllerState, topic: CreatableTopic, told_configs: ToldConfigs
+) -> tuple[CreatableTopicResult, list[Message]]:
     overrides = new_topic_configs(state, topic)
     partitions = _assigned_partitions(state, topic) if topic.assignments else _placed_partitions(state, topic)
     topic_id = random_uuid(state.chance)
@@ -138,10 +155,7 @@ def _create_topic(state: ControllerState, topic: CreatableTopic) -> tuple[Creata
         error_message=None,
         num_partitions=len(partitions),
         replication_factor=len(partitions[0].replicas),
-        configs=[
-            CreatableTopicConfigs(name=it.name, value=it.value, config_source=it.source, is_sensitive=it.sensitive)
-            for it in describe_topic_configs(overrides, broker_layers(state.image, state.defaults))
-        ],
+        configs=_configs_of(state, overrides, told_configs),
     )
     records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     records += config_records((TOPIC_RESOURCE, topic.name), overrides)

@@ -21,7 +21,7 @@ from runtime.simulated.network import Fabric, SimulatedNetwork
 from runtime.simulated.process import SimulatedProcess
 from runtime.simulated.store import Store
 from runtime.simulated.virtual_time import VirtualTime
-from runtime.world import World
+from runtime.world import CountWork, World
 
 WALL_START_MS = 1_750_000_000_000.0
 TRACE_TAIL = 1000
@@ -68,6 +68,8 @@ class Universe:
         self.wires = Wires(self.time, self.stream("latency"), (0.2, 0.3))
         self.fabric = Fabric(self.wires, self.stream("network"), self.trace)
         self._armed: dict[tuple[str, str], tuple[int, bool]] = {}
+        self.count_work: CountWork | None = None
+        """Takes the steps of requests of nodes that are started from now on; see `work`."""
         self.on_strike: Callable[[str, bool], bool | None] | None = None
         """Asked when an armed death strikes, with the node and whether its power is to be cut: gives whether it
         is, or None to let the node live."""
@@ -218,6 +220,7 @@ def make_world(name: str, universe: Universe) -> World:
         run_blocking=process.run_blocking,
         fault_point=process.fault_point,
         stopwatch=host.monotonic.seconds,
+        count_work=universe.count_work,
     )
 
 

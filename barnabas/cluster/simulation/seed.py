@@ -33,6 +33,7 @@ from barnabas.cluster.simulation.findings import Findings
 from barnabas.cluster.simulation.group_workload import GroupPart, Readers
 from barnabas.cluster.simulation.hostile_part import HostileClients
 from barnabas.cluster.simulation.invariants.places import PartitionKey
+from barnabas.cluster.simulation.invariants.work import Work
 from barnabas.cluster.simulation.nemesis import Nemesis
 from barnabas.cluster.simulation.passing_topics import PassingTopics
 from barnabas.cluster.simulation.swarm import ALL_FAULTS, GroupPlan, Plan, draw_hostile, draw_later, draw_plan
@@ -44,6 +45,7 @@ from kraft.metadata.image import NO_LEADER
 from runtime.simulated import Universe, run_simulation
 from runtime.simulated.determinism import SimulationStuck
 from runtime.simulated.store import Store
+from runtime.simulated.work import WorkCounter
 from runtime.world import World
 
 LEAST_SECONDS = 60.0
@@ -53,6 +55,8 @@ PATIENCE_SECONDS = 240.0
 """How long the fault phase may be drawn out until there were enough faults and acks."""
 MAKE_UP_SECONDS = 120.0
 """How long a healed cluster may take for the acks that faults did not leave it the time for."""
+COUNTED_SHARE = 0.1
+"""The share of seeds in which the work of every step of a request is counted. Such a run takes longer."""
 CONVERGENCE_SECONDS = 60.0
 """How long a healed cluster may take to be whole again."""
 
@@ -130,6 +134,9 @@ class _Story:
         universe, findings, report = self.universe, self.findings, self.report
         universe.wires.latency_ms = self.plan.latency_ms
         node_log = NodeLog(universe)
+        if universe.stream("count work").random() < COUNTED_SHARE:
+            universe.count_work = WorkCounter(Work(findings).took)
+            findings.count("runs whose steps are counted")
         try:
             with trio.CancelScope() as scope:
                 findings.on_broken = scope.cancel

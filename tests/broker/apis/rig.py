@@ -45,6 +45,7 @@ from protocol.records.record import Record, decode_records
 from protocol.schema import Message, encode
 from runtime.channel import Channel
 from runtime.simulated import Universe, make_world, run_simulation
+from runtime.simulated.work import WorkCounter
 from runtime.world import Connection, ConnectionLost
 
 SHAPES = Path(__file__).parent / "shapes"
@@ -54,14 +55,17 @@ PATIENCE_SECONDS = 120
 Story = Callable[..., Awaitable[None]]
 
 
-def on_cluster(brokers: int = 1, seed: int = 1, **overrides: str) -> Callable[[Story], Callable[..., None]]:
-    """Run the test as `story(rig, ...)` on a cluster; `overrides` are settings, `__` for each dot."""
+def on_cluster(
+    brokers: int = 1, seed: int = 1, *, counts_work: bool = False, **overrides: str
+) -> Callable[[Story], Callable[..., None]]:
+    """Run the test as `story(rig, ...)` on a cluster; `overrides` are settings, `__` for each dot. With `counts_work`
+    the work of steps is counted (`Rig.steps`)."""
     settings = {name.replace("__", "."): value for name, value in overrides.items()}
 
     def decorate(story: Story) -> Callable[..., None]:
         @functools.wraps(story)
         def test(**arguments: Any) -> None:
-            play(functools.partial(story, **arguments), brokers, seed, settings)
+            play(functools.partial(story, **arguments), brokers, seed, settings, counts_work=counts_work)
 
         signature = inspect.signature(story)
         parameters = list(signature.parameters.values())[1:]
@@ -71,15 +75,21 @@ def on_cluster(brokers: int = 1, seed: int = 1, **overrides: str) -> Callable[[S
     return decorate
 
 
-def play(story: Story, brokers: int, seed: int, settings: Mapping[str, str]) -> None:
+def play(
+    story: Story, brokers: int, seed: int, settings: Mapping[str, str], *, counts_work: bool = False
+) -> None:
     shape = SHAPES / {1: "one", 3: "three"}[brokers]
 
     async def run(universe: Universe) -> None:
+        steps: dict[str, list[int]] = {}
+        if counts_work:
+            universe.count_work = WorkCounter(lambda name, calls: steps.setdefault(name, []).append(calls))
         async with trio.open_nursery() as nursery:
             cluster = SimulatedCluster(universe, nursery, settings, shape)
             cluster.up()
             await cluster.wait_ready()
             rig = Rig(universe, nursery, cluster)
+            rig.steps = steps
             with trio.fail_after(PATIENCE_SECONDS):
                 await story(rig)
             nursery.cancel_scope.cancel()
@@ -95,6 +105,8 @@ class Rig:
         self.nursery = nursery
         self.cluster = cluster
         self.world = make_world("client", universe)
+        self.steps: dict[str, list[int]] = {}
+        """The calls of each step of a request so far, by API; see `counts_work`."""
         self._channels: dict[int, Channel] = {}
 
     def name(self, node: int) -> str:

@@ -192,6 +192,19 @@ def test_a_request_for_too_much_is_refused_whole(cluster: Any) -> None:
     assert cluster.send(grow).results[0].error_code == ErrorCode.POLICY_VIOLATION
 
 
+@pytest.mark.feature("AD-01")
+def test_a_request_that_names_too_many_topics_is_refused_before_any_is_looked_at(cluster: Any) -> None:
+    names = [f"t{number}" for number in range(10_001)]
+    # None of these would write a record, so that the number of records does not refuse them.
+    topics = [CreatableTopic(name=name, num_partitions=0, replication_factor=1) for name in names]
+    assert cluster.send(CreateTopicsRequest(topics=topics[:3])).topics[0].error_code == ErrorCode.INVALID_PARTITIONS
+    assert {it.error_code for it in cluster.send(CreateTopicsRequest(topics=topics)).topics} == {
+        ErrorCode.POLICY_VIOLATION
+    }
+    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names])
+    assert {it.error_code for it in cluster.send(deletion).responses} == {ErrorCode.POLICY_VIOLATION}
+
+
 @pytest.mark.feature("AD-01", "MB-20")
 @pytest.mark.parametrize("configs", [{"no.such": "1"}, {"retention.ms": "soon"}, {"retention.ms": None}])
 def test_a_topic_with_configs_that_cannot_be(cluster: Any, configs: Any) -> None:

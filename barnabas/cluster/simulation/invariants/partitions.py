@@ -259,8 +259,8 @@ class PartitionPromises:
         )
 
     def check_ended(self, key: PartitionKey, *, may_be_open: bool = False) -> None:
-        """At the end, when all is quiet: every transaction has its marker. `may_be_open`: a client writes there that ends
-        no transaction, and whose timeout is long."""
+        """At the end, when all is quiet: every transaction has its marker. `may_be_open`: a client writes there that
+        ends no transaction, and whose timeout is long."""
         if may_be_open or self._is_nobodys(key.topic):
             return
         for still_open in self._of(key).producers.open_ones():

@@ -1,0 +1,348 @@
+"""Whatever one request asks for, each of its steps is short, and others are served between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import trio
+
+from barnabas.cluster.simulation.invariants.work import MOST_CALLS
+from broker.apis import looks
+from protocol.errors import ErrorCode
+from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from protocol.messages.delete_groups import DeleteGroupsRequest
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from protocol.messages.describe_transactions import DescribeTransactionsRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from runtime import meter
+from runtime.exchange import STEPS_IN_A_TURN
+from tests.broker.apis.rig import Rig, batch_of, on_cluster
+
+MANY = 6_000
+PARTITIONS = 1_500
+SETTINGS = {
+    "offsets__topic__replication__factor": "1",
+    "offsets__topic__num__partitions": "3",
+    "transaction__state__log__replication__factor": "1",
+    "transaction__state__log__min__isr": "1",
+    "transaction__state__log__num__partitions": "3",
+}
+
+
+async def coordinated(rig: Rig, key_type: int = 0) -> None:
+    """The broker coordinates groups (0) or transactions (1)."""
+    coordinator = rig.broker(1).transactions if key_type else rig.broker(1).groups
+    await rig.ask(1, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["a"]), 4)
+    await rig.until(lambda: len(coordinator.shards) == 3)
+    for shard in coordinator.shards:
+        await rig.until(lambda shard=shard: shard.loaded_in_ms is not None)
+
+
+def commit_request(group_id: str, partitions: int, offset: int = 7) -> OffsetCommitRequest:
+    asked = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=offset + index, committed_metadata="m")
+        for index in range(partitions)
+    ]
+    return OffsetCommitRequest(group_id=group_id, topics=[OffsetCommitRequestTopic(name="t", partitions=asked)])
+
+
+def largest_step(rig: Rig, api: str) -> int:
+    """The calls of the largest step of the requests that were asked last. The story fails without steps."""
+    return max(rig.steps[api])
+
+
+async def asked_in_steps(rig: Rig, api: str, request: Any, version: int) -> Any:
+    """The answer to a large request, which takes many short steps."""
+    rig.steps.clear()
+    answer = await rig.ask(1, request, version)
+    assert len(rig.steps[api]) > 5
+    assert largest_step(rig, api) < MOST_CALLS
+    return answer
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True, **SETTINGS)
+async def test_very_many_groups(rig: Rig) -> None:
+    await coordinated(rig)
+    groups = [f"g{number}" for number in range(MANY)]
+
+    found = await asked_in_steps(
+        rig, "FindCoordinator", FindCoordinatorRequest(key_type=0, coordinator_keys=[*groups, *groups]), 4
+    )
+    assert [it.key for it in found.coordinators] == groups
+
+    wanted = [OffsetFetchRequestGroup(group_id=group, topics=None) for group in [*groups, *groups]]
+    fetched = await asked_in_steps(rig, "OffsetFetch", OffsetFetchRequest(groups=wanted), 8)
+    assert [it.group_id for it in fetched.groups] == groups, "each is answered once, in order"
+    assert not any(it.error_code or it.topics for it in fetched.groups)
+
+    described = await asked_in_steps(rig, "DescribeGroups", DescribeGroupsRequest(groups=[*groups, *groups]), 5)
+    assert [(it.group_id, it.group_state) for it in described.groups] == [(group, "Dead") for group in groups]
+
+    deleted = await asked_in_steps(rig, "DeleteGroups", DeleteGroupsRequest(groups_names=[*groups, *groups]), 2)
+    assert [it.group_id for it in deleted.results] == groups
+    assert {it.error_code for it in deleted.results} == {ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True, **SETTINGS)
+async def test_a_group_with_very_many_offsets(rig: Rig) -> None:
+    await rig.create("t", PARTITIONS)
+    await coordinated(rig)
+    committed = await asked_in_steps(rig, "OffsetCommit", commit_request("g", PARTITIONS + 10), 8)
+    codes = {it.partition_index: it.error_code for topic in committed.topics for it in topic.partitions}
+    assert codes == {
+        index: ErrorCode.NONE if index < PARTITIONS else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for index in range(PARTITIONS + 10)
+    }
+
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(range(PARTITIONS)))]
+    for wanted in (topics, None):
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=wanted)])
+        fetched = await asked_in_steps(rig, "OffsetFetch", request, 8)
+        (group,) = fetched.groups
+        offsets = {it.partition_index: it.committed_offset for topic in group.topics for it in topic.partitions}
+        assert offsets == {index: 7 + index for index in range(PARTITIONS)}
+
+    some = [OffsetDeleteRequestPartition(partition_index=index) for index in range(1_000)]
+    request = OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic(name="t", partitions=some)])
+    deleted = await asked_in_steps(rig, "OffsetDelete", request, 0)
+    assert deleted.error_code == ErrorCode.NONE
+    assert sum(len(topic.partitions) for topic in deleted.topics) == 1_000
+    assert len(rig.broker(1).groups.shard("g").machine.offsets.committed) == PARTITIONS - 1_000
+
+    rig.steps.clear()
+    gone = await rig.ask(1, DeleteGroupsRequest(groups_names=["g"]), 2)
+    assert gone.results[0].error_code == ErrorCode.NONE
+    assert largest_step(rig, "DeleteGroups") < MOST_CALLS
+    assert "g" not in rig.broker(1).groups.shard("g").machine.offsets.committed
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True, **SETTINGS)
+async def test_members_that_leave_in_great_numbers(rig: Rig) -> None:
+    await coordinated(rig)
+    members = [MemberIdentity(member_id=f"m{number}") for number in range(MANY)]
+    left = await asked_in_steps(rig, "LeaveGroup", LeaveGroupRequest(group_id="g", members=members), 4)
+    assert left.error_code == ErrorCode.NONE
+    assert [it.member_id for it in left.members] == [it.member_id for it in members]
+    assert {it.error_code for it in left.members} == {ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True)
+async def test_look_ups_by_time(rig: Rig) -> None:
+    await rig.create("t", 40)
+    for index in range(40):
+        await rig.produce("t", batch_of("a", "b", timestamp=100 + index), index=index)
+
+    def asking(indexes: Sequence[int]) -> ListOffsetsRequest:
+        return ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=index, timestamp=50)])
+                for index in indexes
+            ],
+        )
+
+    found = await asked_in_steps(rig, "ListOffsets", asking(range(40)), 5)
+    answers = [it for topic in found.topics for it in topic.partitions]
+    assert [(it.error_code, it.offset, it.timestamp) for it in answers] == [(0, 0, 100 + index) for index in range(40)]
+    assert len(rig.steps["ListOffsets"]) > 40, "each look-up is a step of its own"
+
+    twice = await asked_in_steps(rig, "ListOffsets", asking([*range(40), *([3] * 2_000)]), 5)
+    codes = [it.error_code for topic in twice.topics for it in topic.partitions]
+    assert codes[:3] == [ErrorCode.NONE] * 3
+    assert codes[3] == ErrorCode.INVALID_REQUEST and set(codes[40:]) == {ErrorCode.INVALID_REQUEST}
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True)
+async def test_a_partition_is_described_once_however_often_it_is_named(rig: Rig) -> None:
+    await rig.create("t", 2)
+    await rig.produce("t", batch_of("a", producer_id=5, producer_epoch=0, base_sequence=0))
+    asked = [TopicRequest(name="t", partition_indexes=[0, 1] * 500) for _ in range(3)]
+    described = await asked_in_steps(rig, "DescribeProducers", DescribeProducersRequest(topics=asked), 0)
+    partitions = [it for topic in described.topics for it in topic.partitions]
+    assert [it.partition_index for it in partitions] == [0, 1]
+    assert [it.producer_id for it in partitions[0].active_producers] == [5]
+
+    offsets = [DeleteRecordsPartition(partition_index=0, offset=0), DeleteRecordsPartition(partition_index=0, offset=1)]
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=offsets)], timeout_ms=1000)
+    (topic,) = (await rig.ask(1, request, 2)).topics
+    assert [(it.partition_index, it.low_watermark) for it in topic.partitions] == [(0, 1)], "as it was asked last"
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True, **SETTINGS)
+async def test_very_many_topics_and_partitions(rig: Rig) -> None:
+    await rig.create("t", PARTITIONS)
+    all_topics = await asked_in_steps(rig, "Metadata", MetadataRequest(topics=None), 12)
+    (topic,) = all_topics.topics
+    assert [it.partition_index for it in topic.partitions] == list(range(PARTITIONS))
+
+    unknown = [MetadataRequestTopic(name=f"x{number}") for number in range(MANY)]
+    request = MetadataRequest(topics=unknown, allow_auto_topic_creation=False)
+    refused = await asked_in_steps(rig, "Metadata", request, 12)
+    assert [it.name for it in refused.topics] == [it.name for it in unknown]
+
+    partitions = [FetchPartition(partition=index, fetch_offset=0) for index in range(PARTITIONS)]
+    request = FetchRequest(
+        topics=[FetchTopic(topic="t", partitions=partitions)], max_wait_ms=50, min_bytes=1, max_bytes=1 << 20,
+        session_epoch=0,
+    )  # fmt: skip
+    fetched = await asked_in_steps(rig, "Fetch", request, 12)
+    assert fetched.session_id == 0, "so many partitions get no session"
+    assert [it.partition_index for it in fetched.responses[0].partitions] == list(range(PARTITIONS))
+    assert {it.error_code for it in fetched.responses[0].partitions} == {ErrorCode.NONE}
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True)
+async def test_a_fetch_of_many_partitions_waits_for_records(rig: Rig) -> None:
+    await rig.create("t", 400)
+    partitions = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1000) for index in range(400)]
+    request = FetchRequest(
+        topics=[FetchTopic(topic="t", partitions=partitions)], max_wait_ms=30_000, min_bytes=1, max_bytes=1 << 20,
+        session_epoch=0,
+    )  # fmt: skip
+    answers: list[Any] = []
+
+    async def ask() -> None:
+        answers.append(await rig.channel(1).call(request, timeout_ms=60_000, version=12))
+
+    rig.nursery.start_soon(ask)
+    await rig.until(lambda: rig.broker(1).fetches.delayed)
+    before = trio.current_time()
+    await rig.produce("t", index=300)
+    await rig.until(lambda: answers)
+    assert trio.current_time() - before < 5, "the record ends the wait"
+    (topic,) = answers[0].responses
+    assert [it.partition_index for it in topic.partitions if it.records] == [300]
+    assert answers[0].session_id != 0
+    assert largest_step(rig, "Fetch") < MOST_CALLS
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True, **SETTINGS)
+async def test_a_transaction_with_very_many_partitions(rig: Rig) -> None:
+    await rig.create("t", PARTITIONS)
+    await coordinated(rig, 1)
+    init = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+    producer = await rig.ask(1, init, 4)
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=list(range(PARTITIONS)))],
+    )
+    rig.steps.clear()
+    added = await rig.ask(1, request, 3)
+    codes = {it.partition_error_code for it in added.results_by_topic_v3_and_below[0].results_by_partition}
+    assert codes == {ErrorCode.NONE}
+    assert largest_step(rig, "AddPartitionsToTxn") < MOST_CALLS
+
+    ids = ["x", *(f"y{number}" for number in range(MANY)), "x"]
+    described = await asked_in_steps(rig, "DescribeTransactions", DescribeTransactionsRequest(transactional_ids=ids), 0)
+    assert [it.transactional_id for it in described.transaction_states] == ids[:-1]
+
+
+@on_cluster(**SETTINGS)
+async def test_an_answer_that_grows_too_large_ends_with_errors(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await coordinated(rig)
+    monkeypatch.setattr(meter, "MOST_ANSWER_BYTES", 20 * meter.ELEMENT_BYTES)
+    groups = [f"g{number}" for number in range(60)]
+    described = await rig.ask(1, DescribeGroupsRequest(groups=groups), 5)
+    codes = [it.error_code for it in described.groups]
+    assert [it.group_id for it in described.groups] == groups
+    answered = codes.index(ErrorCode.POLICY_VIOLATION)
+    assert 0 < answered <= 20
+    assert set(codes[:answered]) == {ErrorCode.NONE} and set(codes[answered:]) == {ErrorCode.POLICY_VIOLATION}
+
+    configs = [
+        DescribeConfigsResource(resource_type=32, resource_name=f"g{number}", configuration_keys=None)
+        for number in range(30)
+    ]
+    told = await rig.ask(1, DescribeConfigsRequest(resources=configs), 4)
+    assert [it.error_code for it in told.results] == [0] * 2 + [ErrorCode.POLICY_VIOLATION] * 28
+
+
+@on_cluster(counts_work=True, **SETTINGS)
+async def test_others_have_turns_while_a_long_request_is_under_way(rig: Rig) -> None:
+    await coordinated(rig)
+    groups = [f"g{number}" for number in range(20_000)]
+    answers: list[Any] = []
+
+    async def describe() -> None:
+        answers.append(await rig.ask(1, DescribeGroupsRequest(groups=groups), 5))
+
+    rig.nursery.start_soon(describe)
+    await rig.until(lambda: rig.steps.get("DescribeGroups"))
+    steps = rig.steps["DescribeGroups"]
+    seen: list[int] = []
+    while len(seen) < 10 or seen[-1] > seen[-10]:
+        seen.append(len(steps))
+        await trio.lowlevel.checkpoint()
+    assert seen[-1] > 300
+    assert max(after - before for before, after in pairwise(seen)) <= STEPS_IN_A_TURN
+    await rig.until(lambda: answers)
+    assert len(answers[0].groups) == len(groups)
+
+
+@on_cluster(brokers=3, offsets__topic__num__partitions="3")
+async def test_groups_of_a_coordinator_that_is_lost_are_refused(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read is not told if nobody can know whether it is replicated."""
+    monkeypatch.setattr(looks, "AT_ONCE", 0)
+    await rig.create("t", 1, [1, 2, 3])
+    await rig.ask(1, FindCoordinatorRequest(key_type=0, coordinator_keys=["a"]), 4)
+    await rig.until(lambda: any(rig.broker(node).groups.shards for node in (1, 2, 3)))
+    node = next(node for node in (1, 2, 3) if rig.broker(node).groups.shards)
+    shard = rig.broker(node).groups.shards[0]
+    await rig.until(lambda: shard.loaded_in_ms is not None)
+    index = shard.partition.index
+    group = next(f"g{it}" for it in range(100) if rig.broker(node).groups.partition_of(f"g{it}") == index)
+    monkeypatch.setattr(type(shard.partition), "is_leader", property(lambda self: self is not shard.partition))
+    waiting: list[Any] = []
+    monkeypatch.setattr(
+        type(shard.partition),
+        "when_replicated",
+        lambda self, offset, settled: waiting.append(settled),
+    )
+    answers: list[Any] = []
+
+    async def ask() -> None:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+        answers.append(await rig.ask(node, request, 8))
+
+    rig.nursery.start_soon(ask)
+    await rig.until(lambda: waiting)
+    assert not answers
+    waiting[0](ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    await rig.until(lambda: answers)
+    assert [it.error_code for it in answers[0].groups] == [ErrorCode.NOT_COORDINATOR]
