@@ -37,7 +37,7 @@ Settled = Callable[[ErrorCode | None], None]
 RETRY_MS = 500
 """After which a timer runs again whose records could not be written."""
 
-LOAD_STRETCH_BYTES = 256 * 1024
+LOAD_STRETCH_BYTES = 64 * 1024
 """How much is replayed before others get their turn."""
 LOAD_PAUSE_MS = 0
 """How long others have their turn at least."""
