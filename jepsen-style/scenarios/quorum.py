@@ -174,6 +174,8 @@ async def full_disk(stage: Stage) -> None:
     disk = stage.universe.disk(active)
     capacity, disk.capacity_bytes = disk.capacity_bytes, disk.used_bytes
     refused = disk.refused
+    await _create(stage, "from-the-reserve")
+    disk.capacity_bytes = disk.used_bytes
     await _create(stage, "without-room")
     came_about(disk.refused > refused, "there was no room")
     new = await stage.quorum_leader(other_than=active)

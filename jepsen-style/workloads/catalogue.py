@@ -24,9 +24,10 @@ WORKLOADS = {
 
 OPTIONS = {"replicas": "of each topic; -1: as many as the brokers think right", "prefix": "of all names"}
 """Of every workload: what `--option` sets."""
-MORE_OPTIONS = {"offsets": {"registers": "of each group"}}
+MORE_OPTIONS = {"offsets": {"registers": "of each group", "one_broker": "false: ask whichever coordinate"}}
 """By workload: what it alone knows."""
 _TEXTS = ("prefix",)
+_SWITCHES = ("one_broker",)
 _AS_BROKERS_LIKE = "-1"
 
 
@@ -55,6 +56,10 @@ def _check(workload: str, more: Mapping[str, str]) -> None:
             told = ", ".join(f"{each} ({what})" for each, what in known.items())
             raise ValueError(f"--option {name}: {workload} has no such option; it has {told}")
         if name in _TEXTS or (name == "replicas" and text == _AS_BROKERS_LIKE):
+            continue
+        if name in _SWITCHES:
+            if text not in ("true", "false"):
+                raise ValueError(f"--option {name}={text}: true or false")
             continue
         if not text.isdecimal() or not int(text):
             raise ValueError(f"--option {name}={text}: a whole number, 1 or more")

@@ -619,14 +619,13 @@ class TestWhatIsWrong:
                 reader.assign({T0: 0, T1: 0})
                 values: list[int] = []
                 failures = 0
-                while len(values) < 9:
+                while len(values) < 9 or not failures:  # whichever of them the broker names first
                     try:
                         values += [record.value for record in await reader.poll(1000, 2)]
                     except RecordDeserializationException:
                         failures += 1
                         await trio.sleep(0.01)
                 assert values == list(range(9))
-                assert failures > 0
 
         run_simulation(34, with_reader, story)
 
@@ -637,9 +636,9 @@ class TestWhatIsWrong:
             brokers.failing[T0] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
             async with open_reader(cluster) as reader:
                 reader.assign({T0: 0, T1: 0})
-                assert [record.partition for record in await read(reader, 1)] == [1]
                 with pytest.raises(TopicAuthorizationException):
                     await reader.poll(1000)
+                assert [record.partition for record in await read(reader, 1)] == [1]
                 assert [record.partition for record in await read(reader, 1)] == [0], "it was allowed since"
 
         run_simulation(29, with_reader, story)
