@@ -148,11 +148,11 @@ class Ledger:
         if topic is not None:
             self._topics = [OffsetFetchRequestTopic(name=topic, partition_indexes=[LEDGER_PARTITION])]
 
-    def last(self) -> LedgerEntry | None:
-        """The newest entry, as far as whoever seems to coordinate the group knows; None if there is none. It may be
-        old: for people, not for deciding. While a transaction with an entry is neither committed nor aborted this waits
-        (KIP-447). KafkaError, TimedOut, LedgerError."""
-        question = self._question(stable=True)
+    def last(self, *, stable: bool = False) -> LedgerEntry | None:
+        """The newest committed entry, as far as the broker knows that seems to coordinate the group; None if there is
+        none. It may be old: it is for people, not for deciding. `stable`: wait while a transaction with an entry is
+        neither committed nor aborted (KIP-447). KafkaError, TimedOut, LedgerError."""
+        question = self._question(stable=stable)
         return self._newest(
             self._cluster.coordinator_call(
                 self.group_id, CoordinatorKind.GROUP, question.request, question.code_of, version=question.version
@@ -165,7 +165,7 @@ class Ledger:
         and what a transaction raises."""
         # Brokers of Kafka before 4.0 carry out markers a moment after they acknowledged them, and say so only to who
         # asks for stable offsets. That cannot be asked later: the entry that is written first is not stable.
-        self.last()
+        self.last(stable=True)
         return self._newest(
             transaction.ask_after_write(self.group_id, entries_at(topics, entry), self._question(stable=False))
         )

@@ -150,7 +150,7 @@ def test_an_entry_that_is_being_committed_is_waited_for() -> None:
         committed(code=ErrorCode.NOT_COORDINATOR),
         committed(("a", 6, entry(6).encode(), ErrorCode.NONE)),
     )
-    assert Ledger(cluster, "q").last() == entry(6)
+    assert Ledger(cluster, "q").last(stable=True) == entry(6)
     asked = cluster.asked[0]
     assert isinstance(asked, OffsetFetchRequest)
     assert asked.require_stable and asked.topics is None and asked.group_id == "spark-sink-q"
