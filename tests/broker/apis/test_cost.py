@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from barnabas.cluster.simulation.invariants.work import MOST_CALLS
+from broker.admission import STEPS_AT_ONCE
 from broker.apis import looks
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -40,9 +41,10 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from runtime import meter
 from runtime.exchange import STEPS_IN_A_TURN
-from tests.broker.apis.rig import Rig, batch_of, on_cluster
+from tests.broker.apis.rig import Rig, batch_of, frame_of, on_cluster, values_in
 
 MANY = 6_000
 PARTITIONS = 1_500
@@ -247,6 +249,99 @@ async def test_a_fetch_of_many_partitions_waits_for_records(rig: Rig) -> None:
     assert [it.partition_index for it in topic.partitions if it.records] == [300]
     assert answers[0].session_id != 0
     assert largest_step(rig, "Fetch") < MOST_CALLS
+
+
+def produced(partitions: Sequence[int], batch: bytes, *, acks: int = -1, tx: str | None = None) -> ProduceRequest:
+    data = [PartitionProduceData(index=index, records=batch) for index in partitions]
+    topics = [TopicProduceData(name="t", partition_data=data)]
+    return ProduceRequest(acks=acks, timeout_ms=5000, topic_data=topics, transactional_id=tx)
+
+
+def produce_codes(answer: Any) -> list[int]:
+    return [it.error_code for topic in answer.responses for it in topic.partition_responses]
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True)
+async def test_records_for_very_many_partitions(rig: Rig) -> None:
+    await rig.create("t", PARTITIONS)
+    for acks in (-1, 1):
+        request = produced(range(PARTITIONS + 10), batch_of("v"), acks=acks)
+        answer = await asked_in_steps(rig, "Produce", request, 9)
+        codes = produce_codes(answer)
+        assert codes == [ErrorCode.NONE] * PARTITIONS + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 10
+    (topic,) = answer.responses
+    assert {it.base_offset for it in topic.partition_responses[:PARTITIONS]} == {1}
+
+    same = await asked_in_steps(rig, "Produce", produced([3] * 1_000, batch_of("v")), 9)
+    assert [it.base_offset for it in same.responses[0].partition_responses] == list(range(2, 1_002))
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True)
+async def test_what_is_sent_after_a_large_produce_is_written_after_it(rig: Rig) -> None:
+    await rig.create("t", 600)
+    connection = await rig.raw(1)
+    last = 599
+    await connection.send_frame(frame_of(produced(range(600), batch_of("large"), acks=0), 9))
+    for value in ("b", "c", "d"):
+        await connection.send_frame(frame_of(produced([last, *range(100)], batch_of(value)), 9))
+    for _ in range(3):
+        assert await connection.receive_frame() is not None
+    assert values_in(await rig.fetch("t", index=last)) == ["large", "b", "c", "d"]
+    assert largest_step(rig, "Produce") < MOST_CALLS
+
+    connection = await rig.raw(1)
+    await connection.send_frame(frame_of(produced(range(601), batch_of("e"), acks=0), 9))
+    assert await connection.was_closed(), "one partition is unknown, and there is no answer that could say so"
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster()
+async def test_a_large_produce_of_a_connection_that_is_closed(rig: Rig) -> None:
+    await rig.create("t", 200)
+    slow = rig.broker(1).slow_admissions
+    request = produced(range(200), batch_of("v"))
+    request.topic_data[0].partition_data[60].records = batch_of(*["v"] * (2 * STEPS_AT_ONCE))
+    connection = await rig.raw(1)
+    async with slow.one_at_a_time:
+        await connection.send_frame(frame_of(request, 9))
+        await rig.until(lambda: rig.partition(1, "t", 59).log.log_end_offset)
+        connection.close()
+        assert (await rig.produce("t", index=0)).base_offset == 1
+    await rig.until(lambda: not slow.lines)
+    ends = [rig.partition(1, "t", index).log.log_end_offset for index in range(200)]
+    assert ends == [2] + [1] * 59 + [0] * 140, "the rest is dropped"
+
+
+@pytest.mark.feature("RP-02")
+@pytest.mark.parametrize("version", [11, 12])
+@on_cluster(counts_work=True, **SETTINGS)
+async def test_a_transaction_writes_to_very_many_partitions(rig: Rig, version: int) -> None:
+    await rig.create("t", 700)
+    await coordinated(rig, 1)
+    init = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+    producer = await rig.ask(1, init, 4)
+    stamp = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch, "transactional": True}
+    if version < 12:
+        topics = [AddPartitionsToTxnTopic(name="t", partitions=list(range(700)))]
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.producer_epoch,
+            v3_and_below_topics=topics,
+        )
+        await rig.ask(1, request, 3)
+    for sequence in range(2):
+        batch = batch_of("v", base_sequence=sequence, **stamp)
+        answer = await asked_in_steps(rig, "Produce", produced(range(700), batch, tx="x"), version)
+        assert set(produce_codes(answer)) == {ErrorCode.NONE}
+        assert {it.base_offset for it in answer.responses[0].partition_responses} == {sequence}
+
+    batch = batch_of("v", base_sequence=2, **stamp)
+    twice = await asked_in_steps(rig, "Produce", produced([5] * 700, batch, tx="x"), version)
+    assert produce_codes(twice) == [ErrorCode.NONE] + [ErrorCode.INVALID_REQUEST] * 699
+    assert not rig.partition(1, "t", 5).producer_lines
 
 
 @pytest.mark.feature("RP-02")
