@@ -20,7 +20,7 @@ from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeC
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from protocol.messages.describe_transactions import DescribeTransactionsRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -248,6 +248,52 @@ async def test_a_fetch_of_many_partitions_waits_for_records(rig: Rig) -> None:
     (topic,) = answers[0].responses
     assert [it.partition_index for it in topic.partitions if it.records] == [300]
     assert answers[0].session_id != 0
+    assert largest_step(rig, "Fetch") < MOST_CALLS
+
+
+def follower_fetch(partitions: Sequence[int], session: tuple[int, int], forgotten: Sequence[int] = ()) -> FetchRequest:
+    wanted = [FetchPartition(partition=index, fetch_offset=0, log_start_offset=0) for index in partitions]
+    session_id, epoch = session
+    return FetchRequest(
+        replica_id=7, topics=[FetchTopic(topic="t", partitions=wanted)], max_wait_ms=50, min_bytes=1,
+        max_bytes=1 << 20, session_id=session_id, session_epoch=epoch,
+        forgotten_topics_data=[ForgottenTopic(topic="t", partitions=list(forgotten))],
+    )  # fmt: skip
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True)
+async def test_a_client_that_says_to_be_a_follower_of_very_many_partitions(rig: Rig) -> None:
+    await rig.create("t", 50)
+    every = range(MANY)
+    first = await asked_in_steps(rig, "Fetch", follower_fetch(every, (0, 0)), 12)
+    assert first.session_id != 0
+    session = (first.session_id, 1)
+    again = await asked_in_steps(rig, "Fetch", follower_fetch(every, session), 12)
+    assert [it.partition_index for it in again.responses[0].partitions] == list(every), "errors are repeated"
+    sessions = rig.broker(1).sessions
+    await asked_in_steps(rig, "Fetch", follower_fetch([], (session[0], 2), range(10, MANY)), 12)
+    assert sessions.cached_partitions == 10
+    await asked_in_steps(rig, "Fetch", follower_fetch(range(10, MANY), (session[0], 3)), 12)
+    rig.steps.clear()
+    unnamed = await rig.ask(1, follower_fetch([], (session[0], 4)), 12)
+    assert len(unnamed.responses[0].partitions) == MANY
+    assert largest_step(rig, "Fetch") < MOST_CALLS, "the session has them, though the request does not name them"
+    rig.steps.clear()
+    await rig.ask(1, follower_fetch([0], (session[0], -1)), 12)
+    assert largest_step(rig, "Fetch") < MOST_CALLS
+    assert not sessions.cached_partitions
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(brokers=3, counts_work=True)
+async def test_followers_of_many_partitions_follow(rig: Rig) -> None:
+    await rig.create("t", 600, [1, 2, 3])
+    leading = [index for index in range(600) if rig.leader("t", index) == 1]
+    assert len(leading) > 150
+    for base in range(2):
+        answer = await rig.ask(1, produced(leading, batch_of("v")), 9)
+        assert {(it.error_code, it.base_offset) for it in answer.responses[0].partition_responses} == {(0, base)}
     assert largest_step(rig, "Fetch") < MOST_CALLS
 
 
