@@ -12,8 +12,18 @@ import trio
 from barnabas.cluster.simulation.invariants.work import MOST_CALLS
 from broker.admission import STEPS_AT_ONCE
 from broker.apis import looks
+from broker.groups.limits import (
+    MOST_ASSIGNMENTS,
+    MOST_ELEMENTS_READ,
+    MOST_OWNED_PARTITIONS,
+    MOST_PROTOCOLS,
+    MOST_TOPICS,
+)
+from protocol.embedded_consumer import write_subscription
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -23,6 +33,7 @@ from protocol.messages.describe_transactions import DescribeTransactionsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -42,6 +53,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from runtime import meter
 from runtime.exchange import STEPS_IN_A_TURN
 from tests.broker.apis.rig import Rig, batch_of, frame_of, on_cluster, values_in
@@ -412,6 +424,77 @@ async def test_a_transaction_with_very_many_partitions(rig: Rig) -> None:
     ids = ["x", *(f"y{number}" for number in range(MANY)), "x"]
     described = await asked_in_steps(rig, "DescribeTransactions", DescribeTransactionsRequest(transactional_ids=ids), 0)
     assert [it.transactional_id for it in described.transaction_states] == ids[:-1]
+
+
+def subscription(topics: int) -> bytes:
+    return write_subscription(ConsumerProtocolSubscription(topics=[f"topic-{number}" for number in range(topics)]))
+
+
+async def joined(rig: Rig, protocols: int, metadata: bytes, member_id: str = "") -> Any:
+    """The answer to JoinGroup, in a version in which a member need not come twice."""
+    named = [JoinGroupRequestProtocol(name=f"p{number}", metadata=metadata) for number in range(protocols)]
+    request = JoinGroupRequest(
+        group_id="g", session_timeout_ms=30_000, rebalance_timeout_ms=30_000, member_id=member_id,
+        protocol_type="consumer", protocols=named,
+    )  # fmt: skip
+    return await rig.ask(1, request, 3)
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True, group__initial__rebalance__delay__ms="0", **SETTINGS)
+async def test_a_member_that_says_very_much(rig: Rig) -> None:
+    await coordinated(rig)
+    refused = await joined(rig, MOST_PROTOCOLS + 1, b"")
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    member = await joined(rig, MOST_PROTOCOLS, subscription(MOST_ELEMENTS_READ))
+    assert member.error_code == ErrorCode.NONE
+    (group,) = [
+        shard.machine.classic.find("g") for shard in rig.broker(1).groups.shards if shard.machine.classic.find("g")
+    ]
+    assert len(group.subscription or ()) == MOST_ELEMENTS_READ
+    again = await joined(rig, MOST_PROTOCOLS, subscription(MOST_ELEMENTS_READ + 1), member.member_id)
+    assert again.generation_id == 2
+    assert group.subscription is None, "to read it all would take too long"
+    assert group.is_subscribed_to("any")
+
+    def sync(assignments: int) -> SyncGroupRequest:
+        parts = [SyncGroupRequestAssignment(member_id=f"m{number}", assignment=b"") for number in range(assignments)]
+        return SyncGroupRequest(group_id="g", generation_id=2, member_id=member.member_id, assignments=parts)
+
+    assert (await rig.ask(1, sync(MOST_ASSIGNMENTS + 1), 3)).error_code == ErrorCode.INVALID_REQUEST
+    assert (await rig.ask(1, sync(MOST_ASSIGNMENTS), 3)).error_code == ErrorCode.NONE
+    for api in ("JoinGroup", "SyncGroup"):
+        assert largest_step(rig, api) < MOST_CALLS
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True, **SETTINGS)
+async def test_a_heartbeat_that_says_very_much(rig: Rig) -> None:
+    await coordinated(rig)
+
+    async def beat(epoch: int, topics: int, owned: Sequence[TopicPartitions]) -> Any:
+        names = [f"topic-{number}" for number in range(topics)]
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="m", member_epoch=epoch, rebalance_timeout_ms=30_000,
+            subscribed_topic_names=names, topic_partitions=list(owned),
+        )  # fmt: skip
+        return await rig.ask(1, request, 1)
+
+    refused = await beat(0, MOST_TOPICS + 1, [])
+    assert (refused.error_code, refused.error_message) == (
+        ErrorCode.INVALID_REQUEST,
+        "SubscribedTopicNames has 5001 topics, more than 5000.",
+    )
+    member = await beat(0, MOST_TOPICS, [])
+    assert member.error_code == ErrorCode.NONE
+    halves = [TopicPartitions(topic_id=bytes(16), partitions=list(range(MOST_OWNED_PARTITIONS // 2)))] * 2
+    owning = await beat(member.member_epoch, MOST_TOPICS - 1, halves)
+    assert owning.error_code == ErrorCode.NONE
+    one = TopicPartitions(topic_id=bytes(16), partitions=[1])
+    for owned in ([*halves, one], [one] * (MOST_TOPICS + 1)):
+        assert (await beat(owning.member_epoch, 1, owned)).error_code == ErrorCode.INVALID_REQUEST
+    assert (await beat(owning.member_epoch, 1, [one] * MOST_TOPICS)).error_code == ErrorCode.NONE
+    assert largest_step(rig, "ConsumerGroupHeartbeat") < MOST_CALLS
 
 
 @on_cluster(**SETTINGS)
