@@ -14,8 +14,9 @@ read into what is sent. One thread.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
@@ -30,13 +31,17 @@ LAST_EPOCH = 0x7FFFFFFF
 TOPIC_IDS_FROM_VERSION = 13
 
 WANTED_IN_A_STEP = 500
-"""Partitions of a request without a session that one step goes through."""
+"""Partitions of a request that one step goes through."""
 
 TopicKey = bytes | str
 """A topic's id from Fetch v13 on, before that its name."""
 PartitionKey = tuple[TopicKey, int]
 Wanted = tuple[TopicKey, FetchPartition]
 Answer = tuple[TopicKey, PartitionData]
+
+T = TypeVar("T")
+InSteps = Generator[None, Any, T]
+"""Work of a step between two turns of others, and its result."""
 
 
 def next_epoch(epoch: int) -> int:
@@ -119,20 +124,17 @@ class _Session:
     def value(self) -> _Value:
         return (self.privileged, len(self.partitions), self.id)
 
-    def update(self, request: FetchRequest) -> None:
-        partitions = self.partitions
-        for key, wanted in _wanted(request, self.uses_topic_ids):
-            cached = partitions.get((key, wanted.partition))
-            if cached is None:
-                partitions[key, wanted.partition] = _CachedPartition(key, wanted)
-            else:
-                cached.asks(wanted)
-            self.moved[key, wanted.partition] = None
-        for topic in request.forgotten_topics_data:
-            forgotten = topic.topic_id if self.uses_topic_ids else topic.topic
-            for partition in topic.partitions:
-                partitions.pop((forgotten, partition), None)
-                self.moved.pop((forgotten, partition), None)
+    def asks(self, key: PartitionKey, wanted: FetchPartition) -> None:
+        cached = self.partitions.get(key)
+        if cached is None:
+            self.partitions[key] = _CachedPartition(key[0], wanted)
+        else:
+            cached.asks(wanted)
+        self.moved[key] = None
+
+    def forgets(self, key: PartitionKey) -> None:
+        self.partitions.pop(key, None)
+        self.moved.pop(key, None)
 
 
 def _must_be_repeated(data: PartitionData) -> bool:
@@ -140,6 +142,16 @@ def _must_be_repeated(data: PartitionData) -> bool:
     pointed at asks the leader again, and does not name the partition.
     """
     return bool(data.error_code != 0 or data.preferred_read_replica >= 0 or data.diverging_epoch.epoch >= 0)
+
+
+def at_once(steps: Generator[Any, Any, T]) -> T:
+    """All steps in one."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def _wanted(request: FetchRequest, uses_topic_ids: bool) -> Iterator[Wanted]:
@@ -164,6 +176,11 @@ class FetchContext:
         self._wanted = wanted
 
     @property
+    def wants_session(self) -> bool:
+        """Whether there may be one after `finish`, though there is none yet."""
+        return False
+
+    @property
     def wanted(self) -> Sequence[Wanted]:
         """All partitions of the request and its session."""
         return self._wanted
@@ -186,6 +203,13 @@ class FetchContext:
 
         `left_open` have to be looked at again with the next request, though nothing changes in them until then.
         """
+        return at_once(self.finishing(answers, now_ms, left_open))
+
+    def finishing(
+        self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey]
+    ) -> InSteps[Sequence[Answer]]:
+        """`finish` in steps."""
+        yield from ()
         return answers
 
     def has_news(self, answer: Answer) -> bool:
@@ -210,23 +234,36 @@ class _FullContext(FetchContext):
         self._uses_topic_ids = uses_topic_ids
         self._from_follower = from_follower
 
-    def finish(
-        self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey] = ()
-    ) -> Sequence[Answer]:
+    @property
+    def wants_session(self) -> bool:
+        return self._sessions.has_places
+
+    def finishing(
+        self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey]
+    ) -> InSteps[Sequence[Answer]]:
         sessions = self._sessions
         partitions: dict[PartitionKey, _CachedPartition] = {}
-        for key, wanted in self.wanted:
+        for place, (key, wanted) in enumerate(self.wanted, 1):
             partitions[key, wanted.partition] = _CachedPartition(key, wanted)
+            if place % WANTED_IN_A_STEP == 0:
+                yield None
+        for place, (key, data) in enumerate(answers, 1):
+            cached = partitions.get((key, data.partition_index))
+            if cached is not None:
+                cached.told(data)
+            if place % WANTED_IN_A_STEP == 0:
+                yield None
         session = sessions._create(self._from_follower, self._uses_topic_ids, len(partitions), now_ms)
         if session is not None:
-            for key, data in answers:
-                cached = partitions.get((key, data.partition_index))
-                if cached is not None:
-                    cached.told(data)
             session.partitions = partitions
             session.moved = dict.fromkeys(partitions)
-            sessions._watch(session, partitions)
             sessions._touch(session, now_ms)
+            for place, partition_key in enumerate(partitions, 1):
+                sessions._watch(session, partition_key)
+                if place % WANTED_IN_A_STEP == 0:
+                    yield None
+                    if not sessions._has(session):
+                        return answers
             self.session_id = session.id
         return answers
 
@@ -258,39 +295,48 @@ class _IncrementalContext(FetchContext):
         self._fresh.clear()
         return moved
 
-    def finish(
-        self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey] = ()
-    ) -> Sequence[Answer]:
+    def finishing(
+        self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey]
+    ) -> InSteps[Sequence[Answer]]:
         session = self._session
+        news = []
+        served: list[PartitionKey] = []
+        for place, answer in enumerate(answers):
+            if place % WANTED_IN_A_STEP == 0 and place > 0:
+                yield None
+            if session.epoch != self._epoch:
+                break
+            if self._take_in(answer, left_open, served):
+                news.append(answer)
         if session.epoch != self._epoch:
             # While this one waited, another request went on with the session: this one is a duplicate.
             self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
             return ()
-        partitions, moved = session.partitions, session.moved
-        news = []
-        served: list[PartitionKey] = []
-        for answer in answers:
-            data = answer[1]
-            key = (answer[0], data.partition_index)
-            moved.pop(key, None)
-            cached = partitions.get(key)
-            if cached is None:
-                continue
-            # Until the fetcher asks from further on, it has to get the same again.
-            if data.records:
-                served.append(key)
-            elif _must_be_repeated(data) or key in left_open:
-                moved[key] = None
-            if not cached.is_news(data):
-                continue
-            cached.told(data)
-            news.append(answer)
-            if data.records:
-                del partitions[key]
-                partitions[key] = cached
         # Who had nothing this time comes before who had something, or a large partition would starve the others.
-        moved.update(dict.fromkeys(served))
+        session.moved.update(dict.fromkeys(served))
         return news
+
+    def _take_in(self, answer: Answer, left_open: Collection[PartitionKey], served: list[PartitionKey]) -> bool:
+        """Whether the answer is to be sent."""
+        partitions, moved = self._session.partitions, self._session.moved
+        data = answer[1]
+        key = (answer[0], data.partition_index)
+        moved.pop(key, None)
+        cached = partitions.get(key)
+        if cached is None:
+            return False
+        # Until the fetcher asks from further on, it has to get the same again.
+        if data.records:
+            served.append(key)
+        elif _must_be_repeated(data) or key in left_open or key in self._fresh:
+            moved[key] = None
+        if not cached.is_news(data):
+            return False
+        cached.told(data)
+        if data.records:
+            del partitions[key]
+            partitions[key] = cached
+        return True
 
     def has_news(self, answer: Answer) -> bool:
         cached = self._session.partitions.get((answer[0], answer[1].partition_index))
@@ -312,6 +358,8 @@ class FetchSessions:
         self._evictable_by_all: list[_Value] = []
         self._evictable_by_followers: list[_Value] = []
         self.evictions = 0
+        # Partitions of large sessions that are gone: they are let go of while others come.
+        self._left: deque[tuple[_Session, PartitionKey]] = deque()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -327,6 +375,12 @@ class FetchSessions:
 
     def open(self, request: FetchRequest, version: int, *, from_follower: bool, now_ms: int) -> FetchContext:
         """The context of a request. Errors (70, 71, 106) are in the context, not raised."""
+        return at_once(self.opening(request, version, from_follower=from_follower, now_ms=now_ms))
+
+    def opening(
+        self, request: FetchRequest, version: int, *, from_follower: bool, now_ms: int
+    ) -> InSteps[FetchContext]:
+        """`open` in steps."""
         uses_topic_ids = version >= TOPIC_IDS_FROM_VERSION
         session = self._sessions.get(request.session_id)
         epoch = request.session_epoch
@@ -334,8 +388,7 @@ class FetchSessions:
             # A full request closes the session it names.
             if session is not None:
                 self._remove(session)
-            # A partition that is asked for twice is read once, as it was asked for last.
-            wanted = list({(key, it.partition): (key, it) for key, it in _wanted(request, uses_topic_ids)}.values())
+            wanted = yield from self._each_once(request, uses_topic_ids)
             if epoch == FINAL_EPOCH:
                 return FetchContext(wanted)
             return _FullContext(self, wanted, uses_topic_ids, from_follower)
@@ -345,15 +398,20 @@ class FetchSessions:
             return _ErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return _ErrorContext(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        self._update(session, request)
+        # From here on no other request goes on with the session where this one does.
+        session.epoch = next_epoch(epoch)
+        yield from self._update(session, request)
+        if not self._has(session):
+            return _ErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != next_epoch(epoch):
+            return _ErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if not session.partitions:
             self._remove(session)
             return FetchContext(())
         self._touch(session, now_ms)
-        session.epoch = next_epoch(session.epoch)
         return _IncrementalContext(session)
 
-    def open_none(self, request: FetchRequest, uses_topic_ids: bool) -> Generator[None, Any, FetchContext]:
+    def open_none(self, request: FetchRequest, uses_topic_ids: bool) -> InSteps[FetchContext]:
         """The context of a request that names too many partitions for a session, made in steps. The client is to ask
         for all of them again next time."""
         if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -361,12 +419,18 @@ class FetchSessions:
         session = self._sessions.get(request.session_id)
         if session is not None:
             self._remove(session)
-        wanted: dict[PartitionKey, Wanted] = {}
+        return FetchContext((yield from self._each_once(request, uses_topic_ids)))
+
+    def _each_once(self, request: FetchRequest, uses_topic_ids: bool) -> InSteps[list[Wanted]]:
+        """A partition that is asked for twice is read once, as it was asked for last."""
+        each: dict[PartitionKey, Wanted] = {}
         for place, (key, partition) in enumerate(_wanted(request, uses_topic_ids), 1):
-            wanted[key, partition.partition] = (key, partition)
+            each[key, partition.partition] = (key, partition)
             if place % WANTED_IN_A_STEP == 0:
+                self._let_go()
                 yield None
-        return FetchContext(list(wanted.values()))
+        self._let_go()
+        return list(each.values())
 
     def changed(self, topic_id: bytes, topic: str, partition: int) -> list[int]:
         """There is more to read in a partition, or something else to tell of it. Gives the sessions that have it."""
@@ -379,28 +443,52 @@ class FetchSessions:
                 interested += watching
         return interested
 
-    def _update(self, session: _Session, request: FetchRequest) -> None:
-        session.update(request)
-        self._watch(session, [(key, wanted.partition) for key, wanted in _wanted(request, session.uses_topic_ids)])
+    def _update(self, session: _Session, request: FetchRequest) -> InSteps[None]:
+        steps = 0
+        for topic_key, wanted in _wanted(request, session.uses_topic_ids):
+            key = (topic_key, wanted.partition)
+            session.asks(key, wanted)
+            self._watch(session, key)
+            steps += 1
+            if steps % WANTED_IN_A_STEP == 0:
+                yield None
+                if not self._has(session):
+                    return
         for topic in request.forgotten_topics_data:
             forgotten = topic.topic_id if session.uses_topic_ids else topic.topic
-            self._unwatch(session, [(forgotten, partition) for partition in topic.partitions])
+            for partition in topic.partitions:
+                session.forgets((forgotten, partition))
+                self._unwatch(session, (forgotten, partition))
+                steps += 1
+                if steps % WANTED_IN_A_STEP == 0:
+                    yield None
+                    if not self._has(session):
+                        return
 
-    def _watch(self, session: _Session, keys: Iterable[PartitionKey]) -> None:
-        for key in keys:
-            if key in session.partitions:
-                watching = self._watching.get(key)
-                if watching is None:
-                    watching = self._watching[key] = {}
-                watching[session.id] = session
+    def _has(self, session: _Session) -> bool:
+        return self._sessions.get(session.id) is session
 
-    def _unwatch(self, session: _Session, keys: Iterable[PartitionKey]) -> None:
-        for key in keys:
-            watching = self._watching.get(key)
-            if watching is not None and key not in session.partitions:
-                watching.pop(session.id, None)
-                if not watching:
-                    del self._watching[key]
+    @property
+    def has_places(self) -> bool:
+        return self._max_sessions > 0
+
+    def _watch(self, session: _Session, key: PartitionKey) -> None:
+        watching = self._watching.get(key)
+        if watching is None:
+            watching = self._watching[key] = {}
+        watching[session.id] = session
+
+    def _unwatch(self, session: _Session, key: PartitionKey) -> None:
+        watching = self._watching.get(key)
+        if watching is not None and watching.get(session.id) is session and key not in session.partitions:
+            del watching[session.id]
+            if not watching:
+                del self._watching[key]
+
+    def _let_go(self) -> None:
+        """Unwatch some partitions of sessions that are gone."""
+        for _ in range(min(len(self._left), 2 * WANTED_IN_A_STEP)):
+            self._unwatch(*self._left.popleft())
 
     def _create(self, privileged: bool, uses_topic_ids: bool, size: int, now_ms: int) -> _Session | None:
         """None if every session there is worth more, or if there is nothing to remember."""
@@ -432,9 +520,9 @@ class FetchSessions:
     def _remove(self, session: _Session) -> None:
         del self._sessions[session.id]
         self._unlist(session)
-        keys = list(session.partitions)
-        session.partitions = {}
-        self._unwatch(session, keys)
+        partitions, session.partitions, session.moved = session.partitions, {}, {}
+        self._left.extend((session, key) for key in partitions)
+        self._let_go()
 
     def _touch(self, session: _Session, now_ms: int) -> None:
         session.last_used_ms = now_ms

@@ -27,27 +27,27 @@ def read_version(data: bytes) -> int:
     return min(version, NEWEST_VERSION)
 
 
-def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """Raises MalformedMessage."""
-    return _read(ConsumerProtocolSubscription, data, read_version(data))
+def read_subscription(data: bytes, most_elements: int | None = None) -> ConsumerProtocolSubscription:
+    """Raises MalformedMessage; TooManyElements if it has more than `most_elements`."""
+    return _read(ConsumerProtocolSubscription, data, read_version(data), most_elements)
 
 
-def read_topics(data: bytes) -> list[str]:
+def read_topics(data: bytes, most_elements: int | None = None) -> list[str]:
     """The topics of a subscription: all versions begin as version 0 does, and some clients say that they write a newer
-    one than they do. Raises MalformedMessage.
+    one than they do. Raises MalformedMessage; TooManyElements if there are more than `most_elements`.
     """
     read_int16(data)
-    return _read(ConsumerProtocolSubscription, data, 0).topics
+    return _read(ConsumerProtocolSubscription, data, 0, most_elements).topics
 
 
-def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """Raises MalformedMessage."""
-    return _read(ConsumerProtocolAssignment, data, read_version(data))
+def read_assignment(data: bytes, most_elements: int | None = None) -> ConsumerProtocolAssignment:
+    """Raises MalformedMessage; TooManyElements if it has more than `most_elements`."""
+    return _read(ConsumerProtocolAssignment, data, read_version(data), most_elements)
 
 
-def _read(kind: type[M], data: bytes, version: int) -> M:
+def _read(kind: type[M], data: bytes, version: int, most_elements: int | None) -> M:
     # What a newer version has appended is passed over.
-    message, _ = decode_prefix(kind, data, 2, version)
+    message, _ = decode_prefix(kind, data, 2, version, most_elements)
     return message
 
 

@@ -12,6 +12,7 @@ from broker.apis.pieces import copy_with
 from broker.coordinator.outcome import Now, Outcome, Reply
 from broker.groups.classic import ClassicGroups
 from broker.groups.group import Client
+from broker.groups.limits import MOST_ASSIGNMENTS, MOST_PROTOCOLS
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -44,6 +45,9 @@ def join_group(broker: BrokerServices, call: Call) -> None:
     def refuse(code: ErrorCode) -> None:
         call.answer(JoinGroupResponse(member_id=request.member_id, error_code=code))
 
+    if len(request.protocols) > MOST_PROTOCOLS:
+        refuse(ErrorCode.INVALID_REQUEST)
+        return
     reply = Reply(answer, refuse)
     _run(broker, call, reply, lambda groups: groups.join)
 
@@ -52,6 +56,9 @@ def sync_group(broker: BrokerServices, call: Call) -> None:
     def refuse(code: ErrorCode) -> None:
         call.answer(SyncGroupResponse(error_code=code))
 
+    if len(call.message.assignments) > MOST_ASSIGNMENTS:
+        refuse(ErrorCode.INVALID_REQUEST)
+        return
     reply = Reply(call.answer, refuse)
     _run(broker, call, reply, lambda groups: groups.sync)
 

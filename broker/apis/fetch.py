@@ -20,8 +20,10 @@ from broker.fetch_sessions import (
     TOPIC_IDS_FROM_VERSION,
     Answer,
     FetchContext,
+    InSteps,
     PartitionKey,
     TopicKey,
+    at_once,
     by_topic,
 )
 from broker.purgatory import DelayedOperation
@@ -75,27 +77,49 @@ def fetch(broker: BrokerServices, call: Call) -> Steps | None:
     named = 0
     for topic in request.topics:
         named += len(topic.partitions)
+    for forgotten in request.forgotten_topics_data:
+        named += len(forgotten.partitions)
     if named > MOST_IN_SESSION and not from_follower:
         return _fetch_without_session(broker, call)
-    context = broker.sessions.open(request, version, from_follower=from_follower, now_ms=now_ms)
-    attempt = _Fetch(broker, call, context, replica_id, broker_epoch)
-    if context.error != ErrorCode.NONE:
-        attempt.answer()
-        return None
-    if from_follower:
-        call.slot.comes_from_node()
-        broker.partitions.heard_from(replica_id)
+    opening = broker.sessions.opening(request, version, from_follower=from_follower, now_ms=now_ms)
     if named > MOST_AT_ONCE:
-        attempt.is_long = call.is_large = True
-        return _fetch_in_steps(attempt, now_ms)
+        return _fetch_in_steps(broker, call, opening, (replica_id, broker_epoch), now_ms)
+    attempt = _opened(broker, call, at_once(opening), (replica_id, broker_epoch))
+    if attempt is None:
+        return None
+    if attempt.is_long:
+        return _read_in_steps(attempt, now_ms)
     attempt.read()
-    _after_first_read(attempt, now_ms)
+    at_once(_after_first_read(attempt, now_ms))
     return None
 
 
-def _fetch_in_steps(attempt: _Fetch, now_ms: int) -> Steps:
+def _opened(broker: BrokerServices, call: Call, context: FetchContext, replica: tuple[int, int]) -> _Fetch | None:
+    """None if there is nothing to be read, and that was answered."""
+    attempt = _Fetch(broker, call, context, *replica)
+    if context.error != ErrorCode.NONE:
+        attempt.answer()
+        return None
+    if replica[0] >= 0:
+        call.slot.comes_from_node()
+        broker.partitions.heard_from(replica[0])
+    attempt.look_how_long()
+    return attempt
+
+
+def _fetch_in_steps(
+    broker: BrokerServices, call: Call, opening: InSteps[FetchContext], replica: tuple[int, int], now_ms: int
+) -> Steps:
+    call.is_large = True
+    attempt = _opened(broker, call, (yield from opening), replica)
+    if attempt is not None:
+        attempt.is_long = True
+        yield from _read_in_steps(attempt, now_ms)
+
+
+def _read_in_steps(attempt: _Fetch, now_ms: int) -> Steps:
     yield from attempt.reading()
-    _after_first_read(attempt, now_ms)
+    yield from _after_first_read(attempt, now_ms)
 
 
 def _fetch_without_session(broker: BrokerServices, call: Call) -> Steps:
@@ -118,22 +142,28 @@ async def _read_later(call: Call, attempt: _Fetch, wait_ms: int) -> None:
     await call.take_steps(attempt.reading_and_answering())
 
 
-def _after_first_read(attempt: _Fetch, now_ms: int) -> None:
+def _after_first_read(attempt: _Fetch, now_ms: int) -> Steps:
     broker, call, context = attempt.broker, attempt.call, attempt.context
     request: FetchRequest = call.message
     from_follower = attempt.replica_id >= 0
     if from_follower and broker.deletions.delayed:
-        for key, wanted in context.to_read:
+        for place, (key, wanted) in enumerate(context.to_read, 1):
             broker.deletions.check_and_complete((key, wanted.partition))
+            if place % READ_IN_A_STEP == 0:
+                yield None
     if request.max_wait_ms <= 0 or attempt.is_satisfied():
-        attempt.answer()
+        yield from attempt.answering()
         return
     keys = [session_key(context.session_id)]
     if not context.is_incremental:
-        keys = [(key, wanted.partition) for key, wanted in context.wanted]
-        if not keys:
-            attempt.answer()
+        if not context.wanted or (len(context.wanted) > MOST_IN_SESSION and context.wants_session):
+            # With its session a follower waits for so many as well as for one.
+            yield from attempt.answering()
             return
+        if len(context.wanted) > MOST_IN_SESSION:
+            call.spawn(_read_later, call, attempt, request.max_wait_ms)
+            return
+        keys = [(key, wanted.partition) for key, wanted in context.wanted]
     deadline_ms = now_ms + request.max_wait_ms
     if from_follower and request.max_wait_ms >= 4 * FOLLOWERS_TOGETHER_MS:
         deadline_ms -= deadline_ms % FOLLOWERS_TOGETHER_MS
@@ -206,7 +236,7 @@ class _Fetch(DelayedOperation):
         self._failed = False
         self._urgent = False
         self.is_long = False
-        """It names so many partitions that it is read in steps."""
+        """It has so many partitions to read that it is read in steps."""
         self._fresh = False
         """What was read is what there is: nothing ran in between."""
 
@@ -214,12 +244,13 @@ class _Fetch(DelayedOperation):
 
     def read(self, *, again: bool = False) -> None:
         """Read every partition in turn; `again`: the followers' reports were taken the first time."""
-        for _ in self.reading(again=again):
-            pass
+        at_once(self.reading(again=again))
 
     def reading(self, *, again: bool = False) -> Steps:
         """`read` in steps."""
         answers: list[Answer] = []
+        if again:
+            self.context.take_moved()  # what changes from here on is not in this answer
         self._partitions = {}
         self._bytes_read = 0
         self._failed = False
@@ -345,6 +376,11 @@ class _Fetch(DelayedOperation):
 
     # -- waiting
 
+    def look_how_long(self) -> None:
+        """A session may have much more to read than the request names."""
+        if not self.is_long and len(self.context.to_read) > MOST_AT_ONCE:
+            self.is_long = self.call.is_large = True
+
     def is_satisfied(self) -> bool:
         """Enough was read, or there is something else that has to be told at once."""
         return self._failed or self._urgent or self._bytes_read >= self._min_bytes
@@ -354,6 +390,7 @@ class _Fetch(DelayedOperation):
         news = self._session_has_news() if self.context.is_incremental else self._partitions_have_news()
         if not news:
             return False
+        self.look_how_long()
         if self.is_long:
             return self.force_complete()
         self.read(again=True)
@@ -409,6 +446,8 @@ class _Fetch(DelayedOperation):
     def on_complete(self) -> None:
         if self.call.slot.connection_closed:
             return
+        if not self._fresh:
+            self.look_how_long()
         if self.is_long:
             self.call.spawn(self.call.take_steps, self.reading_and_answering())
         else:
@@ -424,8 +463,7 @@ class _Fetch(DelayedOperation):
         yield from self.answering()
 
     def answer(self) -> None:
-        for _ in self.answering():
-            pass
+        at_once(self.answering())
 
     def answering(self) -> Steps:
         """`answer` in steps."""
@@ -434,7 +472,8 @@ class _Fetch(DelayedOperation):
             broker.bytes_out.to_consumers += self._bytes_read
         else:
             broker.bytes_out.to_followers += self._bytes_read
-        answers: Sequence[Answer] = context.finish(self._answers, broker.world.monotonic.now_ms(), self._left_open)
+        now_ms = broker.world.monotonic.now_ms()
+        answers: Sequence[Answer] = yield from context.finishing(self._answers, now_ms, self._left_open)
         response = FetchResponse(error_code=context.error, session_id=context.session_id)
         with_ids = call.version >= TOPIC_IDS_FROM_VERSION
         topics: list[tuple[TopicKey, list[PartitionData]]] = []

@@ -7,16 +7,18 @@ A transactional batch may begin its transaction in a partition only once the coo
 partition belongs to it, or has added it (KIP-890). Until then the producer's next batches for the partition wait in
 line. Requests without a transactional id take none of this way.
 
-A request with a batch that takes long to check goes on in a task of its own, and later requests of its connection wait
-for that one.
+A request with a batch that takes long to check, or with very many partitions, goes on in a task of its own, and later
+requests of its connection wait for that one.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from broker.admission import Admission, Allowance, Batches, NeedsTime
@@ -39,6 +41,7 @@ from protocol.messages.produce import (
 from protocol.records.batch import BatchHeader
 from protocol.records.record_check import MOST_RECORD_ERRORS, RecordsRefused
 from runtime.dispatch import Call
+from runtime.server import Steps
 from storage.producers import NO_WARRANT, Warrant
 
 if TYPE_CHECKING:
@@ -48,6 +51,11 @@ log = logging.getLogger(__name__)
 
 ALL_IN_SYNC = -1
 NO_ANSWER = 0
+MOST_AT_ONCE = 128
+"""A request that names more partitions is served in portions."""
+PORTION = 48
+"""Partitions of one step of such a request."""
+EXPIRED_IN_A_STEP = 500
 ADMIN_CLIENT_ID = "__admin_client"
 """By which Kafka's tools for emergencies say that they know what they do."""
 TOPIC_IDS_FROM_VERSION = 13
@@ -75,7 +83,9 @@ def produce(broker: BrokerServices, call: Call) -> None:
         call.answer_nothing()
         return
     kind = _Produce if call.message.transactional_id is None else _TransactionalProduce
-    broker.slow_admissions.lines.enter(call.request.connection_id, kind(broker, call).take_turn)
+    work = kind(broker, call)
+    broker.slow_admissions.lines.enter(call.request.connection_id, work.take_turn)
+    work.has_waited = True
 
 
 def verification_error(code: ErrorCode, version: int) -> tuple[ErrorCode, str | None]:
@@ -137,6 +147,7 @@ class _Produce:
         "_timer",
         "_waiting",
         "_wall_ms",
+        "has_waited",
     )
 
     def __init__(self, broker: BrokerServices, call: Call) -> None:
@@ -154,6 +165,8 @@ class _Produce:
         self._pending: list[tuple[WaitingAck[ErrorCode], PartitionProduceResponse]] = []
         self._timer: TimerEntry | None = None
         self._wall_ms = broker.world.wall_clock.now_ms()
+        self.has_waited = False
+        """Its turn comes after that of another request, in the same step of the event loop."""
 
     def take_turn(self) -> bool:
         """No request of this connection waits: begin, and return whether later ones may. If not, `Lines.over` is called
@@ -161,6 +174,9 @@ class _Produce:
         if self._call.slot.connection_closed:
             return True  # meanwhile: its client has given up, and may have sent this again elsewhere
         try:
+            if self._is_large() or self.has_waited:
+                self._call.spawn(self._admit_slowly, self._portions())
+                return False
             left = [asked for asked in self._all_asked() if not self._append(asked)]
             if not left:
                 self._all_tried()
@@ -168,8 +184,23 @@ class _Produce:
         except Exception as error:  # it may be the turn of another request in which this one has its own
             self._call.failed(error)
             return True
-        self._call.spawn(self._admit_slowly, left)
+        self._call.spawn(self._admit_slowly, [left])
         return False
+
+    def _is_large(self) -> bool:
+        named = 0
+        for topic in self._call.message.topic_data:
+            named += len(topic.partition_data)
+        if named <= MOST_AT_ONCE:
+            return False
+        self._call.is_large = True
+        return True
+
+    def _portions(self) -> Iterator[list[_Asked]]:
+        """All that is asked, as much at a time as one step may do."""
+        every = self._all_asked()
+        while portion := list(islice(every, PORTION)):
+            yield portion
 
     def _all_asked(self) -> Iterator[_Asked]:
         """Makes room for each in the answer."""
@@ -184,25 +215,53 @@ class _Produce:
                 answers.partition_responses.append(answer)
                 yield _Asked(key, data, answer)
 
-    async def _admit_slowly(self, left: list[_Asked]) -> None:
-        broker = self._broker
+    async def _admit_slowly(self, portions: Iterable[list[_Asked]]) -> None:
+        call = self._call
         try:
-            for asked in left:
-                if self._call.slot.connection_closed:
-                    break
-                admission, asked.admission = asked.admission, None
-                assert admission is not None
-                admitted: Admitted
-                try:
-                    admitted = await admission.in_steps(broker.world, broker.slow_admissions)
-                except KafkaError as refusal:
-                    admitted = refusal
-                # Somebody else may lead by now.
-                if not self._call.slot.connection_closed:
-                    self._append(asked, admitted)
-            self._all_tried()
+            for portion in portions:
+                left: list[_Asked] = []
+                await call.take_steps(self._try_portion(portion, left))
+                await self._admit_left(left)
+                if call.slot.connection_closed:
+                    self._forget_replicas()
+                    return
+            await call.take_steps(self._try_rest())
         finally:
-            broker.slow_admissions.lines.over(self._call.request.connection_id)
+            self._broker.slow_admissions.lines.over(call.request.connection_id)
+
+    def _forget_replicas(self) -> None:
+        """Nobody waits for their acknowledgements."""
+        for ack, _ in self._pending:
+            if ack.callback is not None:
+                ack.cancel()
+
+    def _try_portion(self, portion: list[_Asked], left: list[_Asked]) -> Steps:
+        """Append or refuse what can be at once; the others are `left`."""
+        if portion[0].admission is None:
+            self._allowance = Allowance()
+        left += [asked for asked in portion if asked.admission is not None or not self._append(asked)]
+        yield None
+
+    async def _admit_left(self, left: list[_Asked]) -> None:
+        broker = self._broker
+        for asked in left:
+            if self._call.slot.connection_closed:
+                return
+            admission, asked.admission = asked.admission, None
+            assert admission is not None
+            admitted: Admitted
+            try:
+                admitted = await admission.in_steps(broker.world, broker.slow_admissions)
+            except KafkaError as refusal:
+                admitted = refusal
+            # Somebody else may lead by now.
+            if not self._call.slot.connection_closed:
+                self._append(asked, admitted)
+
+    def _try_rest(self) -> Steps:
+        """`_all_tried` in steps."""
+        self._all_tried()
+        yield from ()
 
     def _all_tried(self) -> None:
         """Every batch was appended or refused, but for transactional ones."""
@@ -275,13 +334,9 @@ class _Produce:
 
     def _take(self, piece: _Piece) -> None:
         """A transactional batch. Nobody could end its transaction, and readers would wait at its start for ever."""
-        raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the request names no transactional id"
-        )
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the request names no transactional id")
 
-    def _wait_for_replicas(
-        self, partition: Partition, required_offset: int, answer: PartitionProduceResponse
-    ) -> None:
+    def _wait_for_replicas(self, partition: Partition, required_offset: int, answer: PartitionProduceResponse) -> None:
         self._waiting += 1
 
         def acknowledged(error: ErrorCode | None) -> None:
@@ -325,61 +380,87 @@ class _Produce:
 
     def _expired(self) -> None:
         """The replicas took too long: what is not acknowledged by now is answered as timed out."""
-        for ack, answer in self._pending:
+        self._waiting += 1  # acknowledgements that come between the steps do not answer
+        if len(self._pending) > EXPIRED_IN_A_STEP:
+            self._call.spawn(self._call.take_steps, self._expire())
+            return
+        for _ in self._expire():
+            pass
+
+    def _expire(self) -> Steps:
+        for place, (ack, answer) in enumerate(self._pending, 1):
             if ack.callback is not None:
                 ack.cancel()
                 self._failed(answer, ErrorCode.REQUEST_TIMED_OUT)
+            if place % EXPIRED_IN_A_STEP == 0:
+                yield None
         self._answer()
 
     def _answer(self) -> None:
         if self._acks != NO_ANSWER:
             self._call.answer(self._response, has_errors=self._has_errors)
             return
-        refused = [
+        if not self._has_errors:
+            self._call.answer_nothing()
+            return
+        refused = (
             answer.error_code
             for topic in self._response.responses
             for answer in topic.partition_responses
             if answer.error_code != ErrorCode.NONE
-        ]
-        if refused:
-            # There is no answer that could say so; a closed connection makes the producer look for the leader.
-            self._call.abort(f"produce with acks=0 failed with error {ErrorCode(refused[0]).name}")
-        else:
-            self._call.answer_nothing()
+        )
+        # There is no answer that could say so; a closed connection makes the producer look for the leader.
+        self._call.abort(f"produce with acks=0 failed with error {ErrorCode(next(refused)).name}")
 
 
 class _TransactionalProduce(_Produce):
     """One request of a transactional producer."""
 
-    __slots__ = ("_adds", "_coming", "_pieces", "_unverified", "_verifies")
+    __slots__ = ("_adds", "_coming", "_named", "_pieces", "_unverified", "_verifies")
 
     def __init__(self, broker: BrokerServices, call: Call) -> None:
         super().__init__(broker, call)
         self._adds = call.version >= ADDS_FROM_VERSION
         self._verifies = self._adds or broker.settings.transaction_partition_verification_enable
         self._pieces: list[_Piece] = []
+        self._named: set[Partition] = set()
+        """The partitions of the pieces, if the request is large."""
         self._coming = 0
         """Pieces that are neither appended nor refused yet, and one for `_all_tried` itself."""
         self._unverified: list[_Piece] | None = []
         """Found by `_all_tried`; None afterwards."""
 
     def _all_tried(self) -> None:
+        for _ in self._try_rest():
+            pass
+
+    def _try_rest(self) -> Steps:
         pieces = self._pieces
         if len({(piece.header.producer_id, piece.header.producer_epoch) for piece in pieces}) > 1:
             for piece in pieces:
                 self._failed(piece.answer, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "batches of several producers")
             pieces = []
         self._coming = len(pieces) + 1
-        for piece in pieces:
-            piece.partition.producer_lines.enter(piece.header.producer_id, partial(self._take_turn, piece))
-        unverified, self._unverified = self._unverified, None
-        if unverified:
-            self._call.spawn(self._verify, unverified)
+        try:
+            for place, piece in enumerate(pieces, 1):
+                piece.partition.producer_lines.enter(piece.header.producer_id, partial(self._take_turn, piece))
+                if place % PORTION == 0:
+                    yield None
+        finally:
+            # Others wait behind these, even if the connection was closed meanwhile.
+            unverified, self._unverified = self._unverified, None
+            if unverified:
+                self._call.spawn(self._verify, unverified)
         self._settled()
 
     def _take(self, piece: _Piece) -> None:
         if not piece.header.has_producer_id:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
+        if self._call.is_large:
+            # Pieces of one partition would be written in one step when the first of them is verified.
+            if piece.partition in self._named:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"the request names {piece.partition.name} more than once")
+            self._named.add(piece.partition)
         self._pieces.append(piece)
 
     def _take_turn(self, piece: _Piece) -> bool:
@@ -409,6 +490,7 @@ class _TransactionalProduce(_Produce):
         return False
 
     async def _verify(self, pieces: list[_Piece]) -> None:
+        left = deque(pieces)
         try:
             header = pieces[0].header
             verdict = await self._broker.verifier.verify(
@@ -418,12 +500,27 @@ class _TransactionalProduce(_Produce):
                 [(piece.partition.topic, piece.partition.index) for piece in pieces],
                 add=self._adds,
             )
-            for piece in pieces:
-                self._verified(piece, verdict[piece.partition.topic, piece.partition.index])
+            await self._call.take_steps(self._write_verified(left, verdict))
+            for _ in left:
+                self._settled()  # the connection was closed
         finally:
             # Those who wait behind these pieces have their turns, whatever became of these.
-            for piece in pieces:
-                piece.partition.producer_lines.over(piece.header.producer_id)
+            while left:
+                self._next_in_line(left.popleft())
+
+    def _write_verified(self, left: deque[_Piece], verdict: Mapping[tuple[str, int], ErrorCode]) -> Steps:
+        done = 0
+        while left:
+            piece = left[0]
+            self._verified(piece, verdict[piece.partition.topic, piece.partition.index])
+            self._next_in_line(left.popleft())
+            done += 1
+            if done % PORTION == 0:
+                yield None
+
+    @staticmethod
+    def _next_in_line(piece: _Piece) -> None:
+        piece.partition.producer_lines.over(piece.header.producer_id)
 
     def _verified(self, piece: _Piece, code: ErrorCode) -> None:
         if code is not ErrorCode.NONE:

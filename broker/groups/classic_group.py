@@ -13,8 +13,9 @@ from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
 from broker.groups.classic_member import ClassicMember, MemberProtocol
 from broker.groups.classic_state import CAN_REBALANCE, MOVES, ClassicState
 from broker.groups.group import Client, Commit, GroupType
+from broker.groups.limits import MOST_ELEMENTS_READ
 from protocol.embedded_consumer import read_assignment, read_subscription, read_topics
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from protocol.messages.sync_group import SyncGroupResponse
@@ -297,10 +298,14 @@ class ClassicGroup:
         if not self.is_of_consumers:
             return False
         try:
-            owned = read_subscription(member.metadata(self.protocol_name or "")).owned_partitions
+            metadata = member.metadata(self.protocol_name or "")
+            owned = read_subscription(metadata, MOST_ELEMENTS_READ // 2).owned_partitions
             if not owned:
                 return False
-            given = read_assignment(member.assignment).assigned_partitions if member.assignment else []
+            part = member.assignment
+            given = read_assignment(part, MOST_ELEMENTS_READ // 2).assigned_partitions if part else []
+        except TooManyElements:
+            return True  # a rebalance finds out
         except MalformedMessage:
             return False
         keeps = {(topic.topic, number) for topic in given for number in topic.partitions}
@@ -348,7 +353,7 @@ class ClassicGroup:
 
     def choose_protocol(self) -> str:
         """Of those that all members know, the one that most like best."""
-        candidates = [name for name, count in self._supporters.items() if count == len(self.members)]
+        candidates = {name for name, count in self._supporters.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
@@ -365,9 +370,12 @@ class ClassicGroup:
         if self.protocol_name is None:
             return None
         topics: set[str] = set()
+        left = MOST_ELEMENTS_READ
         try:
             for member in self.members.values():
-                topics.update(read_topics(member.metadata(self.protocol_name)))
+                named = read_topics(member.metadata(self.protocol_name), left)
+                left -= len(named)
+                topics.update(named)
         except MalformedMessage as error:
             log.warning("group %s: what %s says it reads is not known: %s", self.group_id, member.member_id, error)
             return None

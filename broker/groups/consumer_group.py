@@ -307,13 +307,14 @@ class ConsumerGroup:
 
     def topics_with(self, before: ConsumerMember, after: ConsumerMember) -> list[str]:
         """The topics to which the group subscribes once `after` is in the place of `before`."""
-        by_name, by_pattern = self._by_name.copy(), self._by_pattern.copy()
-        _count(by_name, before.topic_names, -1)
-        _count(by_name, after.topic_names, 1)
+        names = set(self._by_name)
+        names -= {name for name in before.topic_names - after.topic_names if self._by_name[name] <= 1}
+        names |= after.topic_names
+        by_pattern = self._by_pattern.copy()
         given_up = before.topic_pattern if before.topic_pattern != after.topic_pattern else ""
         if given_up and self._patterns[given_up] == 1:
             _count(by_pattern, self._found_by(given_up), -1)
-        return sorted({*by_name, *by_pattern})
+        return sorted(names.union(by_pattern))
 
     def topics_without(self, leaving: Iterable[ConsumerMember], forgotten_patterns: Iterable[str]) -> list[str]:
         """The topics to which the group subscribes once these are gone."""
@@ -426,8 +427,13 @@ class ConsumerGroup:
         """A new member, or another state of one."""
         before = self.members.get(member.member_id)
         self.members[member.member_id] = member
-        if before is not None:
+        if before is None:
+            self._by_name.update(member.topic_names)
+        else:
             self._count_member(before, -1)
+            if before.topic_names != member.topic_names:
+                _count(self._by_name, before.topic_names - member.topic_names, -1)
+                self._by_name.update(member.topic_names - before.topic_names)
             self._release(before.assigned, before.epoch)
             self._release(before.revoking, before.epoch)
             if before.instance_id != member.instance_id:
@@ -444,6 +450,7 @@ class ConsumerGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return
+        _count(self._by_name, member.topic_names, -1)
         self._count_member(member, -1)
         self._release(member.assigned, member.epoch)
         self._release(member.revoking, member.epoch)
@@ -469,7 +476,7 @@ class ConsumerGroup:
             _count(self._by_pattern, found.topics, 1)
 
     def _count_member(self, member: ConsumerMember, step: int) -> None:
-        _count(self._by_name, member.topic_names, step)
+        """All but the names of its topics, which may be many."""
         if member.topic_pattern:
             _count(self._patterns, (member.topic_pattern,), step)
         if member.server_assignor is not None:

@@ -15,6 +15,7 @@ from broker.groups.consumer_member import (
     Partitions,
 )
 from broker.groups.group import Client
+from broker.groups.limits import MOST_OWNED_PARTITIONS, MOST_TOPICS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -54,6 +55,20 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignor
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
         )
+    _check_size(request)
+
+
+def _check_size(request: ConsumerGroupHeartbeatRequest) -> None:
+    owned = request.topic_partitions or ()
+    _refuse_more(len(request.subscribed_topic_names or ()), MOST_TOPICS, "SubscribedTopicNames", "topics")
+    _refuse_more(len(owned), MOST_TOPICS, "TopicPartitions", "topics")
+    partitions = sum(len(topic.partitions) for topic in owned)
+    _refuse_more(partitions, MOST_OWNED_PARTITIONS, "TopicPartitions", "partitions")
+
+
+def _refuse_more(count: int, most: int, name: str, things: str) -> None:
+    if count > most:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has {count} {things}, more than {most}.")
 
 
 def _refuse_empty(text: str | None, name: str) -> None:
@@ -113,10 +128,10 @@ def reported_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | 
     """What the member says that it owns; None if it says nothing of it."""
     if request.topic_partitions is None:
         return None
-    reported: dict[bytes, frozenset[int]] = {}
+    reported: dict[bytes, set[int]] = {}
     for topic in request.topic_partitions:
-        reported[topic.topic_id] = reported.get(topic.topic_id, frozenset()) | frozenset(topic.partitions)
-    return reported
+        reported.setdefault(topic.topic_id, set()).update(topic.partitions)
+    return {topic_id: frozenset(partitions) for topic_id, partitions in reported.items()}
 
 
 def tells_all(request: ConsumerGroupHeartbeatRequest) -> bool:

@@ -21,6 +21,7 @@ from broker.groups.classic_member import ClassicMember, MemberProtocol
 from broker.groups.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerGroupKey
 from broker.groups.consumer_member import ConsumerMember, MemberState, Partitions, partitions_of
 from broker.groups.group import Client, Group, GroupContext
+from broker.groups.limits import MOST_ELEMENTS_READ
 from broker.groups.modern import ConsumerGroups
 from broker.groups.target_assignment import TargetAssignment
 from broker.groups.update import Update
@@ -117,7 +118,7 @@ class GroupMigration:
         """Raises MalformedMessage; KafkaError GROUP_ID_NOT_FOUND."""
         assigned: Partitions = {}
         if member.assignment:
-            assignment = read_assignment(member.assignment)
+            assignment = read_assignment(member.assignment, MOST_ELEMENTS_READ)
             if assignment.user_data:
                 raise _cannot_upgrade(group, "an unsupported custom assignor is in use, whose user data would be lost")
             assigned = self._by_id(assignment.assigned_partitions)
@@ -275,7 +276,7 @@ class GroupMigration:
             response = JoinGroupResponse(member_id=member_id, error_code=ErrorCode.MEMBER_ID_REQUIRED)
             return Outcome(answers=[(reply, response)])
         try:
-            subscription = read_subscription(request.protocols[0].metadata)
+            subscription = read_subscription(request.protocols[0].metadata, MOST_ELEMENTS_READ)
         except MalformedMessage:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL) from None
         update = Update(now)
@@ -502,7 +503,7 @@ def _cannot_upgrade(group: ClassicGroup, why: str) -> KafkaError:
 def _subscription(group: ClassicGroup, member: ClassicMember) -> ConsumerProtocolSubscription:
     """Raises MalformedMessage."""
     # Before its first generation a group has no protocol; then every member's own first choice tells.
-    return read_subscription(member.metadata(group.protocol_name or member.protocols[0].name))
+    return read_subscription(member.metadata(group.protocol_name or member.protocols[0].name), MOST_ELEMENTS_READ)
 
 
 def _held(member: ConsumerMember) -> Partitions:

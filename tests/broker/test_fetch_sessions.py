@@ -12,9 +12,11 @@ from broker.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     LAST_EPOCH,
+    WANTED_IN_A_STEP,
     Answer,
     FetchContext,
     FetchSessions,
+    at_once,
     by_topic,
     next_epoch,
 )
@@ -250,6 +252,32 @@ def test_who_does_not_go_on_from_what_it_was_told_is_told_again(offset: int, lea
     assert len(ask(1, 40, 4)) == 1
     assert [data.high_watermark for _, data in ask(2, offset, leader_epoch)] == ([100] if is_told else [])
     assert broker.open(request((session_id, 3))).finish([], 0) == [], "once"
+
+
+def test_what_changes_after_it_was_read_is_read_by_the_next_request() -> None:
+    """The partitions of a large session are read in steps, and others have their turns between them."""
+    broker = Broker()
+    session_id = broker.start(2)
+    first = broker.open(request((session_id, 1)))
+    first.finish(answers(first), 0)
+    waiting = broker.open(request((session_id, 2)))
+    broker.sessions.changed(LOGS, "logs", 1)
+    waiting.take_moved()
+    told = [(LOGS, PartitionData(partition_index=1, high_watermark=101, log_start_offset=0))]
+    broker.sessions.changed(LOGS, "logs", 1)
+    assert waiting.finish(told, 0) == told
+    assert to_read(broker.open(request((session_id, 3)))) == [(LOGS, 1)]
+
+
+def test_a_session_that_is_closed_between_the_steps_of_a_request() -> None:
+    broker = Broker()
+    many = {(LOGS, partition): 0 for partition in range(3 * WANTED_IN_A_STEP)}
+    session_id = broker.start(1)
+    opening = broker.sessions.opening(request((session_id, 1), many), 17, from_follower=False, now_ms=0)
+    next(opening)
+    broker.open(request((session_id, FINAL_EPOCH)))
+    assert at_once(opening).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert broker.sessions.changed(LOGS, "logs", 0) == [], "nobody has it any more"
 
 
 @pytest.mark.feature("RP-05", "RP-09")

@@ -10,18 +10,30 @@ import pytest
 import trio
 
 from barnabas.cluster.simulation.invariants.work import MOST_CALLS
+from broker.admission import STEPS_AT_ONCE
 from broker.apis import looks
+from broker.groups.limits import (
+    MOST_ASSIGNMENTS,
+    MOST_ELEMENTS_READ,
+    MOST_OWNED_PARTITIONS,
+    MOST_PROTOCOLS,
+    MOST_TOPICS,
+)
+from protocol.embedded_consumer import write_subscription
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from protocol.messages.describe_transactions import DescribeTransactionsRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -40,9 +52,11 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from runtime import meter
 from runtime.exchange import STEPS_IN_A_TURN
-from tests.broker.apis.rig import Rig, batch_of, on_cluster
+from tests.broker.apis.rig import Rig, batch_of, frame_of, on_cluster, values_in
 
 MANY = 6_000
 PARTITIONS = 1_500
@@ -249,6 +263,158 @@ async def test_a_fetch_of_many_partitions_waits_for_records(rig: Rig) -> None:
     assert largest_step(rig, "Fetch") < MOST_CALLS
 
 
+def follower_fetch(partitions: Sequence[int], session: tuple[int, int], forgotten: Sequence[int] = ()) -> FetchRequest:
+    wanted = [FetchPartition(partition=index, fetch_offset=0, log_start_offset=0) for index in partitions]
+    session_id, epoch = session
+    return FetchRequest(
+        replica_id=7, topics=[FetchTopic(topic="t", partitions=wanted)], max_wait_ms=50, min_bytes=1,
+        max_bytes=1 << 20, session_id=session_id, session_epoch=epoch,
+        forgotten_topics_data=[ForgottenTopic(topic="t", partitions=list(forgotten))],
+    )  # fmt: skip
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True)
+async def test_a_client_that_says_to_be_a_follower_of_very_many_partitions(rig: Rig) -> None:
+    await rig.create("t", 50)
+    every = range(MANY)
+    first = await asked_in_steps(rig, "Fetch", follower_fetch(every, (0, 0)), 12)
+    assert first.session_id != 0
+    session = (first.session_id, 1)
+    again = await asked_in_steps(rig, "Fetch", follower_fetch(every, session), 12)
+    assert [it.partition_index for it in again.responses[0].partitions] == list(every), "errors are repeated"
+    sessions = rig.broker(1).sessions
+    await asked_in_steps(rig, "Fetch", follower_fetch([], (session[0], 2), range(10, MANY)), 12)
+    assert sessions.cached_partitions == 10
+    await asked_in_steps(rig, "Fetch", follower_fetch(range(10, MANY), (session[0], 3)), 12)
+    rig.steps.clear()
+    unnamed = await rig.ask(1, follower_fetch([], (session[0], 4)), 12)
+    assert len(unnamed.responses[0].partitions) == MANY
+    assert largest_step(rig, "Fetch") < MOST_CALLS, "the session has them, though the request does not name them"
+    rig.steps.clear()
+    await rig.ask(1, follower_fetch([0], (session[0], -1)), 12)
+    assert largest_step(rig, "Fetch") < MOST_CALLS
+    assert not sessions.cached_partitions
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(brokers=3, counts_work=True)
+async def test_followers_of_many_partitions_follow(rig: Rig) -> None:
+    await rig.create("t", 600, [1, 2, 3])
+    for base in range(2):
+        answer = await rig.ask(1, produced(range(600), batch_of("v")), 9)
+        assert {(it.error_code, it.base_offset) for it in answer.responses[0].partition_responses} == {(0, base)}
+    assert largest_step(rig, "Fetch") < MOST_CALLS
+
+
+def produced(partitions: Sequence[int], batch: bytes, *, acks: int = -1, tx: str | None = None) -> ProduceRequest:
+    data = [PartitionProduceData(index=index, records=batch) for index in partitions]
+    topics = [TopicProduceData(name="t", partition_data=data)]
+    return ProduceRequest(acks=acks, timeout_ms=5000, topic_data=topics, transactional_id=tx)
+
+
+def produce_codes(answer: Any) -> list[int]:
+    return [it.error_code for topic in answer.responses for it in topic.partition_responses]
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True)
+async def test_records_for_very_many_partitions(rig: Rig) -> None:
+    await rig.create("t", PARTITIONS)
+    for acks in (-1, 1):
+        request = produced(range(PARTITIONS + 10), batch_of("v"), acks=acks)
+        answer = await asked_in_steps(rig, "Produce", request, 9)
+        codes = produce_codes(answer)
+        assert codes == [ErrorCode.NONE] * PARTITIONS + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 10
+    (topic,) = answer.responses
+    assert {it.base_offset for it in topic.partition_responses[:PARTITIONS]} == {1}
+
+    same = await asked_in_steps(rig, "Produce", produced([3] * 1_000, batch_of("v")), 9)
+    assert [it.base_offset for it in same.responses[0].partition_responses] == list(range(2, 1_002))
+
+
+@pytest.mark.feature("RP-02", "RE-09")
+@on_cluster(brokers=3, counts_work=True)
+async def test_replicas_that_are_too_slow_for_a_large_produce(rig: Rig) -> None:
+    await rig.create("t", 1_200, [1, 3])
+    rig.universe.wires.isolate("broker-3")
+    request = produced(range(1_200), batch_of("v"))
+    request.timeout_ms = 1_000
+    rig.steps.clear()
+    answer = await rig.ask(1, request, 9)
+    assert set(produce_codes(answer)) == {ErrorCode.REQUEST_TIMED_OUT}
+    assert largest_step(rig, "Produce") < MOST_CALLS
+    rig.universe.wires.heal()
+    await rig.until(lambda: rig.partition(1, "t", 1_199).log.high_watermark)
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True)
+async def test_what_is_sent_after_a_large_produce_is_written_after_it(rig: Rig) -> None:
+    await rig.create("t", 600)
+    connection = await rig.raw(1)
+    last = 599
+    await connection.send_frame(frame_of(produced(range(600), batch_of("large"), acks=0), 9))
+    for value in ("b", "c", "d"):
+        await connection.send_frame(frame_of(produced([last, *range(100)], batch_of(value)), 9))
+    for _ in range(3):
+        assert await connection.receive_frame() is not None
+    assert values_in(await rig.fetch("t", index=last)) == ["large", "b", "c", "d"]
+    assert largest_step(rig, "Produce") < MOST_CALLS
+
+    connection = await rig.raw(1)
+    await connection.send_frame(frame_of(produced(range(601), batch_of("e"), acks=0), 9))
+    assert await connection.was_closed(), "one partition is unknown, and there is no answer that could say so"
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster()
+async def test_a_large_produce_of_a_connection_that_is_closed(rig: Rig) -> None:
+    await rig.create("t", 200)
+    slow = rig.broker(1).slow_admissions
+    request = produced(range(200), batch_of("v"))
+    request.topic_data[0].partition_data[60].records = batch_of(*["v"] * (2 * STEPS_AT_ONCE))
+    connection = await rig.raw(1)
+    async with slow.one_at_a_time:
+        await connection.send_frame(frame_of(request, 9))
+        await rig.until(lambda: rig.partition(1, "t", 59).log.log_end_offset)
+        connection.close()
+        assert (await rig.produce("t", index=0)).base_offset == 1
+    await rig.until(lambda: not slow.lines)
+    ends = [rig.partition(1, "t", index).log.log_end_offset for index in range(200)]
+    assert ends == [2] + [1] * 59 + [0] * 140, "the rest is dropped"
+
+
+@pytest.mark.feature("RP-02")
+@pytest.mark.parametrize("version", [11, 12])
+@on_cluster(counts_work=True, **SETTINGS)
+async def test_a_transaction_writes_to_very_many_partitions(rig: Rig, version: int) -> None:
+    await rig.create("t", 700)
+    await coordinated(rig, 1)
+    init = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+    producer = await rig.ask(1, init, 4)
+    stamp = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch, "transactional": True}
+    if version < 12:
+        topics = [AddPartitionsToTxnTopic(name="t", partitions=list(range(700)))]
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.producer_epoch,
+            v3_and_below_topics=topics,
+        )
+        await rig.ask(1, request, 3)
+    for sequence in range(2):
+        batch = batch_of("v", base_sequence=sequence, **stamp)
+        answer = await asked_in_steps(rig, "Produce", produced(range(700), batch, tx="x"), version)
+        assert set(produce_codes(answer)) == {ErrorCode.NONE}
+        assert {it.base_offset for it in answer.responses[0].partition_responses} == {sequence}
+
+    batch = batch_of("v", base_sequence=2, **stamp)
+    twice = await asked_in_steps(rig, "Produce", produced([5] * 700, batch, tx="x"), version)
+    assert produce_codes(twice) == [ErrorCode.NONE] + [ErrorCode.INVALID_REQUEST] * 699
+    assert not rig.partition(1, "t", 5).producer_lines
+
+
 @pytest.mark.feature("RP-02")
 @on_cluster(counts_work=True, **SETTINGS)
 async def test_a_transaction_with_very_many_partitions(rig: Rig) -> None:
@@ -271,6 +437,77 @@ async def test_a_transaction_with_very_many_partitions(rig: Rig) -> None:
     ids = ["x", *(f"y{number}" for number in range(MANY)), "x"]
     described = await asked_in_steps(rig, "DescribeTransactions", DescribeTransactionsRequest(transactional_ids=ids), 0)
     assert [it.transactional_id for it in described.transaction_states] == ids[:-1]
+
+
+def subscription(topics: int) -> bytes:
+    return write_subscription(ConsumerProtocolSubscription(topics=[f"topic-{number}" for number in range(topics)]))
+
+
+async def joined(rig: Rig, protocols: int, metadata: bytes, member_id: str = "") -> Any:
+    """The answer to JoinGroup, in a version in which a member need not come twice."""
+    named = [JoinGroupRequestProtocol(name=f"p{number}", metadata=metadata) for number in range(protocols)]
+    request = JoinGroupRequest(
+        group_id="g", session_timeout_ms=30_000, rebalance_timeout_ms=30_000, member_id=member_id,
+        protocol_type="consumer", protocols=named,
+    )  # fmt: skip
+    return await rig.ask(1, request, 3)
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True, group__initial__rebalance__delay__ms="0", **SETTINGS)
+async def test_a_member_that_says_very_much(rig: Rig) -> None:
+    await coordinated(rig)
+    refused = await joined(rig, MOST_PROTOCOLS + 1, b"")
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    member = await joined(rig, MOST_PROTOCOLS, subscription(MOST_ELEMENTS_READ))
+    assert member.error_code == ErrorCode.NONE
+    (group,) = [
+        shard.machine.classic.find("g") for shard in rig.broker(1).groups.shards if shard.machine.classic.find("g")
+    ]
+    assert len(group.subscription or ()) == MOST_ELEMENTS_READ
+    again = await joined(rig, MOST_PROTOCOLS, subscription(MOST_ELEMENTS_READ + 1), member.member_id)
+    assert again.generation_id == 2
+    assert group.subscription is None, "to read it all would take too long"
+    assert group.is_subscribed_to("any")
+
+    def sync(assignments: int) -> SyncGroupRequest:
+        parts = [SyncGroupRequestAssignment(member_id=f"m{number}", assignment=b"") for number in range(assignments)]
+        return SyncGroupRequest(group_id="g", generation_id=2, member_id=member.member_id, assignments=parts)
+
+    assert (await rig.ask(1, sync(MOST_ASSIGNMENTS + 1), 3)).error_code == ErrorCode.INVALID_REQUEST
+    assert (await rig.ask(1, sync(MOST_ASSIGNMENTS), 3)).error_code == ErrorCode.NONE
+    for api in ("JoinGroup", "SyncGroup"):
+        assert largest_step(rig, api) < MOST_CALLS
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True, **SETTINGS)
+async def test_a_heartbeat_that_says_very_much(rig: Rig) -> None:
+    await coordinated(rig)
+
+    async def beat(epoch: int, topics: int, owned: Sequence[TopicPartitions]) -> Any:
+        names = [f"topic-{number}" for number in range(topics)]
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="m", member_epoch=epoch, rebalance_timeout_ms=30_000,
+            subscribed_topic_names=names, topic_partitions=list(owned),
+        )  # fmt: skip
+        return await rig.ask(1, request, 1)
+
+    refused = await beat(0, MOST_TOPICS + 1, [])
+    assert (refused.error_code, refused.error_message) == (
+        ErrorCode.INVALID_REQUEST,
+        "SubscribedTopicNames has 5001 topics, more than 5000.",
+    )
+    member = await beat(0, MOST_TOPICS, [])
+    assert member.error_code == ErrorCode.NONE
+    halves = [TopicPartitions(topic_id=bytes(16), partitions=list(range(MOST_OWNED_PARTITIONS // 2)))] * 2
+    owning = await beat(member.member_epoch, MOST_TOPICS - 1, halves)
+    assert owning.error_code == ErrorCode.NONE
+    one = TopicPartitions(topic_id=bytes(16), partitions=[1])
+    for owned in ([*halves, one], [one] * (MOST_TOPICS + 1)):
+        assert (await beat(owning.member_epoch, 1, owned)).error_code == ErrorCode.INVALID_REQUEST
+    assert (await beat(owning.member_epoch, 1, [one] * MOST_TOPICS)).error_code == ErrorCode.NONE
+    assert largest_step(rig, "ConsumerGroupHeartbeat") < MOST_CALLS
 
 
 @on_cluster(**SETTINGS)
