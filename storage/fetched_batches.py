@@ -22,6 +22,10 @@ class UnexpectedAppendOffset(KafkaError):
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
 
 
+class EpochsMissing(Exception):
+    """Between this replica's log and a fetched batch of a later epoch is a gap: other epochs may have begun there."""
+
+
 ANY_EPOCH = (1 << 31) - 1
 """No leader has a higher one."""
 
@@ -70,6 +74,18 @@ def verify_fetched(
         next_offset = last_offset + 1
         appended.append(AppendedBatch(position, header.size_bytes, last_offset, header.max_timestamp))
     return appended
+
+
+def epoch_changes_behind_gap(batches: Sequence[tuple[int, BatchHeader]], next_offset: int, epoch: int) -> bool:
+    """Whether a batch of a later epoch does not follow on what is before it, in a log that ends at `next_offset` in
+    `epoch`."""
+    for _, header in batches:
+        if header.partition_leader_epoch > epoch:
+            if header.base_offset > next_offset:
+                return True
+            epoch = header.partition_leader_epoch
+        next_offset = header.next_offset
+    return False
 
 
 def portions(appended: list[AppendedBatch], first_offset: int, limit_bytes: int) -> Iterator[tuple[int, int]]:

@@ -28,7 +28,14 @@ from settings.topic import TopicConfig
 from storage.aborted import AbortedTransaction
 from storage.cleaning import CleaningState
 from storage.epochs import LeaderEpochs
-from storage.fetched_batches import ANY_EPOCH, batches_up_to, portions, verify_fetched
+from storage.fetched_batches import (
+    ANY_EPOCH,
+    EpochsMissing,
+    batches_up_to,
+    epoch_changes_behind_gap,
+    portions,
+    verify_fetched,
+)
 from storage.flushing import FlushWork
 from storage.indexes import CorruptIndex
 from storage.log_files import LogFiles
@@ -302,14 +309,21 @@ class PartitionLog:
         return AppendResult(first_offset, end_offset - 1, append_time, False)
 
     def append_as_follower(
-        self, buffer: bytes | bytearray | memoryview, now_ms: int, leader_epoch: int = ANY_EPOCH
+        self,
+        buffer: bytes | bytearray | memoryview,
+        now_ms: int,
+        leader_epoch: int = ANY_EPOCH,
+        leaders_epochs: Sequence[tuple[int, int]] | None = (),
     ) -> int:
         """Append fetched batches as they are; gives the log end offset. A last batch that is cut is left out, and so is
         whatever follows on one of a higher epoch than the leader's who was asked.
 
-        Either all of them are appended or none. Raises `CorruptBatch` if one is not what its leader wrote
-        or the epochs go backwards, `UnexpectedAppendOffset` if the offsets do, KafkaError with
-        KAFKA_STORAGE_ERROR.
+        `leaders_epochs` are (epoch, start offset) of epochs that the leader knows and that may have no batch, oldest
+        first; None if it was not asked for them.
+
+        Either all of them are appended or none. Raises `EpochsMissing` if the leader has to be asked, `CorruptBatch` if
+        one is not what its leader wrote or the epochs go backwards, `UnexpectedAppendOffset` if the offsets do,
+        KafkaError with KAFKA_STORAGE_ERROR.
         """
         if self.failure is not None:
             raise self._storage_error(self.failure)
@@ -320,6 +334,8 @@ class PartitionLog:
             # The leader's start offset lies within a batch, which it sends whole.
             self.truncate_fully_and_start_at(batches[0][1].base_offset, self.log_start_offset)
         appended = verify_fetched(buffer, batches, self.log_end_offset, self.epochs.latest_epoch, self)
+        if leaders_epochs is None and epoch_changes_behind_gap(batches, self.log_end_offset, self.epochs.latest_epoch):
+            raise EpochsMissing(f"{self}: a gap in what was fetched may hide epochs")
         for first, end in portions(appended, self.log_end_offset, self.config.segment_bytes):
             start = appended[first].position
             stop = appended[end - 1].position + appended[end - 1].size_bytes
@@ -328,7 +344,7 @@ class PartitionLog:
                 portion = [batch._replace(position=batch.position - start) for batch in portion]
             data = buffer if (start, stop) == (0, len(buffer)) else memoryview(buffer)[start:stop]
             self._write(data, portion, batches[first][1].base_offset, now_ms)
-            self._appended_fetched(buffer, batches[first:end])
+            self._appended_fetched(buffer, batches[first:end], leaders_epochs or ())
         if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
             self.flush()
         return self.log_end_offset
@@ -343,18 +359,30 @@ class PartitionLog:
         )
 
     def _appended_fetched(
-        self, buffer: bytes | bytearray | memoryview, batches: Sequence[tuple[int, BatchHeader]]
+        self,
+        buffer: bytes | bytearray | memoryview,
+        batches: Sequence[tuple[int, BatchHeader]],
+        leaders_epochs: Sequence[tuple[int, int]],
     ) -> None:
         end_offset = self.log_end_offset
         for _, header in batches:
             if header.partition_leader_epoch > self.epochs.latest_epoch:
-                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+                self._epochs_up_to(header, leaders_epochs)
             if header.base_offset > end_offset:
                 self._files.flusher.gaps_to = header.base_offset
             end_offset = header.next_offset
         if self._tracker is not None:
             self._tracker.appended(buffer, batches, self.active_segment.aborted)
         self.log_end_offset = end_offset
+
+    def _epochs_up_to(self, header: BatchHeader, leaders_epochs: Sequence[tuple[int, int]]) -> None:
+        """A fetched batch of a later epoch: its own, and those before it that have no batch any more."""
+        for epoch, start_offset in leaders_epochs:
+            is_newer = self.epochs.latest_epoch < epoch <= header.partition_leader_epoch
+            if is_newer and start_offset <= header.base_offset:
+                self.epochs.assign(epoch, start_offset)
+        if header.partition_leader_epoch > self.epochs.latest_epoch:
+            self.epochs.assign(header.partition_leader_epoch, header.base_offset)
 
     def _write(
         self,

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 import trio
 
-from broker.replication.follower import BoundsWanted, FetchWanted
+from broker.replication.follower import BoundsWanted, EpochWanted, FetchWanted
+from broker.replication.leader_epochs import ask_epochs
 from broker.replication.leader_session import LeaderSession, PartitionKey
 from broker.replication.partition import Partition
 from kraft.metadata.image import NO_LEADER
@@ -146,6 +147,7 @@ class LeaderFetcher:
         self._moved: dict[PartitionKey, None] = {}
         self._backing_off: dict[PartitionKey, int] = {}
         self._asking_bounds: dict[PartitionKey, BoundsWanted] = {}
+        self._asking_epochs: dict[PartitionKey, EpochWanted] = {}
         self._bell = trio.Event()
         self._waiting_at_leader: trio.CancelScope | None = None
         self._retry_ms = FIRST_RETRY_MS
@@ -183,7 +185,7 @@ class LeaderFetcher:
             while True:
                 self._bell = trio.Event()
                 self._gather()
-                if self._session.idle and not self._asking_bounds:
+                if self._session.idle and not self._asks_first:
                     if not self._partitions:
                         self._disconnect()
                     await self._sleep(self._next_retry_ms())
@@ -214,17 +216,25 @@ class LeaderFetcher:
         for key in self._moved:
             self._backing_off.pop(key, None)
             self._asking_bounds.pop(key, None)
+            self._asking_epochs.pop(key, None)
             partition = self._partitions.get(key)
             wanted = None if partition is None else partition.follower.next(now_ms)
             if isinstance(wanted, FetchWanted):
                 self._session.wants(key, wanted)
                 continue
             self._session.forget(key)
-            if wanted is not None:
+            if isinstance(wanted, EpochWanted):
+                self._asking_epochs[key] = wanted
+            elif wanted is not None:
                 self._asking_bounds[key] = wanted
             elif partition is not None and partition.follower.retry_at_ms is not None:
                 self._backing_off[key] = partition.follower.retry_at_ms
         self._moved = {}
+
+    @property
+    def _asks_first(self) -> bool:
+        """Something else than records, for which a fetch that waits would hold it up."""
+        return bool(self._asking_bounds or self._asking_epochs)
 
     async def _exchange(self) -> bool:
         """One round with the leader; False if it cannot be reached."""
@@ -235,6 +245,8 @@ class LeaderFetcher:
         try:
             if self._asking_bounds:
                 await self._ask_bounds(self._channel)
+            elif self._asking_epochs:
+                await self._ask_epochs(self._channel)
             elif not await self._fetch(self._channel):
                 return False
         except ChannelError as error:
@@ -289,7 +301,7 @@ class LeaderFetcher:
         self._retry_ms = FIRST_RETRY_MS
         self._apply(response)
         self._gather()
-        if self._asking_bounds or self._session.idle:
+        if self._asks_first or self._session.idle:
             return None
         if self._waiting_at_leader is not None:
             # Whoever was impatient is in this question.
@@ -325,6 +337,18 @@ class LeaderFetcher:
             if partition is not None:
                 bounds = (starts[key], ends[key]) if key in starts and key in ends else None
                 partition.bounds_answered(wanted, bounds)
+
+    async def _ask_epochs(self, channel: LeaderChannel) -> None:
+        """For partitions where epochs may hide in a gap: where does the next older one end?"""
+        asked = dict(self._asking_epochs)
+        wanted = [(self._partitions[key], epoch) for key, epoch in asked.items() if key in self._partitions]
+        settings = self._settings
+        ends = await ask_epochs(channel, settings.node_id, wanted, settings.socket_timeout_ms)
+        for key, epoch in asked.items():
+            self._moved[key] = None
+            partition = self._partitions.get(key)
+            if partition is not None:
+                partition.epoch_answered(epoch, ends.get((partition.topic, partition.index)))
 
     async def _list_offsets(
         self, channel: LeaderChannel, asked: dict[PartitionKey, BoundsWanted], timestamp: int

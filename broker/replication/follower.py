@@ -9,8 +9,14 @@ never decides what is cut: it may be older than what was acknowledged.
                         │ diverging, bounds     │ truncated, time has passed, bounds known
                         ├──► Truncating ────────┤
                         ├──► BackingOff ────────┤   any error that may pass
-                        ├──► AskingBounds ──────┘   OFFSET_OUT_OF_RANGE
+                        ├──► AskingBounds ──────┤   OFFSET_OUT_OF_RANGE
+                        ├──► AskingEpochs ──────┘   epochs are missing in what a compacted log has left
                         └──► Stopped                FENCED_LEADER_EPOCH: only the metadata log can help
+
+A log that was compacted may have nothing left of an epoch, or not its beginning. Batches alone then give a copy fewer
+epochs, or later ones, than its leader knows, and such a copy, once it leads, makes others cut what is committed or
+keep what is not. So where an epoch changes behind a gap, the follower asks the leader where each of its epochs began,
+from the newest down to the first one that it has itself, before it appends.
 
 Reads the log's bounds and epochs through `LocalLog`, never writes it; knows no records and no network.
 """
@@ -56,6 +62,13 @@ class BoundsWanted(NamedTuple):
     """Ask for the leader's earliest offset and its log end offset (ListOffsets as a replica)."""
 
     leader_epoch: int
+
+
+class EpochWanted(NamedTuple):
+    """Ask where the leader's largest epoch up to `epoch` ends (OffsetForLeaderEpoch)."""
+
+    leader_epoch: int
+    epoch: int
 
 
 class FetchAnswer(NamedTuple):
@@ -119,7 +132,16 @@ class AskingBounds:
     """Our end lies outside of what the leader has."""
 
 
-State = Stopped | Fetching | Truncating | BackingOff | AskingBounds
+@dataclass(frozen=True, slots=True)
+class AskingEpochs:
+    """The leader's epochs from `oldest` on are found except for the beginning of that one itself."""
+
+    oldest: int
+    found: tuple[tuple[int, int], ...] = ()
+    """(epoch, start offset) of the newer ones, oldest first."""
+
+
+State = Stopped | Fetching | Truncating | BackingOff | AskingBounds | AskingEpochs
 _STOPPED, _FETCHING, _TRUNCATING, _ASKING_BOUNDS = Stopped(), Fetching(), Truncating(), AskingBounds()
 
 
@@ -128,7 +150,7 @@ class Follower:
     on: the usual error is a leader that will hear of its leadership within milliseconds.
     """
 
-    __slots__ = ("_asked", "_attempts", "_log", "_max_backoff_ms", "leader_epoch", "state")
+    __slots__ = ("_asked", "_attempts", "_log", "_max_backoff_ms", "leader_epoch", "leaders_epochs", "state")
 
     def __init__(self, log: LocalLog, *, replica_fetch_backoff_ms: int = 1_000) -> None:
         self._log = log
@@ -137,10 +159,14 @@ class Follower:
         self._asked: FetchWanted | None = None
         self.state: State = _STOPPED
         self.leader_epoch = -1
+        self.leaders_epochs: tuple[tuple[int, int], ...] | None = None
+        """(epoch, start offset) of the leader's epochs that begin at the end of this log or later, oldest first;
+        None while nobody has asked for them."""
 
     def start(self, leader_epoch: int) -> None:
         """Follow the leader of this epoch. Whatever was asked in an older one is void."""
         self.leader_epoch = leader_epoch
+        self.leaders_epochs = None
         self._resume()
         self._attempts = 0
 
@@ -149,7 +175,7 @@ class Follower:
         self.state = _STOPPED
         self._asked = None
 
-    def next(self, now_ms: int) -> FetchWanted | BoundsWanted | None:
+    def next(self, now_ms: int) -> FetchWanted | BoundsWanted | EpochWanted | None:
         """What to ask the leader now. The same value again means: as before."""
         state = self.state
         if isinstance(state, BackingOff) and now_ms >= state.until_ms:
@@ -163,6 +189,8 @@ class Follower:
                 return self._asked
             self._asked = wanted
             return wanted
+        if isinstance(state, AskingEpochs):
+            return EpochWanted(self.leader_epoch, state.oldest - 1)
         return BoundsWanted(self.leader_epoch) if state is _ASKING_BOUNDS else None
 
     def answered(self, asked: FetchWanted, answer: FetchAnswer, now_ms: int) -> Step | None:
@@ -205,12 +233,46 @@ class Follower:
         self.back_off(now_ms)
         return None
 
+    def ask_epochs(self) -> None:
+        """The answer has a gap in which epochs may have begun: it is not appended, and fetched again when they are
+        known."""
+        if self.leader_epoch <= 0:
+            # No epoch is older.
+            self.leaders_epochs = ()
+            self._resume()
+        else:
+            self._asked = None
+            self.state = AskingEpochs(self.leader_epoch)
+
+    def epoch_answered(self, asked: EpochWanted, answer: tuple[int, int] | None, now_ms: int) -> None:
+        """The leader's (largest epoch up to the one asked for, where it ends), None if it answered with an error."""
+        state = self.state
+        if not isinstance(state, AskingEpochs) or asked != (self.leader_epoch, state.oldest - 1):
+            return
+        if answer is None or not 0 <= answer[0] <= asked.epoch:
+            self.back_off(now_ms)
+            return
+        # Where that epoch ends, the next newer one begins.
+        epoch, start_offset = answer
+        end_offset = self._log.log_end_offset
+        found = state.found
+        # The leader gives an epoch that is older than all it knows itself back, with an end that it gave before.
+        is_news = not found or start_offset < found[0][1]
+        if is_news:
+            found = ((state.oldest, max(start_offset, end_offset)), *found)
+        if is_news and start_offset > end_offset and epoch > max(0, self._log.latest_epoch):
+            self.state = AskingEpochs(epoch, found)
+        else:
+            self.leaders_epochs = found
+            self._resume()
+
     def appended(self) -> None:
         """What the answer had is in the log: the next error is the first."""
         self._attempts = 0
 
     def truncated(self) -> None:
         """The log was cut: fetch from its new end."""
+        self.leaders_epochs = None
         if self.state is _TRUNCATING:
             self._resume()
 

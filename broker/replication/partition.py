@@ -20,6 +20,7 @@ from broker.purgatory import WaitingAck, WaitingAcks
 from broker.replication.follower import (
     APPEND,
     BoundsWanted,
+    EpochWanted,
     FetchAnswer,
     FetchWanted,
     Follower,
@@ -50,6 +51,7 @@ from protocol.records.record_check import ProduceLimits
 from runtime.decisions import Notepad, Notes
 from runtime.world import Clock, no_fault
 from storage.aborted import AbortedTransaction
+from storage.fetched_batches import EpochsMissing
 from storage.log import AppendResult, OffsetOutOfRange, PartitionLog
 from storage.producers import NO_WARRANT, Verification, Warrant
 from storage.segment_list import LogSlice
@@ -486,6 +488,10 @@ class Partition:
             ends = f"its leader, broker {self.replica.leader_id}, has only offsets {bounds[0]} to {bounds[1]}"
             self._cut(step, now_ms, ends)
 
+    def epoch_answered(self, asked: EpochWanted, answer: tuple[int, int] | None) -> None:
+        """The leader's (epoch, end offset); None if it did not say."""
+        self.follower.epoch_answered(asked, answer, self._host.monotonic.now_ms())
+
     def _why_diverging(self, epoch: int, end_offset: int) -> str:
         replica = self.replica
         leader = f"broker {replica.leader_id}, its leader in epoch {replica.leader_epoch}"
@@ -496,10 +502,15 @@ class Partition:
         try:
             if data.records:
                 wall_ms, leader_epoch = self._host.wall_clock.now_ms(), self.replica.leader_epoch
-                end_offset = partition_log.append_as_follower(data.records, wall_ms, leader_epoch)
+                end_offset = partition_log.append_as_follower(
+                    data.records, wall_ms, leader_epoch, self.follower.leaders_epochs
+                )
                 self._host.fault_point("replica.fetched.written")
             else:
                 end_offset = partition_log.log_end_offset
+        except EpochsMissing:
+            self.follower.ask_epochs()
+            return
         except (CorruptBatch, KafkaError) as error:
             # On the way, or on our disk: either way nothing was appended. Ask again later.
             log.warning("%s: cannot append what was fetched: %s", self, error)

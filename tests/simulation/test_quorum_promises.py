@@ -300,6 +300,42 @@ def test_a_log_begins_where_a_snapshot_ends(quorum: Quorum) -> None:
     assert "the log of node 102 begins at 1" in quorum.broken and "is not there" in quorum.broken
 
 
+def replaced(log: FakeLog, offset: int) -> FakeLog:
+    """A snapshot up to there is in its place."""
+    log.cut(0)
+    log.log_start_offset = log.log_end_offset = log.segment.base_offset = offset
+    return log
+
+
+def test_a_snapshot_replaces_a_log_that_went_on_behind_it(quorum: Quorum) -> None:
+    quorum.logs[103].append_setting(1, "a").append_setting(1, "x").append_setting(1, "y").append_setting(1, "z")
+    quorum.step(103, 1, 103)
+    for node_id in (101, 102):
+        log = quorum.logs[node_id].append_setting(1, "a")
+        for name in ("b", "c", "d", "e"):
+            log.append_setting(2, name)
+    quorum.step(102, 2, 101)
+    quorum.step(101, 2, 101, high_watermark=2)
+    quorum.disks.snapshots["00000000000000000002-0000000002.checkpoint"] = bytearray(b"all up to 2")
+    log = replaced(quorum.logs[103], 2)
+    quorum.step(103, 2, 101)
+    for name in ("c", "d", "e"):
+        log.append_setting(2, name)
+    quorum.step(103, 2, 101, high_watermark=2)
+    assert quorum.broken == ""
+
+
+def test_a_snapshot_replaces_a_log_with_committed_records_behind_it(quorum: Quorum) -> None:
+    replicate(quorum, 1, "a", "b", "c")
+    quorum.step(102, 1, 101)
+    quorum.step(101, 1, 101, high_watermark=3)
+    quorum.step(102, 1, 101, high_watermark=3)
+    quorum.disks.snapshots["00000000000000000002-0000000001.checkpoint"] = bytearray(b"all up to 2")
+    replaced(quorum.logs[102], 2)
+    quorum.step(102, 1, 101, high_watermark=3)
+    assert "node 102 begins again at 2, committed are 3" in quorum.broken
+
+
 def test_a_snapshot_that_is_unlike_the_others(quorum: Quorum) -> None:
     name = "00000000000000000002-0000000001.checkpoint"
     for node_id in (101, 102):

@@ -49,6 +49,12 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from protocol.messages.offset_for_leader_epoch import EpochEndOffset as EpochEnd
+from protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
 from protocol.records.batch import read_header
 from protocol.records.builder import build_batch
 from protocol.records.record import Record
@@ -282,6 +288,23 @@ class ShellBroker:
                 answer.offset = log.log_end_offset if asked.timestamp == -1 else log.log_start_offset
         return response
 
+    def offset_for_leader_epoch(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        response = OffsetForLeaderEpochResponse()
+        for topic in request.topics:
+            answers = OffsetForLeaderTopicResult(topic=topic.topic)
+            response.topics.append(answers)
+            for asked in topic.partitions:
+                answer = EpochEnd(partition=asked.partition)
+                answers.partitions.append(answer)
+                partition = self.partitions.find(topic.topic, asked.partition)
+                assert partition is not None
+                try:
+                    end = partition.end_offset_for_epoch(asked.leader_epoch, asked.current_leader_epoch)
+                    answer.leader_epoch, answer.end_offset = end
+                except KafkaError as error:
+                    answer.error_code = error.code
+        return response
+
 
 @dataclass
 class WireToLeader:
@@ -298,9 +321,11 @@ class WireToLeader:
         await trio.sleep(LATENCY_SECONDS)
         while self.target.stuck or self.source.stuck:
             await trio.sleep(0.01)
-        if isinstance(request, FetchRequest):
-            answer: Message = await self.target.fetch(_over_the_wire(request, 18))
-            version = 18
+        answer: Message
+        if isinstance(request, OffsetForLeaderEpochRequest):
+            answer, version = self.target.offset_for_leader_epoch(_over_the_wire(request, 4)), 4
+        elif isinstance(request, FetchRequest):
+            answer, version = await self.target.fetch(_over_the_wire(request, 18)), 18
         else:
             answer, version = self.target.list_offsets(_over_the_wire(request, 9)), 9
         if self.closed or not self.target.alive:

@@ -228,7 +228,17 @@ class QuorumPromises:
         if last is None:
             self._findings.report(f"the log of node {node_id} begins at {start}, committed is {self.ghost.end_offset}")
             return
-        if not known.chain or known.chain[-1][1] < last.base_offset:
+        is_empty = log.log_end_offset == start
+        if is_empty and start < known.seen_end:
+            # A snapshot has replaced a log that went on behind it, with records that were never committed.
+            self._findings.check(
+                start >= known.committed,
+                lambda: f"node {node_id} begins again at {start}, committed are {known.committed}",
+            )
+            known.seen_end = start
+            known.reader.forget()
+            known.committed_reader.forget()
+        if is_empty or not known.chain or known.chain[-1][1] < last.base_offset:
             known.chain = [(last.leader_epoch, last.base_offset)] if last.next_offset == start else []
         folder = next(iter(log.segments)).log_path.rpartition("/")[0]
         path = f"{folder}/{start:020d}-{last.leader_epoch:010d}.checkpoint"
