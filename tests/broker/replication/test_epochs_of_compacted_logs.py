@@ -105,7 +105,7 @@ def test_nobody_asks_the_first_leader_of_all_for_older_epochs() -> None:
     follower = Follower(Log())
     follower.start(0)
     follower.ask_epochs()
-    assert follower.leaders_epochs == ()
+    assert follower.leaders_epochs == ((0, 0),)
     assert isinstance(follower.next(0), FetchWanted)
 
 
@@ -131,7 +131,7 @@ def test_epochs_found_are_those_of_one_leader() -> None:
     wanted = follower.next(0)
     assert isinstance(wanted, EpochWanted)
     follower.epoch_answered(wanted, (0, 5), 0)
-    assert follower.leaders_epochs == ((1, 5),)
+    assert follower.leaders_epochs == ((0, 0), (1, 5))
     follower.start(2)
     assert follower.leaders_epochs is None
 
