@@ -54,6 +54,20 @@ class LeaderEpochs:
         self.dirty = True
         return True
 
+    def assign_batch(self, epoch: int, offset: int, end_offset: int, known: Iterable[tuple[int, int]]) -> None:
+        """A batch of `epoch` at `offset` comes behind a log that ends at `end_offset`.
+
+        If there is a gap between, and `known` (epoch, start offset) entries, oldest first, begin in it, they are as old
+        as that batch or older: compaction has left nothing else of them.
+        """
+        if epoch <= self.latest_epoch:
+            return
+        for known_epoch, start_offset in known:
+            if self.latest_epoch < known_epoch <= epoch and end_offset <= start_offset <= offset:
+                self.assign(known_epoch, start_offset)
+        if epoch > self.latest_epoch:
+            self.assign(epoch, offset)
+
     def _cut(self, keep: int) -> None:
         del self._epochs[keep:]
         del self._starts[keep:]

@@ -367,22 +367,14 @@ class PartitionLog:
         end_offset = self.log_end_offset
         for _, header in batches:
             if header.partition_leader_epoch > self.epochs.latest_epoch:
-                self._epochs_up_to(header, leaders_epochs)
+                epoch = header.partition_leader_epoch
+                self.epochs.assign_batch(epoch, header.base_offset, end_offset, leaders_epochs)
             if header.base_offset > end_offset:
                 self._files.flusher.gaps_to = header.base_offset
             end_offset = header.next_offset
         if self._tracker is not None:
             self._tracker.appended(buffer, batches, self.active_segment.aborted)
         self.log_end_offset = end_offset
-
-    def _epochs_up_to(self, header: BatchHeader, leaders_epochs: Sequence[tuple[int, int]]) -> None:
-        """A fetched batch of a later epoch: its own, and those before it that have no batch any more."""
-        for epoch, start_offset in leaders_epochs:
-            is_newer = self.epochs.latest_epoch < epoch <= header.partition_leader_epoch
-            if is_newer and start_offset <= header.base_offset:
-                self.epochs.assign(epoch, start_offset)
-        if header.partition_leader_epoch > self.epochs.latest_epoch:
-            self.epochs.assign(header.partition_leader_epoch, header.base_offset)
 
     def _write(
         self,

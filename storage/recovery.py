@@ -92,6 +92,8 @@ class LogLoader:
         self._names: list[str] = []
         self._segments: list[Segment] = []
         self._epochs = LeaderEpochs()
+        self._durable_epochs: list[tuple[int, int]] = []
+        """Entries of the checkpoint that begin below the recovery point: compaction may have left no batch of one."""
         self._events: list[str] = []
         self._scanned_bytes = 0
         self._gaps_to = 0
@@ -345,6 +347,7 @@ class LogLoader:
         if self._segments:
             # Those batches will name their epochs; a checkpoint written before a truncation may name others, also
             # for segments that retention has deleted since.
+            self._durable_epochs = [entry for entry in self._epochs.entries() if entry[1] < recovery_point]
             self._epochs.truncate_from_end(min(self._segments[first].base_offset, recovery_point))
         end_offset: int | None = None
         for place in range(first, len(self._segments)):
@@ -410,7 +413,8 @@ class LogLoader:
                 break
             segment.recovered(position, last_offset, header.size_bytes, header.max_timestamp, interval)
             if not only_indexes and header.partition_leader_epoch > epochs.latest_epoch:
-                epochs.assign(header.partition_leader_epoch, header.base_offset)
+                epoch, offset = header.partition_leader_epoch, header.base_offset
+                epochs.assign_batch(epoch, offset, scan.next_offset, self._durable_epochs)
             scan.advance(header)
         self._scanned_bytes += scan.position
         self._gaps_to = max(self._gaps_to, scan.gaps_to)

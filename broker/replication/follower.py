@@ -238,7 +238,7 @@ class Follower:
         known."""
         if self.leader_epoch <= 0:
             # No epoch is older.
-            self.leaders_epochs = ()
+            self.leaders_epochs = ((0, self._log.log_end_offset),)
             self._resume()
         else:
             self._asked = None
@@ -263,6 +263,8 @@ class Follower:
         if is_news and start_offset > end_offset and epoch > max(0, self._log.latest_epoch):
             self.state = AskingEpochs(epoch, found)
         else:
+            if is_news and start_offset > end_offset and epoch == 0 > self._log.latest_epoch:
+                found = ((0, end_offset), *found)
             self.leaders_epochs = found
             self._resume()
 

@@ -105,7 +105,7 @@ def test_nobody_asks_the_first_leader_of_all_for_older_epochs() -> None:
     follower = Follower(Log())
     follower.start(0)
     follower.ask_epochs()
-    assert follower.leaders_epochs == ()
+    assert follower.leaders_epochs == ((0, 0),)
     assert isinstance(follower.next(0), FetchWanted)
 
 
@@ -131,7 +131,7 @@ def test_epochs_found_are_those_of_one_leader() -> None:
     wanted = follower.next(0)
     assert isinstance(wanted, EpochWanted)
     follower.epoch_answered(wanted, (0, 5), 0)
-    assert follower.leaders_epochs == ((1, 5),)
+    assert follower.leaders_epochs == ((0, 0), (1, 5))
     follower.start(2)
     assert follower.leaders_epochs is None
 
@@ -152,3 +152,17 @@ def test_a_gap_within_one_epoch_hides_none() -> None:
     log = Rig().open()
     log.append_as_follower(bytearray(numbered(0) + numbered(5) + numbered(6, leader_epoch=4)), 0, ANY_EPOCH, None)
     assert log.epochs.entries() == [(0, 0), (4, 6)]
+
+
+@pytest.mark.feature("RE-13", "ST-10")
+def test_recovery_keeps_durable_epochs_that_have_no_batch() -> None:
+    """The segment with the recovery point is gone through from its beginning."""
+    rig = Rig()
+    log = rig.open()
+    log.append_as_follower(bytearray(numbered(0) + numbered(5, leader_epoch=4)), 0, ANY_EPOCH, ((2, 1), (4, 3)))
+    log.flush()
+    log.append_as_follower(bytearray(numbered(6, leader_epoch=5)), 0)
+    flushed_to = log.recovery_point
+    rig.kill()
+    log = rig.open(recovery_point=flushed_to, clean_shutdown=False)
+    assert log.epochs.entries() == [(0, 0), (2, 1), (4, 3), (5, 6)]
