@@ -237,6 +237,9 @@ class _Fetching:
             if group.topics is None:
                 yield from self._fetch_all(shard, group, answer)
             else:
+                if not group.topics:
+                    # Members are checked even if they ask for nothing.
+                    self._take(shard, group, [], answer)
                 for piece in pieces_of(group.topics, "partition_indexes"):
                     yield from self._fetch_piece(shard, group, piece, answer)
         except KafkaError as error:

@@ -44,12 +44,24 @@ def main() -> int:
     if not found:
         print(f"no class of classes.tsv fits {arguments.classes!r}")
         return 2
-    with tempfile.TemporaryDirectory(prefix="kafka-tests-", dir=_nodes_parent(out)) as nodes:
-        _write_plan(arguments, found, out, Path(nodes))
-        outcome = _run(arguments, out)
-        _keep_logs(Path(nodes), out / "nodes")
+    failed = _run_classes(arguments, found, out)
+    if failed and arguments.again:
+        # Kafka's tests wait 15 s for most things: what fails beside others on a busy machine may pass alone.
+        print(f"once more, alone: {', '.join(failed)}")
+        arguments.selection, arguments.method = False, f"^({'|'.join(map(re.escape, failed))})$"
+        failed = _run_classes(arguments, sorted({test.partition(".")[0] for test in failed}), out / "again")
     print(f"traces and logs: {out}")
-    return outcome
+    return 1 if failed else 0
+
+
+def _run_classes(arguments: argparse.Namespace, classes: list[str], out: Path) -> list[str]:
+    """Run tests of these classes. Returns the tests that failed, and "java" if it ended early."""
+    (out / "tmp").mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="kafka-tests-", dir=_nodes_parent(out)) as nodes:
+        _write_plan(arguments, classes, out, Path(nodes))
+        failed = _run(arguments, out)
+        _keep_logs(Path(nodes), out / "nodes")
+    return failed
 
 
 def _arguments() -> argparse.Namespace:
@@ -59,6 +71,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--selection", action="store_true", help="only the methods that classes.tsv selects")
     parser.add_argument("--on-kafka", action="store_true", help="Kafka's own brokers instead of ours")
     parser.add_argument("--no-gaps", action="store_true", help="run also what gaps.tsv leaves out")
+    parser.add_argument("--again", action="store_true", help="run tests that failed once more, alone")
     parser.add_argument("--repeat", type=int, default=1, help="run each @ClusterTest so many times")
     parser.add_argument("--checkout", type=Path, default=java.ROOT, help="whose nodes to run, with .venv")
     parser.add_argument("--out", type=Path, help="a folder for results, traces and logs")
@@ -97,7 +110,7 @@ def _write_plan(arguments: argparse.Namespace, classes: list[str], out: Path, no
     (out / "plan.json").write_text(json.dumps(plan, indent=1))
 
 
-def _run(arguments: argparse.Namespace, out: Path) -> int:
+def _run(arguments: argparse.Namespace, out: Path) -> list[str]:
     parts = java.PARTS[:1] if arguments.on_kafka else java.PARTS
     known = {} if arguments.on_kafka else lists.known()
     found: list[Result] = []
@@ -119,9 +132,11 @@ def _run(arguments: argparse.Namespace, out: Path) -> int:
         if result.verdict is Verdict.PASS and result.test in known:
             print(f"{result.test} passed: does known.tsv still need its line?")
     print(results.summary(found))
+    failed = list(dict.fromkeys(result.test for result in found if result.verdict is Verdict.FAIL))
     if process.returncode:
         print(f"java ended with exit code {process.returncode}; stderr.txt has its last words")
-    return 1 if process.returncode or any(result.verdict is Verdict.FAIL for result in found) else 0
+        failed = failed or ["java"]
+    return failed
 
 
 def _events(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:

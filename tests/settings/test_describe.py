@@ -40,7 +40,7 @@ def test_each_layer_hides_the_one_below_it() -> None:
 @pytest.mark.feature("AD-02")
 def test_a_topic_shows_its_keys_with_types_and_internal_ones_only_when_set() -> None:
     entries = by_name(describe_topic_configs({}, BrokerLayers()))
-    assert len(entries) == 34
+    assert len(entries) == 33
     assert "internal.segment.bytes" not in entries
     assert entries["segment.bytes"].type_number == 3
     assert entries["preallocate"].value == "false"

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -24,7 +25,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
 from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -225,3 +226,23 @@ async def test_what_a_producer_with_acks_0_sent_before_it_closed_is_written(rig:
         await raw.send_frame(frame_of(produce_request("t", batch_of(str(number)), acks=0), 9, number))
     raw.close()
     await rig.until(lambda: rig.partition(1, "t").log.log_end_offset == 300)
+
+
+@pytest.mark.feature("CG-10")
+@on_cluster(brokers=3)
+async def test_a_member_that_asks_for_no_offsets_has_to_be_one(rig: Rig) -> None:
+    """Offsets are read in pieces, and a request without any had none in which its member was looked up."""
+    await rig.create("t", partitions=3, replicas=3)
+    node = await coordinator_of(rig, "modern")
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id="modern",
+        member_id="AAAAAAAAAAAAAAAAAAAAAA",
+        member_epoch=0,
+        rebalance_timeout_ms=5_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    assert (await rig.ask(node, joining)).error_code == 0
+    asked = OffsetFetchRequestGroup(group_id="modern", member_id="nobody", member_epoch=1, topics=[])
+    (answer,) = (await rig.ask(node, OffsetFetchRequest(groups=[asked]), 9)).groups
+    assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
