@@ -49,7 +49,8 @@ def main() -> int:
         # Kafka's tests wait 15 s for most things: what fails beside others on a busy machine may pass alone.
         print(f"once more, alone: {', '.join(failed)}")
         arguments.selection, arguments.method = False, f"^({'|'.join(map(re.escape, failed))})$"
-        failed = _run_classes(arguments, sorted({test.partition(".")[0] for test in failed}), out / "again")
+        classes = {test.partition(".")[0] for test in failed}
+        failed = _run_classes(arguments, [each for each in found if each.rpartition(".")[2] in classes], out / "again")
     print(f"traces and logs: {out}")
     return 1 if failed else 0
 
