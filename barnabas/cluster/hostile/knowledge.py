@@ -86,7 +86,9 @@ class Knowledge:
                     self.transactional_ids.add(value)
                 case "topic_id":
                     self.topic_ids.add(value)
-                    if str(getattr(struct, "name", "")).startswith(OWN_PREFIX):
+                    # A refusal repeats the name and the id of the request, and these may be of two topics.
+                    is_refusal = getattr(struct, "error_code", 0) != 0
+                    if str(getattr(struct, "name", "")).startswith(OWN_PREFIX) and not is_refusal:
                         self.own_topic_ids.add(value)
                 case "name" if api is ApiKey.METADATA:
                     self.topics.add(value)
