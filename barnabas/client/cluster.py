@@ -12,6 +12,8 @@ from typing import Any
 
 import trio
 
+from barnabas.client.backoff import Backoff
+from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.connections import IDLE_LOOKS, Caller, NodeConnection, in_turn
 from barnabas.client.metadata import (
     NO_LEADER,
@@ -26,7 +28,6 @@ from barnabas.client.metadata import (
     nodes_of,
     partitions_of,
 )
-from barnabas.client.patience import Backoff, ClusterSettings
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.schema import Message

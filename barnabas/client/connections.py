@@ -13,9 +13,10 @@ from typing import Any, NoReturn
 
 import trio
 
+from barnabas.client.backoff import Backoff
+from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.errors import UnsupportedVersionException
 from barnabas.client.metadata import Node
-from barnabas.client.patience import Backoff, ClusterSettings
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.errors import ErrorCode, UnsupportedFieldError
 from protocol.schema import Message

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import ConfigException
+from barnabas.client.metadata import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.consumer.record import ConsumerRecord

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.patience import ClusterSettings
+from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.settings import ClientSettings
 from runtime.channel import Authenticator
 from runtime.network import canonical_names
@@ -45,7 +45,7 @@ async def open_cluster(
                 nursery,
                 addresses,
                 client_id=settings.client_id,
-                settings=patience_of(settings, metadata_max_idle_ms),
+                settings=cluster_settings_of(settings, metadata_max_idle_ms),
                 authenticator=authenticator,
             )
             try:
@@ -59,22 +59,22 @@ async def open_cluster(
     except BaseExceptionGroup as group:
         if thrown is not None and not isinstance(thrown, trio.Cancelled):
             raise thrown from thrown.__cause__
-        told = first_told(group)
+        told = first_failure(group)
         if told is None:
             raise
         raise told from told.__cause__
 
 
-def first_told(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+def first_failure(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
     """The first error in there that is not a cancellation; None if there are only those."""
     for error in group.exceptions:
-        found = first_told(error) if isinstance(error, BaseExceptionGroup) else error
+        found = first_failure(error) if isinstance(error, BaseExceptionGroup) else error
         if found is not None and not isinstance(found, trio.Cancelled):
             return found
     return None
 
 
-def patience_of(settings: ClientSettings, metadata_max_idle_ms: int | None = None) -> ClusterSettings:
+def cluster_settings_of(settings: ClientSettings, metadata_max_idle_ms: int | None = None) -> ClusterSettings:
     """What of a client's settings tells how patient it is."""
     return ClusterSettings(
         request_timeout_ms=settings.request_timeout_ms,

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import KafkaError
 

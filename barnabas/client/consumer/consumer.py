@@ -16,21 +16,22 @@ from typing import Self, Unpack
 
 import trio
 
-from barnabas.client.cluster import Cluster, NoBrokerAvailable, PartitionInfo, TopicPartition
-from barnabas.client.consumer.group_side import GroupSide
+from barnabas.client.cluster import Cluster, NoBrokerAvailable
+from barnabas.client.consumer.consumer_coordinator import ConsumerCoordinator
 from barnabas.client.consumer.listener import RebalanceListener
 from barnabas.client.consumer.partition_reader import PartitionReader
 from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.reset_policy import FROM_EARLIEST, FROM_LATEST
 from barnabas.client.consumer.settings import ConsumerOptions, ConsumerSettings
 from barnabas.client.errors import IllegalStateException, InvalidGroupIdException
-from barnabas.client.groups.directory import Directory, ask_topics
 from barnabas.client.groups.membership import ConsumerGroupMetadata, Leaving
 from barnabas.client.groups.participant import Participant, Wanted
+from barnabas.client.groups.topic_directory import TopicDirectory, ask_topics
 from barnabas.client.interceptors import ConsumerInterceptors
+from barnabas.client.metadata import PartitionInfo, TopicPartition
 from barnabas.client.offset_lookup import EARLIEST, LATEST
 from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
-from barnabas.client.session import first_told, open_cluster
+from barnabas.client.session import first_failure, open_cluster
 from protocol.errors import ErrorCode, KafkaError
 from runtime.channel import ChannelError
 from runtime.world import World
@@ -78,7 +79,7 @@ class Consumer:
         self._is_open = False
         self._in_use = False
         self._wanted: Wanted | None = None
-        self._group: GroupSide | None = None
+        self._group: ConsumerCoordinator | None = None
         self._reading: trio.CancelScope | None = None
         self._ahead: deque[ConsumerRecord] = deque()
         """Polled by `async for`, not given yet."""
@@ -102,7 +103,7 @@ class Consumer:
             return await self._life.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
             # Who uses a client does not see its tasks.
-            told = first_told(group)
+            told = first_failure(group)
             if told is None:
                 raise
             if told is error:
@@ -115,7 +116,9 @@ class Consumer:
             self._cluster, self._nursery = await nursery.start(self._hold)
             self._reader = PartitionReader(self._cluster, self._nursery, self._reading_settings)
             if self.settings.group_id is not None:
-                self._group = GroupSide(self._cluster, self._nursery, self.settings, self._reader, self.positions)
+                self._group = ConsumerCoordinator(
+                    self._cluster, self._nursery, self.settings, self._reader, self.positions
+                )
                 self._group.interceptors = self._interceptors
                 self._group.on_news = self._interrupt
             self._is_open = True
@@ -188,7 +191,7 @@ class Consumer:
         InvalidGroupIdException without group_id; IllegalStateException while partitions are assigned by hand.
         """
         self._check_open()
-        group = self._group_side()
+        group = self._require_coordinator()
         names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
         if names and pattern is not None:
             raise ValueError("subscribe: either topics or a pattern")
@@ -281,7 +284,7 @@ class Consumer:
         offsets are refused. InvalidGroupIdException without group_id.
         """
         self._check_open()
-        return self._group_side().transaction_stamp
+        return self._require_coordinator().transaction_stamp
 
     # ---- reading
 
@@ -436,7 +439,7 @@ class Consumer:
         InvalidGroupIdException without group_id.
         """
         self._check_open()
-        group = self._group_side()
+        group = self._require_coordinator()
         committed = self.positions() if offsets is None else _with_metadata(offsets)
         if committed:
             await group.commit(committed)
@@ -446,7 +449,7 @@ class Consumer:
     async def committed(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None where that is nothing. Waits for transactions that are about to commit."""
         self._check_open()
-        group = self._group_side()
+        group = self._require_coordinator()
         if not partitions:
             await trio.lowlevel.checkpoint()
             return {}
@@ -490,7 +493,7 @@ class Consumer:
         self._check_open()
         return await self._cluster.list_topics(self.settings.default_api_timeout_ms)
 
-    async def _ask(self, topic: str) -> Directory:
+    async def _ask(self, topic: str) -> TopicDirectory:
         self._check_open()
         backoff, timeout_ms = self._cluster.backoff(), self.settings.default_api_timeout_ms
         reason = ""
@@ -548,7 +551,7 @@ class Consumer:
         if self.settings.group_id is None:
             raise InvalidGroupIdException(ErrorCode.INVALID_GROUP_ID, "subscribing and committing need a group_id")
 
-    def _group_side(self) -> GroupSide:
+    def _require_coordinator(self) -> ConsumerCoordinator:
         self._require_group()
         assert self._group is not None
         return self._group

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 
 import trio
 
-from barnabas.client.cluster import STALE_METADATA, Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.completed_fetch import survey
 from barnabas.client.consumer.fetch_session import FetchSession, Wanted
-from barnabas.client.consumer.fetched import survey
 from barnabas.client.consumer.partition_state import Flight, PartitionState
 from barnabas.client.consumer.reading_settings import ReadingSettings
+from barnabas.client.metadata import STALE_METADATA, TopicPartition
 from barnabas.client.offset_lookup import Isolation
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.fetch import FetchResponse, PartitionData

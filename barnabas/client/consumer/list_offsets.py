@@ -8,8 +8,9 @@ from itertools import starmap
 
 import trio
 
-from barnabas.client.cluster import STALE_METADATA, Cluster, Leadership, TopicPartition
-from barnabas.client.consumer.asking import Answer, Asked, ask_leaders
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.leader_requests import LeaderAnswers, PartitionAnswer, ask_leaders
+from barnabas.client.metadata import STALE_METADATA, Leadership, TopicPartition
 from barnabas.client.offset_lookup import EARLIEST, LATEST, FoundOffset, Isolation, answers_of, request_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -65,7 +66,7 @@ async def find_offsets(
 
 async def ask_once(
     cluster: Cluster, timestamps: Mapping[TopicPartition, int], isolation: Isolation
-) -> Asked[FoundOffset]:
+) -> LeaderAnswers[FoundOffset]:
     """Ask all leaders at once, each one time."""
     question = partial(_request, cluster, timestamps, isolation)
     return await ask_leaders(cluster, timestamps, question, _answers)
@@ -80,8 +81,8 @@ def _request(
     return request_for(partitions, timestamps, isolation, cluster.settings.request_timeout_ms)
 
 
-def _answers(response: ListOffsetsResponse) -> Iterator[Answer[FoundOffset]]:
-    return starmap(Answer, answers_of(response))
+def _answers(response: ListOffsetsResponse) -> Iterator[PartitionAnswer[FoundOffset]]:
+    return starmap(PartitionAnswer, answers_of(response))
 
 
-__all__ = ["EARLIEST", "LATEST", "Asked", "FoundOffset", "ask_once", "find_offsets", "list_offsets"]
+__all__ = ["EARLIEST", "LATEST", "FoundOffset", "LeaderAnswers", "ask_once", "find_offsets", "list_offsets"]

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.metadata import TopicPartition
 
 OnPartitions = Callable[[Sequence[TopicPartition]], Awaitable[None] | None]
 """Told partitions; a plain function or a coroutine function."""

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.fetcher import Fetcher, FetchMetrics
 from barnabas.client.consumer.list_offsets import FoundOffset, find_offsets, is_passing, list_offsets
 from barnabas.client.consumer.partition_state import FetchState, PartitionState
@@ -18,6 +18,7 @@ from barnabas.client.consumer.reading_settings import ReadingSettings
 from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.reset_policy import ResetPolicy
 from barnabas.client.errors import IllegalStateException
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offset_lookup import LATEST, Isolation
 from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError

@@ -15,7 +15,7 @@ from collections import deque
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from barnabas.client.consumer.fetched import Fetched, FetchPosition, Unpacking
+from barnabas.client.consumer.completed_fetch import CompletedFetch, FetchPosition, Unpacking
 from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.reset_policy import ResetPolicy
 from barnabas.client.errors import RecordDeserializationException, UnreadableBatchException
@@ -64,8 +64,8 @@ class PartitionState:
         """What is given next; None until it is known."""
         self.next = FetchPosition(UNKNOWN)
         """What is fetched next: behind everything that waits."""
-        self.waiting: deque[Fetched] = deque()
-        """Fetched, and not given yet."""
+        self.waiting: deque[CompletedFetch] = deque()
+        """CompletedFetch, and not given yet."""
         self.is_paused = False
         self.reset_to: ResetPolicy | None = None
         self.flight: Flight | None = None
@@ -200,7 +200,7 @@ class PartitionState:
         """Of what was fetched and is not decoded yet."""
         return sum([fetched.size_bytes for fetched in self.waiting]) if self.waiting else 0
 
-    def arrived(self, fetched: Fetched) -> None:
+    def arrived(self, fetched: CompletedFetch) -> None:
         """An answer without an error to the fetch from `next`."""
         self._backoff.reset()
         if fetched.error is not None or not fetched.is_empty:
@@ -246,7 +246,7 @@ class PartitionState:
             self._holds = False
         return given
 
-    def _move_on(self, fetched: Fetched) -> None:
+    def _move_on(self, fetched: CompletedFetch) -> None:
         assert self.position is not None
         self.position = max(self.position, fetched.position)
 

@@ -7,14 +7,15 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
-from barnabas.client.cluster import Cluster, TopicPartition
-from barnabas.client.consumer.asking import Asked
-from barnabas.client.consumer.fetched import FetchPosition
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.completed_fetch import FetchPosition
+from barnabas.client.consumer.leader_requests import LeaderAnswers
 from barnabas.client.consumer.list_offsets import FoundOffset, ask_once, is_passing
 from barnabas.client.consumer.offset_validation import ask_epoch_ends
 from barnabas.client.consumer.partition_state import FetchState, Flight, PartitionState, Truncation
 from barnabas.client.consumer.reading_settings import ReadingSettings
 from barnabas.client.errors import LogTruncationException, NoOffsetForPartitionException
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offset_lookup import LATEST
 from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError
@@ -90,7 +91,7 @@ class PositionKeeper:
                 stale = self._failed(state, asked.failed[state.partition]) or stale
         self._changed(stale)
 
-    async def _ask_ends_of_young(self, asked: Asked[FoundOffset]) -> None:
+    async def _ask_ends_of_young(self, asked: LeaderAnswers[FoundOffset]) -> None:
         """Where nothing is as young as a duration allows, reading begins at the end."""
         young = dict.fromkeys([partition for partition, found in asked.found.items() if found.offset < 0], LATEST)
         if young:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from barnabas.client.consumer.fetched import Unpacking
+from barnabas.client.consumer.completed_fetch import Unpacking
 from barnabas.client.consumer.reset_policy import NO_RESET, ResetPolicy
 from barnabas.client.offset_lookup import Isolation
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from barnabas.client.consumer.fetched import Unpacking
+from barnabas.client.consumer.completed_fetch import Unpacking
 from barnabas.client.consumer.reading_settings import ReadingSettings
 from barnabas.client.consumer.reset_policy import ResetPolicy
 from barnabas.client.groups.assignors import AssignorOption, assignors_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.metadata import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

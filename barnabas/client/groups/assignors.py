@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import ConfigException
 from barnabas.client.groups.assignor import (
     Assignment,
@@ -16,6 +15,7 @@ from barnabas.client.groups.assignor import (
 )
 from barnabas.client.groups.range_assignor import RangeAssignor
 from barnabas.client.groups.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
+from barnabas.client.metadata import TopicPartition
 
 
 class RoundRobinAssignor(Assignor):

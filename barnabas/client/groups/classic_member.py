@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 
-from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.groups.assignor import Assignor, GroupTopics, Subscriber
 from barnabas.client.groups.assignors import assignors_of
 from barnabas.client.groups.membership import (
@@ -31,6 +30,7 @@ from barnabas.client.groups.membership import (
     difference,
     lose,
 )
+from barnabas.client.metadata import TopicPartition, by_topic
 from protocol.embedded_consumer import read_assignment, read_subscription, write_assignment, write_subscription
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage, error_code
 from protocol.messages.consumer_protocol import (

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.groups.membership import (
     COORDINATOR_AWAY,
     Change,
@@ -25,6 +24,7 @@ from barnabas.client.groups.membership import (
     difference,
     lose,
 )
+from barnabas.client.metadata import TopicPartition, by_topic
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.consumer_group_heartbeat import (
     Assignment,

@@ -11,7 +11,8 @@ from typing import Any
 
 import trio
 
-from barnabas.client.cluster import Cluster, NoBrokerAvailable, Node
+from barnabas.client.cluster import Cluster, NoBrokerAvailable
+from barnabas.client.metadata import Node
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.schema import Message

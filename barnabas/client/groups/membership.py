@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.groups.assignors import AssignorOption
+from barnabas.client.metadata import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.schema import Message
 

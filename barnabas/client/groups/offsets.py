@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
-from barnabas.client.cluster import STALE_METADATA, Cluster, TopicPartition, by_topic
+from barnabas.client.cluster import Cluster
 from barnabas.client.groups.coordinators import STALE_COORDINATOR, CoordinatorLink
 from barnabas.client.groups.membership import ConsumerGroupMetadata, GroupSettings
+from barnabas.client.metadata import STALE_METADATA, TopicPartition, by_topic
 from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.offset_commit import (

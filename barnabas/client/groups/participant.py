@@ -17,8 +17,8 @@ from barnabas.client.cluster import Cluster, NoBrokerAvailable
 from barnabas.client.groups.classic_member import ClassicMember
 from barnabas.client.groups.consumer_member import ConsumerMember
 from barnabas.client.groups.coordinators import STALE_COORDINATOR, CoordinatorLink
-from barnabas.client.groups.directory import Directory, ask_all_topics, ask_topic_ids, ask_topics
 from barnabas.client.groups.membership import Change, ConsumerGroupMetadata, GroupSettings, Leaving, Subscription
+from barnabas.client.groups.topic_directory import TopicDirectory, ask_all_topics, ask_topic_ids, ask_topics
 from protocol.errors import ErrorCode, KafkaError, UnsupportedFieldError
 from protocol.primitives import uuid_to_string
 from protocol.schema import Message
@@ -39,7 +39,7 @@ class Wanted:
     with_internal: bool = False
     """The matcher may take internal topics."""
 
-    def found_in(self, directory: Directory) -> tuple[str, ...]:
+    def found_in(self, directory: TopicDirectory) -> tuple[str, ...]:
         """The topics that the matcher takes."""
         matcher = self.matcher
         return tuple(

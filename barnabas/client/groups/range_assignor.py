@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.groups.assignor import (
     Assignment,
     Assignor,
@@ -14,6 +13,7 @@ from barnabas.client.groups.assignor import (
     ranked,
     subscribed_topics,
 )
+from barnabas.client.metadata import TopicPartition
 
 
 class RangeAssignor(Assignor):

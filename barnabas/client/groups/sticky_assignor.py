@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.groups.assignor import (
     Assignment,
     Assignor,
@@ -19,6 +18,7 @@ from barnabas.client.groups.assignor import (
     ranked,
     subscribed_topics,
 )
+from barnabas.client.metadata import TopicPartition, by_topic
 from protocol.errors import MalformedMessage
 from protocol.schema import INT32, STRING, Message, Struct, array, decode, encode, field
 

@@ -1,6 +1,6 @@
 """The producer: records in, batches out, and what became of each record.
 
-`producer.py` is what users see; `intake.py` brings records into the batches of `record_accumulator.py`, `sender.py`
+`producer.py` is what users see; `appender.py` brings records into the batches of `record_accumulator.py`, `sender.py`
 carries those to brokers, `transactions.py` makes them take effect together.
 """
 

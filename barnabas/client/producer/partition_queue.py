@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.memory_records_builder import ProducerId
 from barnabas.client.producer.producer_batch import NO_SEQUENCE, ProducerBatch
 from protocol.errors import ErrorCode, KafkaError

@@ -17,20 +17,21 @@ from typing import Any, Self, Unpack
 
 import trio
 
-from barnabas.client.cluster import Cluster, PartitionInfo, TopicPartition
+from barnabas.client.cluster import Cluster
 from barnabas.client.errors import IllegalStateException, NotAllSentException
 from barnabas.client.groups.membership import ConsumerGroupMetadata
 from barnabas.client.interceptors import ProducerRecord
+from barnabas.client.metadata import PartitionInfo, TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.admission import Admission, ProducerIds
 from barnabas.client.producer.buffer_pool import BufferPool
 from barnabas.client.producer.future import FutureRecordMetadata
-from barnabas.client.producer.intake import Headers, Intake, Outgoing
 from barnabas.client.producer.memory_records_builder import BatchFormat
 from barnabas.client.producer.metrics import ProducerMetrics
 from barnabas.client.producer.partition_queue import QueueSettings
 from barnabas.client.producer.producer_batch import FinalState, ProducerBatch
 from barnabas.client.producer.record_accumulator import RecordAccumulator
+from barnabas.client.producer.record_appender import Headers, Outgoing, RecordAppender
 from barnabas.client.producer.record_metadata import Acked, Failed, Outcome, RecordMetadata
 from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.settings import ProducerOptions, ProducerSettings
@@ -62,7 +63,9 @@ class Producer:
         self._accumulator = RecordAccumulator(
             _format(self.settings), _queues(self.settings), self._pool, trio.Event, self
         )
-        self._intake = Intake(self.settings, self._accumulator, self._metrics, self._check_open, self._not_placed)
+        self._appender = RecordAppender(
+            self.settings, self._accumulator, self._metrics, self._check_open, self._not_placed
+        )
         self._context: AbstractAsyncContextManager[Cluster] | None = None
         self._closed = False
         self._cluster: Cluster
@@ -97,7 +100,7 @@ class Producer:
         elif settings.enable_idempotence:
             self._admission = ProducerIds(cluster, settings.request_timeout_ms)
         self._sender = Sender(cluster, nursery, self._accumulator, settings, self._admission, self._metrics)
-        self._intake.open(cluster, nursery, self._sender)
+        self._appender.open(cluster, nursery, self._sender)
         nursery.start_soon(self._sender.run)
         if self._transactions is not None:
             await self._transactions.initialize()
@@ -144,7 +147,7 @@ class Producer:
         """Decide all that is undecided: nothing more will be sent."""
         self._closed = self._accumulator.closing = True
         error = IllegalStateException("the producer was closed")
-        self._intake.close(error)
+        self._appender.close(error)
         self._accumulator.abort_incomplete(error)
 
     async def _leave(self) -> None:
@@ -172,13 +175,13 @@ class Producer:
         broker said. Who has to know whether the record can be in the log nevertheless, takes `enqueue` and asks the
         future for its `outcome()`. A cancel while it waits does not take the record back.
         """
-        intake = self._intake
-        outgoing = intake.prepare(topic, value, key, headers, partition, timestamp_ms)
-        result = intake.append_at_once(outgoing)
+        appender = self._appender
+        outgoing = appender.prepare(topic, value, key, headers, partition, timestamp_ms)
+        result = appender.append_at_once(outgoing)
         if result is None:
             return await self._send_later(outgoing)
         if result.wakes_sender:
-            intake.tell_sender(result)  # it runs while this waits
+            appender.tell_sender(result)  # it runs while this waits
         return await result.future
 
     async def send_all(
@@ -223,21 +226,21 @@ class Producer:
         """`send` for who cannot wait here: `told` is called once the fate of the record that is given is known. If
         something has to be waited for before it can be taken on, `told` is called at once, and what is given does it.
         """
-        intake, given = self._intake, record
-        outgoing = intake.prepare(
+        appender, given = self._appender, record
+        outgoing = appender.prepare(
             given.topic, given.value, given.key, given.headers, given.partition, given.timestamp_ms
         )
-        result = intake.append_at_once(outgoing)
+        result = appender.append_at_once(outgoing)
         if result is None:
             told()
             return bind(self._send_later, outgoing)
         result.future.call_too(told)
         if result.wakes_sender:
-            intake.tell_sender(result)
+            appender.tell_sender(result)
         return result.future
 
     async def _send_later(self, outgoing: Outgoing) -> RecordMetadata:
-        return await (await self._intake.enqueue(outgoing))
+        return await (await self._appender.enqueue(outgoing))
 
     async def enqueue(
         self,
@@ -256,13 +259,13 @@ class Producer:
         written; IllegalStateException if the producer is closed or no transaction is open; what a transaction failed
         with. A cancel before it returns means: the record was not taken on.
         """
-        intake = self._intake
-        outgoing = intake.prepare(topic, value, key, headers, partition, timestamp_ms)
-        result = intake.append_at_once(outgoing)
+        appender = self._appender
+        outgoing = appender.prepare(topic, value, key, headers, partition, timestamp_ms)
+        result = appender.append_at_once(outgoing)
         if result is None:
-            return await intake.enqueue(outgoing)
+            return await appender.enqueue(outgoing)
         if result.batch_is_full or result.new_batch_created:
-            await intake.let_sender_run(result)
+            await appender.let_sender_run(result)
         return result.future
 
     def send_nowait(
@@ -278,8 +281,8 @@ class Producer:
         """Take a record on without waiting. BufferExhaustedException if there is no room now; else raises as
         `enqueue`, but for what the metadata may still say: that the future will.
         """
-        outgoing = self._intake.prepare(topic, value, key, headers, partition, timestamp_ms)
-        return self._intake.enqueue_now(outgoing)
+        outgoing = self._appender.prepare(topic, value, key, headers, partition, timestamp_ms)
+        return self._appender.enqueue_now(outgoing)
 
     async def flush(self) -> None:
         """Send what is there at once, and wait until every record that was taken on has its fate, good or bad. What is
@@ -372,7 +375,7 @@ class Producer:
 
     async def _abort(self) -> None:
         transactions = self._of_transactions()
-        self._intake.abort_unplaced(KafkaError(ErrorCode.TRANSACTION_ABORTABLE, "the transaction is aborted"))
+        self._appender.abort_unplaced(KafkaError(ErrorCode.TRANSACTION_ABORTABLE, "the transaction is aborted"))
         await transactions.abort(self._sender.answered)
 
     async def _finish_transaction(self) -> None:
@@ -410,7 +413,7 @@ class Producer:
         batches = self._accumulator.begin_flush()
         try:
             self._sender.wake()
-            for unplaced in self._intake.unplaced:
+            for unplaced in self._appender.unplaced:
                 await unplaced.future.outcome()
             for batch in batches:
                 await batch.result.wait_for_all()

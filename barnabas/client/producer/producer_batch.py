@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import IllegalStateException
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.future import FutureRecordMetadata, NewLatch, ProduceRequestResult
 from barnabas.client.producer.memory_records_builder import NO_PRODUCER, MemoryRecordsBuilder, ProducerId
 from protocol.records.batch import add_to_sequence

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.buffer_pool import BufferPool
 from barnabas.client.producer.future import FutureRecordMetadata, NewLatch
 from barnabas.client.producer.memory_records_builder import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.metadata import TopicPartition
 
 NO_OFFSET = -1
 NO_TIMESTAMP = -1

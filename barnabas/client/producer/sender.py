@@ -17,7 +17,9 @@ from typing import Any
 
 import trio
 
-from barnabas.client.cluster import STALE_METADATA, Backoff, Cluster, TopicPartition
+from barnabas.client.backoff import Backoff
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import STALE_METADATA, TopicPartition
 from barnabas.client.producer.admission import Admission
 from barnabas.client.producer.metrics import ProducerMetrics
 from barnabas.client.producer.partition_queue import PartitionQueue

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.errors import IllegalStateException
 from barnabas.client.groups.membership import ConsumerGroupMetadata
+from barnabas.client.metadata import TopicPartition, by_topic
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.memory_records_builder import ProducerId
 from protocol.errors import ErrorCode, KafkaError, error_code

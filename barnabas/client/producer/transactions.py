@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
 from barnabas.client.groups.coordinators import CoordinatorLink, CoordinatorType
 from barnabas.client.groups.membership import ConsumerGroupMetadata
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.partition_queue import PartitionQueue
 from barnabas.client.producer.producer_batch import ProducerBatch

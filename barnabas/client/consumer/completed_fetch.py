@@ -67,7 +67,7 @@ class _Source(NamedTuple):
     leader_epoch: int | None
 
 
-class Fetched:
+class CompletedFetch:
     """Batches in the order of their offsets, of which `give` takes the records."""
 
     __slots__ = (
@@ -203,11 +203,11 @@ def survey(
     buffer: Buffer,
     position: FetchPosition,
     aborted: Iterable[AbortedTransaction] | None = None,
-) -> Fetched:
+) -> CompletedFetch:
     """Read the heads of the batches that were fetched at `position`.
 
     Of the transactions in `aborted` nothing is wanted: each counts from its first offset to its marker (KIP-98); None
-    wants everything. What cannot be read ends it, as `Fetched.error`.
+    wants everything. What cannot be read ends it, as `CompletedFetch.error`.
     """
     batches: list[_Batch] = []
     filtered = None if aborted is None else _AbortedNow(aborted)
@@ -219,8 +219,8 @@ def survey(
             if header.next_offset > position.offset:
                 batches.append(_Batch(place, header, is_wanted))
     except CorruptBatch as error:
-        return Fetched(partition, buffer, batches, position, _corrupt(partition, error.message))
-    return Fetched(partition, buffer, batches, position)
+        return CompletedFetch(partition, buffer, batches, position, _corrupt(partition, error.message))
+    return CompletedFetch(partition, buffer, batches, position)
 
 
 class _AbortedNow:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.auto_commit import AutoCommit, Positions
 from barnabas.client.consumer.listener import RebalanceListener
 from barnabas.client.consumer.partition_reader import PartitionReader
@@ -22,6 +22,7 @@ from barnabas.client.groups.membership import Change, ChangeKind, ConsumerGroupM
 from barnabas.client.groups.offsets import GroupOffsets
 from barnabas.client.groups.participant import Participant, Wanted
 from barnabas.client.interceptors import ConsumerInterceptors
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError
 
@@ -38,7 +39,7 @@ WENT_ON = frozenset(
 """The group went on without this member."""
 
 
-class GroupSide:
+class ConsumerCoordinator:
     """Of a consumer that has a group_id."""
 
     def __init__(

@@ -7,7 +7,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import trio
 
-from barnabas.client.cluster import Cluster, Leadership, TopicPartition
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import Leadership, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.schema import Message
 from runtime.channel import ChannelError
@@ -15,7 +16,7 @@ from runtime.channel import ChannelError
 T = TypeVar("T")
 
 
-class Asked(NamedTuple, Generic[T]):
+class LeaderAnswers(NamedTuple, Generic[T]):
     """What one round of asking gave; each partition is in one of the two."""
 
     found: dict[TopicPartition, T]
@@ -23,7 +24,7 @@ class Asked(NamedTuple, Generic[T]):
     """UNSUPPORTED_VERSION if the leader cannot be asked."""
 
 
-class Answer(NamedTuple, Generic[T]):
+class PartitionAnswer(NamedTuple, Generic[T]):
     """Of one partition."""
 
     partition: TopicPartition
@@ -36,13 +37,13 @@ async def ask_leaders(
     cluster: Cluster,
     partitions: Iterable[TopicPartition],
     question: Callable[[Mapping[TopicPartition, Leadership]], Message],
-    answers: Callable[[Any], Iterable[Answer[T]]],
-) -> Asked[T]:
+    answers: Callable[[Any], Iterable[PartitionAnswer[T]]],
+) -> LeaderAnswers[T]:
     """Ask each leader one time. `question` is the request for the partitions that one node leads, `answers` reads its
     response; what nobody asked for is passed over.
     """
     by_node, leaderless = _by_leader(cluster, partitions)
-    asked: Asked[T] = Asked({}, dict.fromkeys(leaderless, ErrorCode.LEADER_NOT_AVAILABLE))
+    asked: LeaderAnswers[T] = LeaderAnswers({}, dict.fromkeys(leaderless, ErrorCode.LEADER_NOT_AVAILABLE))
 
     async def ask(node_id: int, led: dict[TopicPartition, Leadership]) -> None:
         # What is not in the answer, was not answered.

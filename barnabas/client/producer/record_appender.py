@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import trio
 
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
 from barnabas.client.errors import BufferExhaustedException, IllegalStateException
 from barnabas.client.interceptors import ProducerInterceptors, ProducerRecord
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.future import FutureRecordMetadata
 from barnabas.client.producer.metrics import ProducerMetrics
 from barnabas.client.producer.partitioner import StickyPartitioner, partition_for_key
@@ -47,7 +48,7 @@ class Outgoing(NamedTuple):
     record: Fields
 
 
-class Intake:
+class RecordAppender:
     """Of one producer. Any number of tasks may come at once."""
 
     def __init__(
