@@ -8,7 +8,7 @@ MOST_DOUBLINGS = 20
 
 
 class Backoff:
-    """Exponential waits with jitter of a fifth (KIP-580)."""
+    """Exponential backoff with 20 % jitter."""
 
     __slots__ = ("_chance", "_first_ms", "_max_ms", "failures")
 
@@ -17,10 +17,10 @@ class Backoff:
         self._max_ms = max_ms
         self._chance = chance
         self.failures = 0
-        """In a row."""
+        """Failures in a row."""
 
     def next_ms(self) -> int:
-        """How long to wait after one more failure."""
+        """Time to wait after one more failure."""
         wait_ms = self._first_ms * 2 ** min(self.failures, MOST_DOUBLINGS)
         self.failures += 1
         return int(min(wait_ms, self._max_ms) * (0.8 + 0.4 * self._chance.random()))

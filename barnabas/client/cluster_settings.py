@@ -1,7 +1,4 @@
-"""How long a client waits for what: settings of connections and metadata, and waits that grow.
-
-Names and defaults are Kafka's. Knows no clock: whoever waits does so himself.
-"""
+"""Settings of a client's connections and metadata. Names and defaults are Kafka's."""
 
 from __future__ import annotations
 
@@ -10,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """How patient a client is, in milliseconds."""
+    """Times in milliseconds."""
 
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     reconnect_backoff_ms: int = 50
-    """After a dial that failed, or a connection that was lost, its node is left alone for so long."""
+    """Time without a dial after a failed dial or a lost connection; it doubles with each failure in a row."""
     reconnect_backoff_max_ms: int = 1_000
     socket_connection_setup_timeout_ms: int = 10_000
     socket_connection_setup_timeout_max_ms: int = 30_000
     connections_max_idle_ms: int = 540_000
-    """Negative: for ever."""
+    """Negative: connections are never closed as idle."""
     metadata_max_age_ms: int = 300_000
     metadata_max_idle_ms: int | None = None
-    """A topic that nobody used for so long is not asked about any more; None: all topics are, always."""
+    """Topics that were not used for this long are no longer refreshed; None: all topics are, always."""
     metadata_recovery_strategy: str = "rebootstrap"
-    """`none`: once brokers are known, the bootstrap servers are never asked again (KIP-899)."""
+    """`none`: once brokers are known, the bootstrap servers are not used again (KIP-899)."""
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
     allow_auto_create_topics: bool = False
