@@ -1,4 +1,4 @@
-"""One question about many partitions, put to all of their leaders at once. Knows no particular question."""
+"""One request about many partitions, sent to all of their leaders at once. Knows no particular API."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ T = TypeVar("T")
 
 
 class LeaderAnswers(NamedTuple, Generic[T]):
-    """What one round of asking gave; each partition is in one of the two."""
+    """Result of one round of requests; each partition is in one of the two mappings."""
 
     found: dict[TopicPartition, T]
     failed: dict[TopicPartition, ErrorCode]
-    """UNSUPPORTED_VERSION if the leader cannot be asked."""
+    """UNSUPPORTED_VERSION if the leader is too old for the request."""
 
 
 class PartitionAnswer(NamedTuple, Generic[T]):
-    """Of one partition."""
+    """The response for one partition."""
 
     partition: TopicPartition
     code: ErrorCode
     value: T
-    """Means nothing unless the code is NONE."""
+    """Valid only if the code is NONE."""
 
 
 async def ask_leaders(
@@ -39,14 +39,14 @@ async def ask_leaders(
     question: Callable[[Mapping[TopicPartition, Leadership]], Message],
     answers: Callable[[Any], Iterable[PartitionAnswer[T]]],
 ) -> LeaderAnswers[T]:
-    """Ask each leader one time. `question` is the request for the partitions that one node leads, `answers` reads its
-    response; what nobody asked for is passed over.
+    """Send each leader one request. `question` makes the request for the partitions that one node leads, `answers`
+    reads the response; partitions that were not requested are ignored.
     """
     by_node, leaderless = _by_leader(cluster, partitions)
     asked: LeaderAnswers[T] = LeaderAnswers({}, dict.fromkeys(leaderless, ErrorCode.LEADER_NOT_AVAILABLE))
 
     async def ask(node_id: int, led: dict[TopicPartition, Leadership]) -> None:
-        # What is not in the answer, was not answered.
+        # Partitions that the response lacks keep this error.
         asked.failed.update(dict.fromkeys(led, ErrorCode.UNKNOWN_SERVER_ERROR))
         try:
             response = await cluster.call(node_id, question(led))
@@ -73,7 +73,7 @@ async def ask_leaders(
 def _by_leader(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> tuple[dict[int, dict[TopicPartition, Leadership]], list[TopicPartition]]:
-    """Partitions by the node that leads them, and those that nobody leads."""
+    """Partitions by leader, and those without a known leader."""
     by_node: dict[int, dict[TopicPartition, Leadership]] = {}
     leaderless = []
     for partition in partitions:

@@ -1,4 +1,4 @@
-"""Offsets by time, asked of the leaders (ListOffsets): also where logs begin and end. Knows no positions."""
+"""ListOffsets: offsets by time, and the begins and ends of logs, from their leaders. Knows no positions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsRespon
 
 
 def is_passing(code: ErrorCode) -> bool:
-    """Whether to ask again, perhaps somebody else."""
+    """Whether the error may pass, perhaps with another broker."""
     return code.retriable or code in STALE_METADATA or code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
@@ -27,7 +27,7 @@ async def list_offsets(
     timeout_ms: int,
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, int]:
-    """As `find_offsets`, the offsets alone."""
+    """The offsets of `find_offsets`."""
     found = await find_offsets(cluster, timestamps, timeout_ms, isolation)
     return {partition: each.offset for partition, each in found.items()}
 
@@ -38,9 +38,9 @@ async def find_offsets(
     timeout_ms: int,
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, FoundOffset]:
-    """The first offset at or after each timestamp (also EARLIEST, LATEST), asked again and again until all are known.
+    """The first offset at or after each timestamp (also EARLIEST, LATEST); retries until all are known.
 
-    KafkaError if a leader refuses; TimeoutException if some are not known after `timeout_ms`. May be cancelled.
+    KafkaError if a leader refuses; TimeoutException if some are unknown after `timeout_ms`. May be cancelled.
     """
     deadline = trio.current_time() + timeout_ms / 1000
     found: dict[TopicPartition, FoundOffset] = {}
@@ -61,13 +61,13 @@ async def find_offsets(
     missing = ", ".join(
         f"{p} ({failed.get(p, ErrorCode.REQUEST_TIMED_OUT).name})" for p in timestamps if p not in found
     )
-    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no offsets in {timeout_ms} ms: {missing}")
+    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no offsets within {timeout_ms} ms: {missing}")
 
 
 async def ask_once(
     cluster: Cluster, timestamps: Mapping[TopicPartition, int], isolation: Isolation
 ) -> LeaderAnswers[FoundOffset]:
-    """Ask all leaders at once, each one time."""
+    """Send one request to each leader."""
     question = partial(_request, cluster, timestamps, isolation)
     return await ask_leaders(cluster, timestamps, question, _answers)
 

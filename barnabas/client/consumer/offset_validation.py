@@ -1,5 +1,5 @@
-"""Where leader epochs end, asked of the leaders (OffsetForLeaderEpoch): tells a reader whether the log that it has
-read is still the log (KIP-320). Knows no positions.
+"""OffsetForLeaderEpoch: ends of leader epochs, from the leaders, by which a reader detects that the log was truncated
+(KIP-320). Knows no positions.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from protocol.messages.offset_for_leader_epoch import (
 
 
 class EpochEnd(NamedTuple):
-    """The latest epoch of a log up to one that was asked for, and its end offset; -1, -1 if there is none."""
+    """The latest epoch of a log up to the requested one, and its end offset; -1, -1 if there is none."""
 
     epoch: int
     end_offset: int
 
 
 async def ask_epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> LeaderAnswers[EpochEnd]:
-    """Ask all leaders at once, each one time, where these epochs end."""
+    """Send each leader one request for the ends of these epochs."""
     return await ask_leaders(cluster, epochs, partial(_request, epochs), _answers)
 
 
