@@ -6,6 +6,7 @@ Names are Kafka's in snake_case, defaults are Kafka's; an unknown setting or an 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypedDict
 
@@ -61,7 +62,7 @@ class ClientSettings(BaseModel):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """The settings from keyword arguments. ConfigException with the setting, the problem, and a similar name."""
+        """The settings from keyword arguments. ConfigException: the setting, what is allowed, the value, a similar name."""
         try:
             return cls(**options)
         except ValidationError as error:
@@ -75,8 +76,13 @@ class ClientSettings(BaseModel):
             return f"unknown setting {name}" + (f"; did you mean {near[0]}?" if near else "")
         if error["type"] == "missing":
             return f"{name} is missing"
-        reason = error["msg"].removeprefix("Value error, ")
-        return f"{name}: {reason}; got {error['input']!r}" if name != "settings" else reason
+        reason = str(error["msg"]).removeprefix("Value error, ")
+        if name == "settings":
+            return reason
+        if error["type"] == "string_pattern_mismatch":
+            reason = "must be " + " or ".join(error["ctx"]["pattern"].strip("^()$").split("|"))
+        reason = re.sub("^(Input|String) should", "must", reason)
+        return f"{name} {reason}" + ("" if "; got " in reason else f"; got {error['input']!r}")
 
 
 class ClientOptions(TypedDict, total=False):

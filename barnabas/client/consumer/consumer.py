@@ -528,7 +528,7 @@ class Consumer:
         if participant is not None:
             metrics["rebalance-total"] = participant.rebalances
             metrics["heartbeat-total"] = participant.heartbeats
-            metrics["last-heartbeat-seconds-ago"] = participant.ms_since_confirmed() / 1000
+            metrics["last-heartbeat-seconds-ago"] = participant.unheard_ms() / 1000
         return metrics
 
     # ---- inside

@@ -159,6 +159,9 @@ def _truncation_error(
     partition: TopicPartition, position: FetchPosition, divergent: FetchPosition | None
 ) -> LogTruncationException:
     where = "an unknown offset" if divergent is None else f"offset {divergent.offset}"
-    message = f"{partition} was read up to offset {position.offset} in leader epoch {position.epoch}; the log diverges at {where}"
+    message = (
+        f"{partition} was read up to offset {position.offset} in leader epoch {position.epoch}; "
+        f"the log diverges at {where}"
+    )
     divergent_position = None if divergent is None else OffsetAndMetadata(divergent.offset, divergent.epoch)
     return LogTruncationException(message, *partition, divergent_position)

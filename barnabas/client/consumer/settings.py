@@ -95,7 +95,8 @@ class ConsumerSettings(ClientSettings):
                 raise ValueError(f"group_remote_assignor needs group_protocol=consumer; got {self.group_protocol}")
             if self.group_id is not None and self.heartbeat_interval_ms >= self.session_timeout_ms:
                 raise ValueError(
-                    f"heartbeat_interval_ms must be less than session_timeout_ms ({self.session_timeout_ms}); got {self.heartbeat_interval_ms}"
+                    f"heartbeat_interval_ms must be less than session_timeout_ms ({self.session_timeout_ms}); "
+                    f"got {self.heartbeat_interval_ms}"
                 )
         for name in OF_CLASSIC_GROUPS:
             if self.group_protocol == "consumer" and name in self.model_fields_set:
