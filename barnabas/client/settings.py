@@ -62,7 +62,7 @@ class ClientSettings(BaseModel):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """The settings from keyword arguments. ConfigException: the setting, what is allowed, the value, a similar name."""
+        """The settings from keyword arguments. ConfigException: the setting, what is allowed, and the value."""
         try:
             return cls(**options)
         except ValidationError as error:
@@ -80,7 +80,8 @@ class ClientSettings(BaseModel):
         if name == "settings":
             return reason
         if error["type"] == "string_pattern_mismatch":
-            reason = "must be " + " or ".join(error["ctx"]["pattern"].strip("^()$").split("|"))
+            *others, last = error["ctx"]["pattern"].strip("^()$").split("|")
+            reason = f"must be {', '.join(others)} or {last}"
         reason = re.sub("^(Input|String) should", "must", reason)
         return f"{name} {reason}" + ("" if "; got " in reason else f"; got {error['input']!r}")
 

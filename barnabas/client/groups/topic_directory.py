@@ -1,4 +1,4 @@
-"""The topics of a cluster, asked for by name, by id, or all: as a member of a group and its application see them."""
+"""Topics of a cluster, requested by name, by id, or all: for members of a group and their application."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 
 @dataclass(slots=True)
 class TopicDirectory:
-    """What one answer said of some topics. A `TopicsView`."""
+    """The topics in one Metadata response. A `TopicsView`."""
 
     topics: dict[str, list[PartitionInfo]] = field(default_factory=dict)
-    """Those that are there; partitions in order."""
+    """Existing topics; partitions in order."""
     internal: list[str] = field(default_factory=list)
     errors: dict[str, ErrorCode] = field(default_factory=dict)
-    """Why others are missing."""
+    """Errors of the other topics."""
     _names: dict[bytes, str] = field(default_factory=dict)
     _racks: dict[int, str] = field(default_factory=dict)
 
