@@ -43,7 +43,8 @@ def test_a_hidden_package_is_named_in_one_line(project: Path) -> None:
 
 
 def test_what_was_imported_already_counts(project: Path) -> None:
-    assert "ImportError: barnabas needs its own package protocol" in python("import protocol, barnabas", [project, ROOT]).stderr
+    told = python("import protocol, barnabas", [project, ROOT])
+    assert "ImportError: barnabas needs its own package protocol" in told.stderr
     inserted = f"import sys, protocol; sys.path.insert(0, {str(ROOT)!r}); import barnabas"
     assert "ImportError: barnabas needs its own package protocol" in python(inserted, [project, ROOT]).stderr
 
