@@ -25,7 +25,7 @@ def main() -> None:
         for path in sorted((ROOT / room).rglob("*.py")):
             sentence = first_sentence(path)
             if sentence:
-                print(f"  {str(path.relative_to(ROOT / room)):44} {sentence}")
+                print(f"  {path.relative_to(ROOT / room)!s:44} {sentence}")
 
 
 if __name__ == "__main__":
