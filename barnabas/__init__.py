@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from barnabas.rooms import FOR_CLIENTS, refuse_strangers
+from barnabas.shadowed_packages import FOR_CLIENTS, refuse_shadowed_packages
 
 if TYPE_CHECKING:
     from barnabas import sync
@@ -90,23 +90,23 @@ if TYPE_CHECKING:
         UserScramCredentialDeletion,
         UserScramCredentialUpsertion,
     )
-    from barnabas.client.cluster import TopicPartition
     from barnabas.client.consumer.consumer import Consumer
     from barnabas.client.consumer.listener import RebalanceListener
     from barnabas.client.consumer.record import ConsumerRecord, TimestampType
     from barnabas.client.groups.membership import ConsumerGroupMetadata
     from barnabas.client.interceptors import ProducerRecord
+    from barnabas.client.metadata import TopicPartition
     from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
     from barnabas.client.producer.future import FutureRecordMetadata
     from barnabas.client.producer.partitioner import Partitioner, RoundRobinPartitioner
     from barnabas.client.producer.producer import Producer
     from barnabas.client.producer.record_metadata import Acked, Failed, RecordMetadata, Unknown
 
-refuse_strangers(FOR_CLIENTS)
+refuse_shadowed_packages(FOR_CLIENTS)
 
 _MODULES = {"errors": "barnabas.client.errors", "sync": "barnabas.sync"}
 _NAMES = {
-    "barnabas.client.cluster": ("TopicPartition",),
+    "barnabas.client.metadata": ("TopicPartition",),
     "barnabas.client.consumer.consumer": ("Consumer",),
     "barnabas.client.consumer.listener": ("RebalanceListener",),
     "barnabas.client.consumer.record": (

@@ -25,12 +25,12 @@ import trio
 
 from barnabas.client.admin import Admin as AsyncAdmin
 from barnabas.client.admin import AdminOptions
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer.consumer import Consumer as AsyncConsumer
 from barnabas.client.consumer.listener import OnPartitions, RebalanceListener
 from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.interceptors import ProducerRecord
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.future import FutureRecordMetadata
 from barnabas.client.producer.producer import Producer as AsyncProducer
 from barnabas.client.producer.record_metadata import RecordMetadata

@@ -6,7 +6,7 @@ import random
 import time
 from dataclasses import dataclass
 
-from barnabas.client.patience import Backoff
+from barnabas.client.backoff import Backoff
 from barnabas.pipeline.errors import TimedOut
 from protocol.errors import ErrorCode, KafkaError
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from barnabas.client.admin.acl_values import AclOperation, operations_of
-from barnabas.client.cluster import Node, TopicPartition
+from barnabas.client.metadata import Node, TopicPartition
 from protocol.embedded_consumer import read_assignment
 from protocol.messages import consumer_group_describe as modern
 from protocol.messages import describe_groups as classic

@@ -11,7 +11,7 @@ from barnabas.client.admin.calls import Anywhere, Part, Question
 from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import Leaders, partitions_in
 from barnabas.client.admin.topics import AS_AN_ANSWER
-from barnabas.client.cluster import TopicPartition, by_topic
+from barnabas.client.metadata import TopicPartition, by_topic
 from barnabas.client.offsets import OffsetAndTimestamp
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import alter_partition_reassignments as moving

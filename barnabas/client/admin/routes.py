@@ -12,8 +12,8 @@ import trio
 
 from barnabas.client.admin.calls import LATE_BROKER_MS, Calls, Nowhere, Place, Question
 from barnabas.client.admin.results import refusal
-from barnabas.client.cluster import NO_LEADER, Node, TopicPartition
 from barnabas.client.groups.coordinators import CoordinatorType
+from barnabas.client.metadata import NO_LEADER, Node, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

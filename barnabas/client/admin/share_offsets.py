@@ -9,7 +9,7 @@ from barnabas.client.admin.calls import Part, Question
 from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import Coordinators, group_coordinators, names_in, partitions_in
 from barnabas.client.admin.topics import AS_AN_ANSWER
-from barnabas.client.cluster import TopicPartition, by_topic
+from barnabas.client.metadata import TopicPartition, by_topic
 from protocol.errors import KafkaError
 from protocol.messages import alter_share_group_offsets as altering
 from protocol.messages import delete_share_group_offsets as deleting

@@ -16,7 +16,7 @@ from barnabas.client.admin.routes import (
     partitions_in,
     transaction_coordinators,
 )
-from barnabas.client.cluster import Node, TopicPartition, by_topic
+from barnabas.client.metadata import Node, TopicPartition, by_topic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import describe_producers as producing
 from protocol.messages import describe_transactions as describing

@@ -1,4 +1,4 @@
-"""Reading: the reader of given partitions, and the consumer that users see over it."""
+"""The public consumer, and the reader of given partitions that it is built on."""
 
 from barnabas.client.consumer.list_offsets import FoundOffset, find_offsets, list_offsets
 from barnabas.client.consumer.partition_reader import PartitionReader, open_reader

@@ -1,7 +1,8 @@
-"""The producer: records in, batches out, and what became of each record.
+"""The producer: batches records, sends them, and reports the outcome of each.
 
-`producer.py` is what users see; `intake.py` brings records into the batches of `record_accumulator.py`, `sender.py`
-carries those to brokers, `transactions.py` makes them take effect together.
+`producer.py` is the public class; `record_appender.py` puts records into the batches of `record_accumulator.py`,
+`sender.py`
+sends those to brokers, `transactions.py` makes them take effect together.
 """
 
 from barnabas.client.producer.future import FutureRecordMetadata

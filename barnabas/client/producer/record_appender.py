@@ -1,7 +1,7 @@
-"""The way of a record from the user into a batch: interceptors, serializers, a partition, memory.
+"""The first half of `send`: interceptors, serializers, the choice of a partition, memory, and a place in a batch.
 
-It waits where it has to, for the topic's metadata and for memory, and never for a broker to take a record. Between two
-waits nothing is half done, so that it may be cancelled in any of them.
+It waits for the topic's metadata and for memory, never for a broker to take a record. It may be cancelled in any of
+these waits: between two of them nothing is left half done.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import trio
 
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
 from barnabas.client.errors import BufferExhaustedException, IllegalStateException
 from barnabas.client.interceptors import ProducerInterceptors, ProducerRecord
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.future import FutureRecordMetadata
 from barnabas.client.producer.metrics import ProducerMetrics
 from barnabas.client.producer.partitioner import StickyPartitioner, partition_for_key
@@ -30,7 +31,7 @@ from protocol.records.layout import Fields
 Headers = Sequence[tuple[str, bytes | None]]
 
 Choices = Callable[[], list[tuple[int, int]]]
-"""Partitions, and how many batches wait for each."""
+"""Returns (partition, number of batches that wait for it)."""
 
 _new: Any = tuple.__new__  # skips the Python-level constructor of named tuples
 
@@ -39,16 +40,16 @@ EMPTY: Fields = (0, 0, None, None, ())
 
 
 class Outgoing(NamedTuple):
-    """A record as it will be written."""
+    """A serialized record."""
 
     topic: str
     partition: int | None
-    """None: the one that keyless records stick to."""
+    """None: the current partition of the sticky partitioner."""
     record: Fields
 
 
-class Intake:
-    """Of one producer. Any number of tasks may come at once."""
+class RecordAppender:
+    """The appender of one producer. Any number of tasks may use it at once."""
 
     def __init__(
         self,
@@ -58,9 +59,8 @@ class Intake:
         check_open: Callable[[], None],
         on_failed: Callable[[Exception], None],
     ) -> None:
-        """`check_open` raises if nothing may be sent now; `on_failed` hears of records that were taken on and found no
-        partition. ConfigException for serializers that are none.
-        """
+        """`check_open` raises if nothing may be sent now; `on_failed` is called for accepted records that found no
+        partition. ConfigException for invalid serializers."""
         self._settings = settings
         self._accumulator = accumulator
         self._pool = accumulator.pool
@@ -70,31 +70,31 @@ class Intake:
         self._serialize_value = serializer_of(settings.value_serializer, "value_serializer")
         self._bytes_keys = self._serialize_key == serializer_of("bytes", "key_serializer")
         self._bytes_values = self._serialize_value == serializer_of("bytes", "value_serializer")
-        """Bytes go as they are: nobody needs to be asked."""
+        """Bytes need no serializer."""
         self._interceptors = ProducerInterceptors(settings.interceptors)
         self._is_intercepted = bool(self._interceptors)
         self._partitioner = settings.partitioner_class
         self._largest_bytes = min(settings.max_request_size, settings.buffer_memory)
         self._surely_small_bytes = self._largest_bytes - record_bytes_bound(EMPTY)
-        """With no more in key and value, and without headers, a record is not too large."""
+        """A record with at most this many bytes in key and value, and without headers, is not too large."""
         self._unplaced = UnplacedRecords(trio.Event, on_failed)
         self._sticky: dict[str, tuple[StickyPartitioner, Choices]] = {}
-        """By topic; with whom it asks what there is to choose from."""
+        """By topic, with the function that lists the partitions to choose from."""
         self._cluster: Cluster
         self._nursery: trio.Nursery
         self._sender: Sender
         self._now_ms: Callable[[], int]
-        """By the wall clock."""
+        """Wall clock."""
 
     def open(self, cluster: Cluster, nursery: trio.Nursery, sender: Sender) -> None:
-        """From now on records may come."""
+        """Accept records from now on."""
         self._cluster = cluster
         self._now_ms = cluster.world.wall_clock.now_ms
         self._nursery = nursery
         self._sender = sender
 
     def close(self, error: Exception) -> None:
-        """Nothing that waits is wanted any more."""
+        """Fail all waiting records."""
         self.abort_unplaced(error)
         self._interceptors.close()
         self._interceptors = ProducerInterceptors()
@@ -102,33 +102,32 @@ class Intake:
 
     @property
     def unplaced(self) -> list[UnplacedRecord]:
-        """Taken on, and in no batch yet."""
+        """Accepted records that are in no batch yet."""
         return self._unplaced.all
 
     def abort_unplaced(self, error: Exception) -> None:
         for unplaced in self._unplaced.abort(error):
             self._release(unplaced)
 
-    # ---- the two ways in
+    # ---- entry points
 
     def prepare(
         self, topic: str, value: Any, key: Any, headers: Headers, partition: int | None, timestamp_ms: int | None
     ) -> Outgoing:
-        """Through interceptors and serializers. Raises what is wrong with the record, or with the producer."""
+        """Run interceptors and serializers. Raises the error of the record, or of the producer's state."""
         self._check_open()
         if not self._is_intercepted:
             return self._serialized(topic, value, key, headers, partition, timestamp_ms)
         seen = self._interceptors.on_send(ProducerRecord(topic, value, key, tuple(headers), partition, timestamp_ms))
         try:
             return self._serialized(seen.topic, seen.value, seen.key, seen.headers, seen.partition, seen.timestamp_ms)
-        except Exception as error:  # whatever it is goes on
-            self._tell_refused(seen.topic, seen.partition, error)
+        except Exception as error:  # reported to interceptors and raised again
+            self._report_refused(seen.topic, seen.partition, error)
             raise
 
     def append_at_once(self, outgoing: Outgoing) -> RecordAppendResult | None:
-        """Into a batch, if nothing has to be waited for or asked of others: the way of nearly all records. If the
-        result wakes the sender, `let_sender_run`; if there is none, `enqueue`.
-        """
+        """Append to a batch if that needs no waiting, as for nearly all records. If the result wakes the sender, the
+        caller calls `let_sender_run`; None means `enqueue`."""
         topic, partition, record = outgoing
         view = self._cluster.topics.get(topic)
         if view is None or self._partitioner is not None or self._unplaced.has_line(topic):
@@ -144,36 +143,36 @@ class Intake:
             return None
         try:
             result = self._append_now(outgoing)
-        except Exception as error:  # whatever it is goes on
-            self._tell_refused(topic, partition, error)
+        except Exception as error:  # reported to interceptors and raised again
+            self._report_refused(topic, partition, error)
             raise
         if result is not None and self._is_intercepted:
-            self._watched(result.future)
+            self._intercepted(result.future)
         return result
 
-    def tell_sender(self, result: RecordAppendResult) -> None:
+    def notify_sender(self, result: RecordAppendResult) -> None:
         """A batch is full, or has its first record."""
         self._sender.appended(result)
 
     async def let_sender_run(self, result: RecordAppendResult) -> None:
-        """Who sends without end must do so."""
+        """Notify the sender and let other tasks run, for callers that send in an endless loop."""
         if self._sender.appended(result):
             await trio.lowlevel.cancel_shielded_checkpoint()
 
     async def enqueue(self, outgoing: Outgoing) -> FutureRecordMetadata:
-        """Into a batch; waits for max.block.ms at most."""
+        """Append to a batch; waits for max.block.ms at most."""
         try:
             return await self._enqueue(outgoing)
-        except Exception as error:  # whatever it is goes on
-            self._tell_refused(outgoing.topic, outgoing.partition, error)
+        except Exception as error:  # reported to interceptors and raised again
+            self._report_refused(outgoing.topic, outgoing.partition, error)
             raise
 
     def enqueue_now(self, outgoing: Outgoing) -> FutureRecordMetadata:
-        """Into a batch, or into the line of those whose topic is not known yet."""
+        """Append to a batch, or to the queue of records whose topic is unknown, without waiting."""
         try:
             return self._enqueue_now(outgoing)
-        except Exception as error:  # whatever it is goes on
-            self._tell_refused(outgoing.topic, outgoing.partition, error)
+        except Exception as error:  # reported to interceptors and raised again
+            self._report_refused(outgoing.topic, outgoing.partition, error)
             raise
 
     async def _enqueue(self, outgoing: Outgoing) -> FutureRecordMetadata:
@@ -187,7 +186,7 @@ class Intake:
             if self._unplaced.has_line(topic):
                 return await self._stand_in_line(outgoing, deadline_ms)
         result = await self._append(self._placed(outgoing), deadline_ms, self._check_open)
-        self._watched(result.future)
+        self._intercepted(result.future)
         if result.wakes_sender:
             await self.let_sender_run(result)
         return result.future
@@ -198,12 +197,12 @@ class Intake:
             if not self._pool.try_allocate(bound):
                 raise self._exhausted(bound)
             unplaced = self._line_up(outgoing, self._cluster.now_ms() + self._settings.max_block_ms)
-            return self._watched(unplaced.future)
+            return self._intercepted(unplaced.future)
         outgoing = self._placed(outgoing)
         result = self._append_now(outgoing)
         if result is None:
             raise self._exhausted(self._accumulator.new_batch_bytes(outgoing.record))
-        future = self._watched(result.future)
+        future = self._intercepted(result.future)
         if result.wakes_sender:
             self._sender.appended(result)
         return future
@@ -216,9 +215,9 @@ class Intake:
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
         elif not 0 <= timestamp_ms < 2**63:
-            raise ValueError(f"timestamp_ms {timestamp_ms}: milliseconds since 1970")
+            raise ValueError(f"timestamp_ms must be milliseconds since 1970, at least 0; got {timestamp_ms}")
         if partition is not None and partition < 0:
-            raise ValueError(f"partition {partition}: not negative")
+            raise ValueError(f"partition must be at least 0; got {partition}")
         key_bytes = key
         if key is not None or not self._bytes_keys:
             key_bytes = self._serialize_key(topic, headers, key)
@@ -236,15 +235,18 @@ class Intake:
         bound = record_bytes_bound(record)
         if bound > self._largest_bytes:
             limit = "max_request_size" if bound > self._settings.max_request_size else "buffer_memory"
-            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a record of {bound} bytes; {limit} is less")
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the record must fit into {limit}, {self._largest_bytes} bytes; got {bound} bytes",
+            )
 
-    def _watched(self, future: FutureRecordMetadata) -> FutureRecordMetadata:
+    def _intercepted(self, future: FutureRecordMetadata) -> FutureRecordMetadata:
         if self._is_intercepted:
             future.callback = self._interceptors.on_acknowledgement
         return future
 
-    def _tell_refused(self, topic: str, partition: int | None, error: Exception) -> None:
-        """Interceptors hear of the end of every record."""
+    def _report_refused(self, topic: str, partition: int | None, error: Exception) -> None:
+        """Interceptors are called for refused records, too."""
         if self._interceptors:
             place = -1 if partition is None else partition
             self._interceptors.on_acknowledgement(RecordMetadata(topic, place, -1, -1), error)
@@ -252,14 +254,14 @@ class Intake:
     # ---- a partition
 
     def _is_known(self, outgoing: Outgoing) -> bool:
-        """Whether the topic has partitions, and the one that was asked for."""
+        """Whether the topic has partitions, and the requested one."""
         view = self._cluster.topics.get(outgoing.topic)
         if view is None or not view.leaders:
             return False
         return outgoing.partition is None or outgoing.partition in view.leaders
 
     async def _learn_place(self, outgoing: Outgoing, deadline_ms: int) -> None:
-        """Wait for the topic's metadata. The partition may have been added since it was last looked at."""
+        """Wait for the topic's metadata. Refreshes it if the requested partition may be new."""
         cluster, topic, partition = self._cluster, outgoing.topic, outgoing.partition
         count = await cluster.partitions_count(topic, max(0, deadline_ms - cluster.now_ms()))
         if partition is not None and partition not in cluster.topics[topic].leaders:
@@ -267,10 +269,12 @@ class Intake:
                 await cluster.refresh([topic])
             if partition not in cluster.topics[topic].leaders:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                raise KafkaError(code, f"{topic} has {count} partitions, and no partition {partition}")
+                raise KafkaError(
+                    code, f"partition must be one of the {count} partitions of topic {topic}; got {partition}"
+                )
 
     def _placed(self, outgoing: Outgoing) -> Outgoing:
-        """With its partition; without one still if that is the one which sticks."""
+        """The record with its partition; still without one if the sticky partitioner chooses."""
         topic, partition, record = outgoing
         if partition is not None:
             return outgoing
@@ -287,7 +291,9 @@ class Intake:
         available = [each for each in partitions if self._leader_of(TopicPartition(topic, each)) is not None]
         chosen = self._partitioner(topic, key, value, partitions, available)
         if chosen not in self._cluster.topics[topic].leaders:
-            raise ValueError(f"the partitioner chose {chosen!r} of {topic}, which has {len(partitions)} partitions")
+            raise ValueError(
+                f"the partitioner must return one of the {len(partitions)} partitions of topic {topic}; got {chosen!r}"
+            )
         partition: int = chosen
         return partition
 
@@ -299,7 +305,7 @@ class Intake:
         return found
 
     def _choices(self, topic: str) -> list[tuple[int, int]]:
-        """Partitions with a leader that takes records, and how many batches wait for each; all, if there is none."""
+        """Available partitions with the number of waiting batches; if there are none, all partitions."""
         adaptive = self._settings.partitioner_adaptive_partitioning_enable
         led, taking = [], []
         partitions = list(self._cluster.topics[topic].leaders)
@@ -320,10 +326,10 @@ class Intake:
     # ---- memory
 
     async def _append(self, outgoing: Outgoing, deadline_ms: int, check: Callable[[], None]) -> RecordAppendResult:
-        """Into a batch, once there is memory for it; `check` then raises if it is not wanted any more."""
+        """Append to a batch, once there is memory; `check` then raises if the record is no longer wanted."""
         result = self._append_now(outgoing)
         while result is None:
-            # Somebody else may begin a batch while this one waits for memory: then the record goes there.
+            # Another task may begin a batch while this one waits for memory: the record then goes there.
             allocated_bytes = self._accumulator.new_batch_bytes(outgoing.record)
             await self._wait_for_memory(allocated_bytes, deadline_ms)
             try:
@@ -335,7 +341,6 @@ class Intake:
         return result
 
     def _append_now(self, outgoing: Outgoing, allocated_bytes: int = 0) -> RecordAppendResult | None:
-        """None if there is no memory."""
         accumulator = self._accumulator
         topic, partition, record = outgoing
         sticky: StickyPartitioner | None = None
@@ -343,7 +348,7 @@ class Intake:
             sticky, choices = self._sticky_of(topic)
             partition = sticky.current(choices)
         place: TopicPartition = _new(TopicPartition, (topic, partition))
-        # The time is only wanted where a batch may begin.
+        # The time is only needed where a batch may begin.
         result = accumulator.append(place, record, self._cluster.now_ms() if allocated_bytes else 0, allocated_bytes)
         if result is None:
             allocated_bytes = accumulator.new_batch_bytes(record)
@@ -357,12 +362,12 @@ class Intake:
         return result
 
     async def _wait_for_memory(self, size_bytes: int, deadline_ms: int) -> None:
-        """After it `size_bytes` of the pool are the caller's; BufferExhaustedException if not by `deadline_ms`."""
+        """Take `size_bytes` from the pool; BufferExhaustedException if they are not free by `deadline_ms`."""
         granted = trio.Event()
         began_ms = self._cluster.now_ms()
         waiter = self._pool.wait(size_bytes, granted.set)
         try:
-            self._sender.wake()  # it need not linger any more
+            self._sender.wake()  # batches stop lingering while memory is short
             with trio.move_on_after(max(0, deadline_ms - began_ms) / 1000):
                 await granted.wait()
                 self._metrics.measure("bufferpool-wait-time", self._cluster.now_ms() - began_ms, began_ms)
@@ -375,9 +380,9 @@ class Intake:
 
     def _exhausted(self, size_bytes: int) -> BufferExhaustedException:
         self._metrics.count("buffer-exhausted-total")
-        return BufferExhaustedException(f"no room for {size_bytes} bytes")
+        return BufferExhaustedException(f"buffer_memory is full: no {size_bytes} bytes were free within max_block_ms")
 
-    # ---- topics of which nothing is known
+    # ---- topics without metadata
 
     def _line_up(self, outgoing: Outgoing, deadline_ms: int) -> UnplacedRecord:
         unplaced, line = self._unplaced.add(outgoing.topic, outgoing.partition, outgoing.record, deadline_ms)
@@ -386,23 +391,23 @@ class Intake:
         return unplaced
 
     async def _stand_in_line(self, outgoing: Outgoing, deadline_ms: int) -> FutureRecordMetadata:
-        """Behind those who came before; back when it is in a batch."""
+        """Wait behind earlier records of the topic until this one is in a batch."""
         await self._wait_for_memory(record_bytes_bound(outgoing.record), deadline_ms)
         unplaced = self._line_up(outgoing, deadline_ms)
         try:
             await unplaced.result.wait()
         except BaseException:
-            unplaced.fail(IllegalStateException("nobody wants it any more"))
+            unplaced.fail(IllegalStateException("the send was cancelled"))
             self._release(unplaced)
             raise
         if unplaced.result.error is not None:
             raise unplaced.result.error
-        return self._watched(unplaced.future)
+        return self._intercepted(unplaced.future)
 
     async def _place(self, unplaced: UnplacedRecord) -> None:
         def check() -> None:
             if unplaced.result.done:
-                raise IllegalStateException("nobody wants it any more")
+                raise IllegalStateException("the send was cancelled")
 
         outgoing = Outgoing(unplaced.topic, unplaced.partition, unplaced.record)
         try:
@@ -422,11 +427,11 @@ class Intake:
 
 
 def _checked(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
-    """As they can be written. TypeError or UnicodeEncodeError if they cannot."""
+    """Copies of the headers. TypeError or UnicodeEncodeError if they cannot be written."""
     checked = []
     for name, content in headers:
         if not isinstance(name, str) or not isinstance(content, bytes | bytearray | memoryview | None):
-            raise TypeError(f"a header is (str, bytes or None), not ({name!r}, {content!r})")
+            raise TypeError(f"a header must be (str, bytes or None); got ({name!r}, {content!r})")
         name.encode("utf-8", "surrogateescape")
         checked.append((name, bytes(content) if isinstance(content, bytearray | memoryview) else content))
     return tuple(checked)

@@ -1,7 +1,7 @@
-"""What one answer brought of one partition: batches, walked when somebody wants their records. A core.
+"""Core: the batches of one partition in one fetch response, decoded when their records are wanted.
 
-Heads are read at once, so that the next fetch knows where to begin; records are decoded batch by batch as they are
-asked for, those of aborted transactions and of control batches never (but for a marker's kind).
+Batch headers are read at once, so that the next fetch has its offset; records are decoded batch by batch on demand,
+except those of aborted transactions and of control batches (whose marker type is read).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 Buffer = bytes | bytearray | memoryview
 
 Deserialize = Callable[[str, Headers, bytes | None], Any]
-"""(topic, headers, bytes) to a value. KafkaError if the bytes are not what it takes."""
+"""(topic, headers, bytes) to a value. KafkaError if it does not accept the bytes."""
 
 
 class FetchPosition(NamedTuple):
-    """The next offset, and the leader epoch of what lies before it; -1 if that is unknown."""
+    """Next offset, and the leader epoch of the record before it; -1 if that is unknown."""
 
     offset: int
     epoch: int = -1
@@ -38,28 +38,28 @@ class FetchPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unpacking:
-    """How records are made of bytes."""
+    """How records are made from bytes."""
 
     check_crcs: bool = True
     key_deserializer: Deserialize | None = None
     """None leaves keys as bytes."""
     value_deserializer: Deserialize | None = None
     skips_unreadable: bool = False
-    """Goes past a batch whose records cannot be read, instead of stopping before it."""
+    """Skip a batch whose records cannot be read, instead of stopping before it."""
     most_batch_bytes: int = CLIENT_LIMIT_BYTES
-    """How far a batch is unfolded."""
+    """Limit of the decompressed size of a batch."""
 
 
 class _Batch(NamedTuple):
     place: int
-    """Where in the buffer it begins."""
+    """Its begin in the buffer."""
     header: BatchHeader
     is_wanted: bool
-    """Neither a control batch nor of an aborted transaction."""
+    """Neither a control batch nor part of an aborted transaction."""
 
 
 class _Source(NamedTuple):
-    """What the records of one batch have in common."""
+    """Values that the records of one batch share."""
 
     topic: str
     partition: int
@@ -67,8 +67,8 @@ class _Source(NamedTuple):
     leader_epoch: int | None
 
 
-class Fetched:
-    """Batches in the order of their offsets, of which `give` takes the records."""
+class CompletedFetch:
+    """Batches in the order of their offsets; `give` returns their records."""
 
     __slots__ = (
         "_at",
@@ -92,37 +92,36 @@ class Fetched:
         position: FetchPosition,
         error: KafkaError | None = None,
     ) -> None:
-        """See `survey`."""
         self.position = position
-        """What `give` gives next."""
+        """Position of the next record that `give` returns."""
         self.end = position
-        """Behind the last batch: what is to be fetched next."""
+        """Position behind the last batch, for the next fetch."""
         if batches:
             last = batches[-1].header
             self.end = FetchPosition(last.next_offset, last.partition_leader_epoch)
         self.error = error
-        """What is wrong behind the last batch."""
+        """Error behind the last batch."""
         self.size_bytes = sum(batch.header.size_bytes for batch in batches)
-        """Of the batches that are not decoded yet."""
+        """Size of the batches that are not decoded yet."""
         self._partition = partition
         self._buffer = buffer
         self._batches = deque(batches)
         self._records: list[Fields] = []
-        """Of the batch that is being given, those from the position on."""
+        """Records of the batch being returned, from the position on."""
         self._at = 0
         self._header: BatchHeader | None = None
         self._source = _Source(*partition, TimestampType.CREATE_TIME, None)
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything was given."""
+        """Whether all records were returned."""
         return self._at == len(self._records) and not self._batches
 
     def give(self, limit: int, unpacking: Unpacking) -> list[ConsumerRecord]:
-        """Up to `limit` records. Batches that give none are stepped over on the way.
+        """Up to `limit` records. Steps over batches without records.
 
-        KafkaError if the very next record cannot be read or deserialized; it stays the next one, unless batches that
-        cannot be read are skipped.
+        KafkaError if the very next record cannot be read or deserialized; the position stays before it, unless
+        unreadable batches are skipped.
         """
         given: list[ConsumerRecord] = []
         try:
@@ -163,7 +162,7 @@ class Fetched:
                 except UnreadableBatchException as error:
                     if not unpacking.skips_unreadable:
                         raise
-                    log.warning("skipped: %s", error.message)
+                    log.warning("skipped an unreadable batch: %s", error.message)
                     self._records, self._at = [], 0
             self._batches.popleft()
             self.size_bytes -= header.size_bytes
@@ -174,10 +173,12 @@ class Fetched:
 
     def _decode(self, place: int, header: BatchHeader, unpacking: Unpacking) -> None:
         if unpacking.check_crcs and not crc_is_valid(self._buffer, place, header):
-            raise _corrupt(self._partition, f"the CRC of the batch at {header.base_offset} is wrong")
+            raise _corrupt(self._partition, f"the batch at offset {header.base_offset} has a wrong CRC")
         try:
             if header.records_count > SERVED_LIMIT_RECORDS:
-                raise CorruptBatch(f"{header.records_count} records; at most {SERVED_LIMIT_RECORDS} are read")
+                raise CorruptBatch(
+                    f"a batch may have at most {SERVED_LIMIT_RECORDS} records; got {header.records_count}"
+                )
             records = decode_fields(self._buffer, place, max(unpacking.most_batch_bytes, header.size_bytes))
         except CorruptBatch as error:
             raise self._unreadable(header, error.message) from None
@@ -194,7 +195,7 @@ class Fetched:
         return UnreadableBatchException(message, topic, partition, first, following)
 
     def _move_to(self, offset: int, header: BatchHeader) -> None:
-        # A batch keeps its last offset when compaction took the record there.
+        # A batch keeps its last offset even if compaction removed that record.
         self.position = FetchPosition(max(self.position.offset, offset), header.partition_leader_epoch)
 
 
@@ -203,11 +204,11 @@ def survey(
     buffer: Buffer,
     position: FetchPosition,
     aborted: Iterable[AbortedTransaction] | None = None,
-) -> Fetched:
-    """Read the heads of the batches that were fetched at `position`.
+) -> CompletedFetch:
+    """Read the headers of the batches that were fetched at `position`.
 
-    Of the transactions in `aborted` nothing is wanted: each counts from its first offset to its marker (KIP-98); None
-    wants everything. What cannot be read ends it, as `Fetched.error`.
+    Transactions in `aborted` are skipped from their first offset to their marker (KIP-98); None skips nothing. The
+    first batch that cannot be read ends it, with `CompletedFetch.error`.
     """
     batches: list[_Batch] = []
     filtered = None if aborted is None else _AbortedNow(aborted)
@@ -219,19 +220,19 @@ def survey(
             if header.next_offset > position.offset:
                 batches.append(_Batch(place, header, is_wanted))
     except CorruptBatch as error:
-        return Fetched(partition, buffer, batches, position, _corrupt(partition, error.message))
-    return Fetched(partition, buffer, batches, position)
+        return CompletedFetch(partition, buffer, batches, position, _corrupt(partition, error.message))
+    return CompletedFetch(partition, buffer, batches, position)
 
 
 class _AbortedNow:
-    """Whose transactions are aborted, as the walk goes on."""
+    """Producers with an aborted transaction at the current batch."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._to_come = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         self._producers: dict[int, None] = {}
 
     def covers(self, buffer: Buffer, place: int, header: BatchHeader) -> bool:
-        """Whether the batch at `place` is of an aborted transaction. CorruptBatch if it is no marker's batch."""
+        """Whether the batch at `place` belongs to an aborted transaction. CorruptBatch for a broken marker."""
         while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
             self._producers[self._to_come.pop().producer_id] = None
         if header.is_control:
@@ -255,7 +256,7 @@ def _as_they_are(source: _Source, records: Sequence[Fields]) -> list[ConsumerRec
 
 
 def _deserialize(source: _Source, records: Sequence[Fields], unpacking: Unpacking, given: list[ConsumerRecord]) -> None:
-    """Put them into `given`, one by one, up to the first that cannot be deserialized."""
+    """Append records to `given`, one by one, up to the first that cannot be deserialized."""
     topic, partition, timestamp_type, leader_epoch = source
     make_key, make_value = unpacking.key_deserializer or _keep, unpacking.value_deserializer or _keep
     for offset, timestamp_ms, key_bytes, value_bytes, headers in records:
@@ -266,7 +267,10 @@ def _deserialize(source: _Source, records: Sequence[Fields], unpacking: Unpackin
             value = make_value(topic, headers, value_bytes)
         except KafkaError as error:
             raise RecordDeserializationException(
-                f"the {part} at offset {offset} of {topic}-{partition}: {error.message}", topic, partition, offset
+                f"the {part} of the record at offset {offset} of {topic}-{partition} cannot be read: {error.message}",
+                topic,
+                partition,
+                offset,
             ) from error
         given.append(
             ConsumerRecord(topic, partition, offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch)

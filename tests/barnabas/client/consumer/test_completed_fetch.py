@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.client.cluster import TopicPartition
-from barnabas.client.consumer.fetched import Fetched, FetchPosition, Unpacking, survey
+from barnabas.client.consumer.completed_fetch import CompletedFetch, FetchPosition, Unpacking, survey
 from barnabas.client.consumer.record import ConsumerRecord, TimestampType
 from barnabas.client.errors import CorruptRecordException, RecordDeserializationException, UnreadableBatchException
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.serialization import deserializer_of
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import AbortedTransaction
@@ -30,7 +30,7 @@ def batch(base_offset: int, *values: bytes | None, **options: Any) -> bytes:
     return build_batch(records, base_offset=base_offset, **options)
 
 
-def give_all(fetched: Fetched, unpacking: Unpacking | None = None) -> list[ConsumerRecord]:
+def give_all(fetched: CompletedFetch, unpacking: Unpacking | None = None) -> list[ConsumerRecord]:
     return fetched.give(EVERYTHING, unpacking or Unpacking())
 
 

@@ -17,7 +17,7 @@ FOR_CLUSTERS = ("protocol", "runtime", "settings", "storage", "kraft", "broker")
 _ROOT = os.path.realpath(os.path.dirname(os.path.dirname(__file__)))
 
 
-def refuse_strangers(names: tuple[str, ...]) -> None:
+def refuse_shadowed_packages(names: tuple[str, ...]) -> None:
     """Raises ImportError, one line, if Python has or would import another package under one of the names."""
     for name in names:
         place = _place_of(name)

@@ -1,7 +1,7 @@
-"""The group's side of a consumer: who it is in its group, what it is assigned, and what is committed.
+"""A consumer's side of its group, as in Kafka's client: membership, assigned partitions, committed offsets.
 
-A task speaks to the coordinator meanwhile; what changes for the application is done by `follow`, which `poll` calls,
-so that a partition is never given up while its records are being worked on.
+A background task talks to the coordinator; changes for the application are carried out by `follow`, which `poll` calls,
+so that a partition is never given up while its records are being processed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.auto_commit import AutoCommit, Positions
 from barnabas.client.consumer.listener import RebalanceListener
 from barnabas.client.consumer.partition_reader import PartitionReader
@@ -22,6 +22,7 @@ from barnabas.client.groups.membership import Change, ChangeKind, ConsumerGroupM
 from barnabas.client.groups.offsets import GroupOffsets
 from barnabas.client.groups.participant import Participant, Wanted
 from barnabas.client.interceptors import ConsumerInterceptors
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError
 
@@ -35,11 +36,11 @@ WENT_ON = frozenset(
         ErrorCode.FENCED_MEMBER_EPOCH,
     }
 )
-"""The group went on without this member."""
+"""Errors after the group has rebalanced without this member."""
 
 
-class GroupSide:
-    """Of a consumer that has a group_id."""
+class ConsumerCoordinator:
+    """The group side of a consumer that has a group_id."""
 
     def __init__(
         self,
@@ -49,16 +50,16 @@ class GroupSide:
         reader: PartitionReader,
         positions: Callable[[], dict[TopicPartition, OffsetAndMetadata]],
     ) -> None:
-        """`nursery` runs the membership and commits; `positions` tells how far the application has come."""
+        """`nursery` runs the membership and commits; `positions` returns the positions of the application."""
         assert settings.group_id is not None
         self.group_id = settings.group_id
         self.participant: Participant | None = None
-        """None while nothing is subscribed to."""
-        self.going: dict[TopicPartition, OffsetAndMetadata] = {}
-        """Where the application was in partitions that it unsubscribed from, while the listener is told of that."""
+        """None without a subscription."""
+        self.leaving_positions: dict[TopicPartition, OffsetAndMetadata] = {}
+        """Positions in partitions that were unsubscribed from, while the listener is called."""
         self.commits = 0
         self.interceptors = ConsumerInterceptors()
-        self.on_news: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] = lambda: None
         """Called when `follow` has something to do."""
         self._cluster = cluster
         self._nursery = nursery
@@ -70,21 +71,21 @@ class GroupSide:
         self._coordinator = CoordinatorLink(cluster, CoordinatorType.GROUP, self.group_id)
         self._offsets = GroupOffsets(cluster, self._coordinator, self._group_settings)
         self._one_commit = trio.Lock()
-        """Commits leave one after the other: an older one must not overtake a later one."""
+        """One commit at a time: an older one must not overtake a later one."""
         self._auto: AutoCommit | None = None
         if settings.commits_by_itself:
             self._auto = AutoCommit(nursery, self.commit, settings.auto_commit_interval_ms, settings.retry_backoff_ms)
         self._assignments = 0
-        """Counts changes of what is assigned."""
+        """Counts changes of the assignment."""
         self._finding = False
         self._error: Exception | None = None
-        """To be told by the next `follow`."""
+        """To be raised by the next `follow`."""
         self._leaving: Participant | None = None
-        """That the application unsubscribed, and that is not out of its group yet."""
+        """Membership that the application gave up, until it has left the group."""
         self._left = trio.Event()
         self._left.set()
         self._former: ConsumerGroupMetadata | None = None
-        """The last of the membership before; None once partitions are assigned by hand."""
+        """Last stamp of the previous membership; None once partitions are assigned by hand."""
 
     # ---- membership
 
@@ -105,12 +106,12 @@ class GroupSide:
         await participant.run()
 
     def _interrupt(self) -> None:
-        self.on_news()
+        self.on_change()
 
     @property
     def transaction_stamp(self) -> ConsumerGroupMetadata:
-        """Who commits in a transaction. One who is out of the group, though the application may not have heard of it
-        and still be at what it polled, says who it was: that is refused. A transaction without a member is not.
+        """Group metadata for commits in a transaction. A consumer that is out of the group, perhaps unknown to the
+        application, still sends its last stamp, which is refused. An anonymous commit would not be.
         """
         participant = self._leaving or self.participant
         last = None if participant is None else participant.last_stamp
@@ -119,31 +120,31 @@ class GroupSide:
     def _nobody(self) -> ConsumerGroupMetadata:
         return ConsumerGroupMetadata(self.group_id, group_instance_id=self._settings.group_instance_id)
 
-    def _asking_stamp(self) -> ConsumerGroupMetadata:
-        """Whoever is not in the group may ask, too."""
+    def _fetching_stamp(self) -> ConsumerGroupMetadata:
+        """Offsets may be fetched by non-members, too."""
         stamp = None if self.participant is None else self.participant.stamp
         return stamp or self._nobody()
 
     def _committing_stamp(self) -> ConsumerGroupMetadata | None:
-        """None: it should be in the group, and is not."""
+        """None: it should be a member, and is not."""
         participant = self._leaving or self.participant
         return ConsumerGroupMetadata(self.group_id) if participant is None else participant.stamp
 
     def polled(self, now_ms: int) -> None:
-        """The application polls: it is alive, and has done with what it was given before."""
+        """The application has called `poll`: it is alive, and has processed what it got before."""
         if self.participant is not None:
             self.participant.polled()
         if self._auto is not None:
             self._auto.maybe(now_ms, self._positions)
 
     async def follow(self, deadline: float) -> bool:
-        """Do what the group wants; False if that is not done by `deadline` (trio's clock), and goes on at the next
-        call. KafkaError if it cannot be in the group; what a callback raises.
+        """Carry out the changes of the assignment; False if that is not finished by `deadline` (trio's clock), and
+        continues at the next call. KafkaError if it cannot be a member; exceptions of the listener.
         """
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        self.find_places()
+        self.find_positions()
         while True:
             participant = self.participant
             if participant is None:
@@ -160,19 +161,21 @@ class GroupSide:
         partitions = change.partitions
         if change.kind is ChangeKind.ASSIGN:
             known = dict.fromkeys(self._reader.assigned)
-            self.place([partition for partition in partitions if partition not in known])
-            tell = self._listener.assigned
+            self.start([partition for partition in partitions if partition not in known])
+            notify = self._listener.assigned
             if self._auto is not None:
                 self._auto.begin_interval(self._cluster.now_ms())
         elif change.kind is ChangeKind.REVOKE:
-            if self._auto is not None and not await self._auto.before_parting(self._done_in(partitions), deadline):
+            if self._auto is not None and not await self._auto.before_revocation(
+                self._positions_in(partitions), deadline
+            ):
                 return False
-            tell = self._listener.revoked
+            notify = self._listener.revoked
         else:
-            tell = self._listener.lost
+            notify = self._listener.lost
         try:
-            await tell(partitions)
-        except Exception:  # of the listener, which has heard of it; after a cancel it is told again
+            await notify(partitions)
+        except Exception:  # of the listener, which is not called again; after a cancel it is
             self._followed(participant, change)
             raise
         self._followed(participant, change)
@@ -183,27 +186,27 @@ class GroupSide:
             self.forget(change.partitions)
         participant.changed(change)
 
-    def _done_in(self, partitions: Sequence[TopicPartition]) -> Positions:
+    def _positions_in(self, partitions: Sequence[TopicPartition]) -> Positions:
         gone = dict.fromkeys(partitions)
         return {partition: place for partition, place in self._positions().items() if partition in gone}
 
     def unsubscribe(self, places: dict[TopicPartition, OffsetAndMetadata]) -> None:
-        """Give everything up, and leave in the background; the listener finds `places` in `going`."""
+        """Give up all partitions, and leave in the background; `places` become `leaving_positions` for the listener."""
         participant, self.participant = self.participant, None
         self.forget(self._reader.assigned)
         if participant is not None:
             self._former = participant.last_stamp or self._former
-            self._leaving, self.going, self._left = participant, places, trio.Event()
+            self._leaving, self.leaving_positions, self._left = participant, places, trio.Event()
             self._nursery.start_soon(self._leave_in_background, participant, self._listener)
 
     async def _leave_in_background(self, participant: Participant, listener: RebalanceListener) -> None:
         try:
-            await _tell_of_the_end(participant, listener)
-        except Exception as error:  # of the listener; the consumer's next call raises it
+            await _notify_of_end(participant, listener)
+        except Exception as error:  # of the listener; the next `follow` raises it
             log.debug("group %s: the listener raised %r", self.group_id, error)
             self._error = error
         finally:
-            self.going = {}
+            self.leaving_positions = {}
             try:
                 await participant.leave(Leaving.DEFAULT, "the consumer unsubscribed from all topics")
             finally:
@@ -211,14 +214,14 @@ class GroupSide:
                 self._left.set()
 
     async def close(self, done: Positions, leaving: Leaving) -> None:
-        """Commit what is done (enable.auto.commit), tell the listener, leave; raises what the listener raised."""
+        """Commit what is processed (enable.auto.commit), call the listener, leave; raises the listener's exceptions."""
         await self._left.wait()
         participant = self.participant
         try:
             if self._auto is not None and done and (participant is None or participant.stamp is not None):
                 await self._commit_last(done)
             if participant is not None:
-                await _tell_of_the_end(participant, self._listener)
+                await _notify_of_end(participant, self._listener)
         finally:
             self.participant = None
             self.forget(self._reader.assigned)
@@ -229,24 +232,28 @@ class GroupSide:
         try:
             await self.commit(done)
         except KafkaError as error:
-            log.warning("group %s: the last offsets were not committed: %s", self.group_id, error)
+            log.warning("group %s: the last commit failed: %s", self.group_id, error)
 
     # ---- offsets
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """CommitFailedException if the group went on without this member; other KafkaErrors as they come."""
+        """CommitFailedException if the group has rebalanced without this member; other KafkaErrors unchanged."""
         participant = self._leaving or self.participant
         async with self._one_commit:
             stamp = self._committing_stamp()
             if stamp is None:
-                raise CommitFailedException(ErrorCode.UNKNOWN_MEMBER_ID, f"not in group {self.group_id} any more")
+                raise CommitFailedException(
+                    ErrorCode.UNKNOWN_MEMBER_ID, f"this consumer is no longer a member of group {self.group_id}"
+                )
             try:
                 await self._offsets.commit(offsets, self._committing_stamp)
             except KafkaError as error:
                 if participant is not None:
                     participant.fenced(error, stamp)
                 if error.code in WENT_ON:
-                    raise CommitFailedException(error.code, f"group {self.group_id} went on without it") from error
+                    raise CommitFailedException(
+                        error.code, f"group {self.group_id} has rebalanced without this consumer"
+                    ) from error
                 raise
         self._committed(offsets)
 
@@ -256,33 +263,33 @@ class GroupSide:
             self.interceptors.on_commit(offsets)
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return await self._offsets.fetch(partitions, self._asking_stamp)
+        return await self._offsets.fetch(partitions, self._fetching_stamp)
 
-    # ---- where to begin
+    # ---- initial positions
 
-    def place_by_hand(self, partitions: Sequence[TopicPartition]) -> None:
-        """The application has chosen these: it is nobody's member, and commits as nobody."""
+    def start_by_hand(self, partitions: Sequence[TopicPartition]) -> None:
+        """Start with partitions that the application assigned: without membership, and with anonymous commits."""
         self._former = None
-        self.place(partitions)
+        self.start(partitions)
 
-    def place(self, partitions: Sequence[TopicPartition]) -> None:
-        """Begin with these where the group has come to, or as auto.offset.reset says."""
+    def start(self, partitions: Sequence[TopicPartition]) -> None:
+        """Start with these partitions at the committed offset, or as auto.offset.reset says."""
         self._assignments += 1
         self._reader.add(dict.fromkeys(partitions))
-        self.find_places()
+        self.find_positions()
 
-    def find_places(self) -> None:
-        """Of all partitions that have no position yet, in the background."""
+    def find_positions(self) -> None:
+        """Look up the positions of all partitions without one, in the background."""
         if not self._finding and self._reader.uninitialized():
             self._finding = True
-            self._nursery.start_soon(self._find_places)
+            self._nursery.start_soon(self._find_positions)
 
     def forget(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are not its own any more."""
+        """Stop reading these partitions."""
         self._assignments += 1
         self._reader.remove(partitions)
 
-    async def _find_places(self) -> None:
+    async def _find_positions(self) -> None:
         backoff = self._cluster.backoff()
         try:
             while (wanted := self._reader.uninitialized()) and self._error is None:
@@ -290,20 +297,20 @@ class GroupSide:
                 try:
                     committed = await self.committed(wanted)
                 except KafkaError as error:
-                    log.debug("group %s: committed offsets: %s", self.group_id, error)
+                    log.debug("group %s: fetching committed offsets failed: %s", self.group_id, error)
                     if not error.code.retriable and error.code not in WENT_ON:
                         self._error = error
                     await trio.sleep(backoff.next_ms() / 1000)
                     continue
-                # What was assigned anew meanwhile may have been read and committed by another in between.
+                # A partition assigned again meanwhile may have been read and committed by another member in between.
                 if assignments == self._assignments:
                     self._begin(committed)
         finally:
             self._finding = False
-            self.on_news()
+            self.on_change()
 
     def _begin(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
-        for partition in self._reader.uninitialized():  # in others the application has said where
+        for partition in self._reader.uninitialized():  # the application has placed the others by itself
             place = committed.get(partition)
             if place is not None:
                 self._reader.seek(partition, place)
@@ -311,7 +318,7 @@ class GroupSide:
                 self._reader.reset([partition])
 
 
-async def _tell_of_the_end(participant: Participant, listener: RebalanceListener) -> None:
+async def _notify_of_end(participant: Participant, listener: RebalanceListener) -> None:
     owned = participant.member.owned
     if owned and participant.stamp is not None:
         await listener.revoked(owned)

@@ -1,25 +1,25 @@
-"""The topics of a cluster, asked for by name, by id, or all: as a member of a group and its application see them."""
+"""Topics of a cluster, requested by name, by id, or all: for members of a group and their application."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from barnabas.client.cluster import Cluster, PartitionInfo
-from barnabas.client.metadata import nodes_of, partitions_of
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import PartitionInfo, nodes_of, partitions_of
 from protocol.errors import ErrorCode, error_code
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 
 @dataclass(slots=True)
-class Directory:
-    """What one answer said of some topics. A `TopicsView`."""
+class TopicDirectory:
+    """The topics in one Metadata response. A `TopicsView`."""
 
     topics: dict[str, list[PartitionInfo]] = field(default_factory=dict)
-    """Those that are there; partitions in order."""
+    """Existing topics; partitions in order."""
     internal: list[str] = field(default_factory=list)
     errors: dict[str, ErrorCode] = field(default_factory=dict)
-    """Why others are missing."""
+    """Errors of the other topics."""
     _names: dict[bytes, str] = field(default_factory=dict)
     _racks: dict[int, str] = field(default_factory=dict)
 
@@ -38,7 +38,7 @@ class Directory:
         }
 
     @classmethod
-    def of(cls, response: MetadataResponse) -> Directory:
+    def of(cls, response: MetadataResponse) -> TopicDirectory:
         nodes = nodes_of(response)
         directory = cls(_racks={node.node_id: node.rack for node in nodes.values() if node.rack})
         for topic in response.topics:
@@ -55,21 +55,21 @@ class Directory:
         return directory
 
 
-async def ask_topics(cluster: Cluster, names: Sequence[str]) -> Directory:
+async def ask_topics(cluster: Cluster, names: Sequence[str]) -> TopicDirectory:
     """Raises as `Cluster.call_any`."""
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=name) for name in names],
         allow_auto_topic_creation=cluster.settings.allow_auto_create_topics,
     )
-    return Directory.of(await cluster.call_any(request))
+    return TopicDirectory.of(await cluster.call_any(request))
 
 
-async def ask_topic_ids(cluster: Cluster, topic_ids: Sequence[bytes]) -> Directory:
+async def ask_topic_ids(cluster: Cluster, topic_ids: Sequence[bytes]) -> TopicDirectory:
     """Raises as `Cluster.call_any`."""
     topics = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in topic_ids]
-    return Directory.of(await cluster.call_any(MetadataRequest(topics=topics, allow_auto_topic_creation=False)))
+    return TopicDirectory.of(await cluster.call_any(MetadataRequest(topics=topics, allow_auto_topic_creation=False)))
 
 
-async def ask_all_topics(cluster: Cluster) -> Directory:
+async def ask_all_topics(cluster: Cluster) -> TopicDirectory:
     """Raises as `Cluster.call_any`."""
-    return Directory.of(await cluster.call_any(MetadataRequest(topics=None, allow_auto_topic_creation=False)))
+    return TopicDirectory.of(await cluster.call_any(MetadataRequest(topics=None, allow_auto_topic_creation=False)))

@@ -1,4 +1,4 @@
-"""One question about many partitions, put to all of their leaders at once. Knows no particular question."""
+"""One request about many partitions, sent to all of their leaders at once. Knows no particular API."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import trio
 
-from barnabas.client.cluster import Cluster, Leadership, TopicPartition
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import Leadership, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.schema import Message
 from runtime.channel import ChannelError
@@ -15,37 +16,37 @@ from runtime.channel import ChannelError
 T = TypeVar("T")
 
 
-class Asked(NamedTuple, Generic[T]):
-    """What one round of asking gave; each partition is in one of the two."""
+class LeaderAnswers(NamedTuple, Generic[T]):
+    """Result of one round of requests; each partition is in one of the two mappings."""
 
     found: dict[TopicPartition, T]
     failed: dict[TopicPartition, ErrorCode]
-    """UNSUPPORTED_VERSION if the leader cannot be asked."""
+    """UNSUPPORTED_VERSION if the leader is too old for the request."""
 
 
-class Answer(NamedTuple, Generic[T]):
-    """Of one partition."""
+class PartitionAnswer(NamedTuple, Generic[T]):
+    """The response for one partition."""
 
     partition: TopicPartition
     code: ErrorCode
     value: T
-    """Means nothing unless the code is NONE."""
+    """Valid only if the code is NONE."""
 
 
 async def ask_leaders(
     cluster: Cluster,
     partitions: Iterable[TopicPartition],
     question: Callable[[Mapping[TopicPartition, Leadership]], Message],
-    answers: Callable[[Any], Iterable[Answer[T]]],
-) -> Asked[T]:
-    """Ask each leader one time. `question` is the request for the partitions that one node leads, `answers` reads its
-    response; what nobody asked for is passed over.
+    answers: Callable[[Any], Iterable[PartitionAnswer[T]]],
+) -> LeaderAnswers[T]:
+    """Send each leader one request. `question` makes the request for the partitions that one node leads, `answers`
+    reads the response; partitions that were not requested are ignored.
     """
     by_node, leaderless = _by_leader(cluster, partitions)
-    asked: Asked[T] = Asked({}, dict.fromkeys(leaderless, ErrorCode.LEADER_NOT_AVAILABLE))
+    asked: LeaderAnswers[T] = LeaderAnswers({}, dict.fromkeys(leaderless, ErrorCode.LEADER_NOT_AVAILABLE))
 
     async def ask(node_id: int, led: dict[TopicPartition, Leadership]) -> None:
-        # What is not in the answer, was not answered.
+        # Partitions that the response lacks keep this error.
         asked.failed.update(dict.fromkeys(led, ErrorCode.UNKNOWN_SERVER_ERROR))
         try:
             response = await cluster.call(node_id, question(led))
@@ -72,7 +73,7 @@ async def ask_leaders(
 def _by_leader(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> tuple[dict[int, dict[TopicPartition, Leadership]], list[TopicPartition]]:
-    """Partitions by the node that leads them, and those that nobody leads."""
+    """Partitions by leader, and those without a known leader."""
     by_node: dict[int, dict[TopicPartition, Leadership]] = {}
     leaderless = []
     for partition in partitions:
