@@ -1,4 +1,4 @@
-"""All commands put together."""
+"""The command tree of `barnabas`."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ app.command("controller", context_settings=nodes.PASS_ON)(nodes.controller)
 
 
 def command() -> Any:
-    """The whole as one command object of typer's parser."""
+    """The command tree as typer's parser takes it."""
     return get_command(app)

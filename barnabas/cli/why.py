@@ -1,4 +1,4 @@
-"""`barnabas why`: what happened to a partition, a group, a transaction, a node or the quorum, and why."""
+"""`barnabas why`: what happened to a partition, a group, a transaction, a node or the quorum, and the causes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import complain, say, show_json
+from barnabas.cli.output import complain, show_json, show_text
 from barnabas.cli.session import NoAnswer, run_until_done, with_admin
 from barnabas.cli.times import iso_time
 from barnabas.cluster.errors import ClusterError, WrongArgument
@@ -89,7 +89,7 @@ def why(
         show_json({"subject": text, "subjects": answers.wanted, "silent": answers.silent, "decisions": decisions})
     else:
         for line in told(events, answers.wanted):
-            say(line)
+            show_text(line)
 
 
 def _ask(places: Sequence[Place], logs: Mapping[str, Path], text: str, timeout_seconds: float) -> Answers:
