@@ -47,6 +47,16 @@ class Connection:
     def timeout_ms(self) -> int:
         return round(self.timeout * 1000)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the bootstrap servers are those of the local cluster in `data`."""
+        return self.bootstrap is None and "bootstrap_servers" not in self._of_file()
+
+    def bootstrap_addresses(self) -> list[tuple[str, int]]:
+        """Raises `WrongArgument`."""
+        in_file = self._of_file().get("bootstrap_servers")
+        return bootstrap_from(in_file if self.bootstrap is None else self.bootstrap, self.data)
+
     def settings(self, known: Collection[str], **own: Any) -> dict[str, Any]:
         """Settings for a client that has the settings `known`, by precedence: -X, then `own` unless None, then the
         file. Settings that only other kinds of clients have are ignored. Raises `WrongArgument`.

@@ -16,7 +16,7 @@ from barnabas.cli.option_group import grouped
 from barnabas.cli.output import complain
 from barnabas.cli.reading import Reader, Shown
 from barnabas.cli.record_text import KINDS, json_of, text_of
-from barnabas.cli.session import run_until_done
+from barnabas.cli.session import run_connected
 from barnabas.cli.start_offsets import Place, Span, parse_span
 from barnabas.cluster.errors import WrongArgument
 from runtime.visible import visible_bytes
@@ -163,7 +163,7 @@ def consume(
             await reader.read(consumer, quiet=look.quiet)
 
     try:
-        run_until_done(work)
+        run_connected(connection, work)
     finally:
         if reader.began and not look.quiet:
             complain(f"{reader.count} record{'s' if reader.count != 1 else ''}")

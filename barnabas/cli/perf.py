@@ -17,7 +17,7 @@ from barnabas.cli.option_group import grouped
 from barnabas.cli.output import complain, show_json
 from barnabas.cli.percentiles import Histogram
 from barnabas.cli.progress import progress
-from barnabas.cli.session import NoAnswer, run_until_done
+from barnabas.cli.session import NoAnswer, run_connected
 from barnabas.cli.throughput import Result, Throughput
 from barnabas.cluster.errors import WrongArgument
 
@@ -132,7 +132,7 @@ def produce(
         durations = {"latency": account.durations}
         return Result(account.records, account.size_bytes, elapsed_us, cpu_us, durations, shares)
 
-    report.show(run_until_done(work))
+    report.show(run_connected(connection, work))
 
 
 @app.command()
@@ -190,7 +190,7 @@ def consume(
         more = {"until the first records": (first_us - began_us) / 1000} if first_us else {}
         return Result(account.records, account.size_bytes, last_us - began_us, cpu_us, {}, shares, more)
 
-    result = run_until_done(work)
+    result = run_connected(connection, work)
     report.show(result)
     if result.records < records:
         raise NoAnswer(f"only {result.records} of {records} records arrived; none for {idle:g} s")
@@ -236,7 +236,7 @@ def latency(
         durations = {"until acked": acked, "until read": through}
         return Result(records, records * size, elapsed_us, cpu_us, durations, shares)
 
-    report.show(run_until_done(work))
+    report.show(run_connected(connection, work))
 
 
 @asynccontextmanager

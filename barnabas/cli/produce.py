@@ -19,7 +19,7 @@ from barnabas.cli.option_group import grouped
 from barnabas.cli.output import complain, show_text
 from barnabas.cli.progress import Advance, progress
 from barnabas.cli.record_text import KINDS, Headers, Outgoing, WrongText, parse_json, parse_text
-from barnabas.cli.session import refusal, run_until_done
+from barnabas.cli.session import refusal, run_connected
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def produce(
                     async with producer.transaction():
                         await shipment.send_all(producer, records, delivery.partition)
 
-    run_until_done(work)
+    run_connected(connection, work)
     if not delivery.quiet:
         complain(f"{shipment.arrived} record{'s' if shipment.arrived != 1 else ''} sent to {topic}")
 

@@ -26,6 +26,40 @@ class Terminated(BaseException):
     """SIGTERM arrived, and all clients were closed cleanly."""
 
 
+def run_connected(connection: Connection, work: Callable[[], Awaitable[T]]) -> T:
+    """Runs `work` as `run_until_done` does. If the cluster does not answer, the error says what its addresses do.
+
+    Raises `NoAnswer` without waiting if the command is about the local cluster and that does not run.
+    """
+    import trio
+
+    from barnabas.cli.reachability import hint, missing_local_cluster
+
+    addresses = connection.bootstrap_addresses()
+    missing = ""
+
+    async def check() -> None:
+        nonlocal missing
+        missing = await trio.to_thread.run_sync(
+            missing_local_cluster, connection.data, addresses, abandon_on_cancel=True
+        )
+        if missing:
+            raise NoAnswer(missing)
+
+    async def checked() -> T:
+        async with trio.open_nursery() as nursery:
+            if connection.is_local:
+                nursery.start_soon(check)
+            result = await work()
+            nursery.cancel_scope.cancel()
+        return result
+
+    try:
+        return run_until_done(checked)
+    except NoAnswer as error:
+        raise NoAnswer(missing or f"{error}{hint(addresses)}") from None
+
+
 def run_until_done(work: Callable[[], Awaitable[T]]) -> T:
     """Runs `work` and returns its result. Ctrl-C and SIGTERM cancel it and clients close cleanly; a second Ctrl-C
     does not wait for them.
@@ -79,7 +113,7 @@ def run_until_done(work: Callable[[], Awaitable[T]]) -> T:
 
 
 def with_admin(connection: Connection, work: Callable[[Admin], Awaitable[T]]) -> T:
-    """Runs `work` with an admin client. Raises as `run_until_done`."""
+    """Runs `work` with an admin client. Raises as `run_connected`."""
 
     async def session() -> T:
         from barnabas.client.admin import Admin, AdminSettings
@@ -88,7 +122,7 @@ def with_admin(connection: Connection, work: Callable[[Admin], Awaitable[T]]) ->
         async with Admin(**connection.settings(known, default_api_timeout_ms=connection.timeout_ms)) as admin:
             return await work(admin)
 
-    return run_until_done(session)
+    return run_connected(connection, session)
 
 
 def with_cluster(
