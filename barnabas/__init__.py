@@ -226,6 +226,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         found: object = import_module(_MODULES[name])
+    elif name == "__version__":
+        found = import_module("runtime.version").version()
     elif name in __all__:
         found = getattr(import_module(_HOMES.get(name, _HOME_OF_THE_REST)), name)
     else:

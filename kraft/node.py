@@ -71,7 +71,9 @@ async def run_controller(
             server.on_long_turn = dispatcher.overran
             dispatcher.decisions = decisions
             observatory = Observatory(partial(_what_is_missing, replica))
-            observatory.pages["/metrics"] = metrics_page(controller_metrics(world, service, dispatcher, server))
+            observatory.pages["/metrics"] = metrics_page(
+                controller_metrics(world, service, dispatcher, server, settings.all_log_dirs)
+            )
             state = ControllerState(settings.node_id, service, decisions, partial(_what_is_missing, replica))
             observatory.pages["/state"] = state.page
             observatory.pages |= decision_pages(decisions)

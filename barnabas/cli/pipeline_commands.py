@@ -14,7 +14,7 @@ import typer
 from barnabas.cli import completion
 from barnabas.cli.connection import AsJson
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import say, show_json, show_table
+from barnabas.cli.output import show_json, show_table, show_text
 from barnabas.cli.pipeline_options import Checkpoint, ClusterOptions, SparkOptions
 from barnabas.cli.pipeline_session import spark_session, tell, told
 from barnabas.cli.times import parse_time
@@ -261,7 +261,7 @@ def lag(
     show_table(titles, [tuple(each.to_json().values()) for each in found])
     for name in group or []:
         if not any(each.reader == jobs.reader_of_group(name) for each in found):
-            say(f"group {name} has committed nothing, or there is no such group")
+            show_text(f"group {name} has committed nothing, or there is no such group")
 
 
 @app.command("generate")

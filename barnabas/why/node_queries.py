@@ -1,4 +1,4 @@
-"""Asks every node of a cluster for what it decided. Nodes that do not answer are named, and the others are heard."""
+"""Asks all nodes of a cluster over HTTP for their decisions about a subject."""
 
 from __future__ import annotations
 
@@ -10,49 +10,41 @@ from urllib.parse import quote
 import trio
 
 from barnabas.cluster.node_page import NoAnswer, NodePage
+from barnabas.why.node_addresses import NodeAddress
 from barnabas.why.story import Json, meant, read_decisions, read_subjects, subjects_of
 from runtime.world import Network
 
 MAX_PAGES = 100
-"""Of one node for one subject: a node that always has more is not believed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a node tells of itself."""
-
-    name: str
-    host: str
-    port: int
+"""Limit of pages per node and subject, against a node whose answers never end."""
 
 
 @dataclass(slots=True)
 class Answers:
-    """What was heard."""
+    """Answers of all nodes."""
 
     subjects: list[str] = field(default_factory=list)
-    """Everything that any node knows something of."""
+    """All subjects with decisions on any node."""
     wanted: list[str] = field(default_factory=list)
-    """What the question was understood to mean."""
+    """Subjects that match the question."""
     decisions: list[Json] = field(default_factory=list)
     silent: dict[str, str] = field(default_factory=dict)
-    """Nodes that did not answer, and why."""
+    """Nodes that did not answer, with the reason."""
 
 
 async def ask_all(
-    network: Network, places: Sequence[Place], text: str, timeout_seconds: float, written: Sequence[Json] = ()
+    network: Network, addresses: Sequence[NodeAddress], text: str, timeout_seconds: float, logged: Sequence[Json] = ()
 ) -> Answers:
-    """What is known of what is meant by `text`; each node may take `timeout_seconds`. `written` is what logs tell."""
+    """Decisions about subjects that match `text`. The timeout is per node; `logged` are decisions from log files."""
     answers = Answers()
-    pages = {place.name: NodePage(network, place.host, place.port) for place in places}
+    pages = {address.name: NodePage(network, address.host, address.port) for address in addresses}
     known: dict[str, list[str]] = {}
     try:
         async with trio.open_nursery() as nursery:
             for name, page in pages.items():
                 nursery.start_soon(_subjects, name, page, known, answers, timeout_seconds)
-        answers.subjects = sorted({it for each in (*known.values(), *map(subjects_of, written)) for it in each})
+        answers.subjects = sorted({it for each in (*known.values(), *map(subjects_of, logged)) for it in each})
         answers.wanted = meant(text, answers.subjects)
-        answers.decisions += [it for it in written if any(subject in answers.wanted for subject in subjects_of(it))]
+        answers.decisions += [it for it in logged if any(subject in answers.wanted for subject in subjects_of(it))]
         async with trio.open_nursery() as nursery:
             for name, subjects in known.items():
                 wanted = [it for it in answers.wanted if it in subjects]
@@ -68,7 +60,7 @@ async def ask_all(
 async def _subjects(
     name: str, page: NodePage, known: dict[str, list[str]], answers: Answers, timeout_seconds: float
 ) -> None:
-    with _silence_is_noted(name, answers, timeout_seconds):
+    with _failures_recorded(name, answers, timeout_seconds):
         known[name] = read_subjects(await page.get("/subjects"))
 
 
@@ -76,12 +68,12 @@ async def _decisions(
     name: str, page: NodePage, wanted: Sequence[str], answers: Answers, timeout_seconds: float
 ) -> None:
     found: dict[int, Json] = {}
-    with _silence_is_noted(name, answers, timeout_seconds):
+    with _failures_recorded(name, answers, timeout_seconds):
         for subject in wanted:
             after = 0
             for _ in range(MAX_PAGES):
-                told = await page.get(f"/decisions?after={after}&subject={quote(subject, safe='')}")
-                decisions = read_decisions(told)
+                answer = await page.get(f"/decisions?after={after}&subject={quote(subject, safe='')}")
+                decisions = read_decisions(answer)
                 if not decisions:
                     break
                 found |= {it["number"]: it for it in decisions}
@@ -90,8 +82,8 @@ async def _decisions(
 
 
 @contextmanager
-def _silence_is_noted(name: str, answers: Answers, timeout_seconds: float) -> Iterator[None]:
-    """For questions to one node, which may take so long together."""
+def _failures_recorded(name: str, answers: Answers, timeout_seconds: float) -> Iterator[None]:
+    """Limits the time of a block of requests to one node, and records its failure in `answers.silent`."""
     try:
         with trio.fail_after(timeout_seconds):
             yield

@@ -1,4 +1,4 @@
-"""`why` asked of whole clusters in simulation: what is broken there is the cause that is told."""
+"""`why` on simulated clusters: the injected fault is the cause in the story."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import trio
 
 from barnabas import Consumer, Producer
 from barnabas.testing.simulated import SimulatedClusterForTests
-from barnabas.why.asking import Answers, Place, ask_all
+from barnabas.why.node_addresses import NodeAddress, NodeListener, find_all
+from barnabas.why.node_queries import Answers, ask_all
 from barnabas.why.story import Event, story
 
 pytestmark = pytest.mark.feature("OB-07")
@@ -27,11 +28,11 @@ def play(
 
 
 async def ask(cluster: SimulatedClusterForTests, text: str) -> Answers:
-    places = [Place(name, name, HTTP_PORT) for name in (*cluster.brokers, *cluster.controllers)]
-    return await ask_all(cluster.world.network, places, text, timeout_seconds=5)
+    addresses = [NodeAddress(name, name, HTTP_PORT) for name in (*cluster.brokers, *cluster.controllers)]
+    return await ask_all(cluster.world.network, addresses, text, timeout_seconds=5)
 
 
-async def told(cluster: SimulatedClusterForTests, text: str) -> list[Event]:
+async def events_about(cluster: SimulatedClusterForTests, text: str) -> list[Event]:
     return story((await ask(cluster, text)).decisions)
 
 
@@ -39,7 +40,7 @@ def causes(events: list[Event], kind: str) -> list[str]:
     return [f"{event.what}: {event.cause}" for event in events if event.decision["kind"] == kind]
 
 
-def test_a_killed_leader_is_the_cause_that_is_told() -> None:
+def test_a_killed_leader_is_the_cause_of_the_election() -> None:
     async def test(cluster: SimulatedClusterForTests) -> None:
         await cluster.create_topic("flights")
         victim = await cluster.leader_of("flights", 0)
@@ -58,7 +59,7 @@ def test_a_killed_leader_is_the_cause_that_is_told() -> None:
         cluster.start(victim)
         await cluster.wait_ready()
         with trio.fail_after(60):
-            while not any("has caught up" in it for it in causes(await told(cluster, "flights-0"), "isr")):
+            while not any("has caught up" in it for it in causes(await events_about(cluster, "flights-0"), "isr")):
                 await trio.sleep(0.5)
 
     play(test)
@@ -75,30 +76,30 @@ def test_a_killed_active_controller_and_the_election_that_it_decided_before() ->
         with trio.fail_after(60):
             while await cluster.active_controller() == active:
                 await trio.sleep(0.1)
-        events = await told(cluster, "quorum")
+        events = await events_about(cluster, "quorum")
         led = [it for it in events if "leads the quorum" in it.what]
         refused = f"the connection to {active.replace('-', ' ')} ended and dialling it was refused"
         assert refused in led[-1].cause and "elected by" in led[-1].cause
-        moved = (await told(cluster, "flights-0"))[-1]
+        moved = (await events_about(cluster, "flights-0"))[-1]
         assert f"{victim.replace('-', ' ')} is fenced, its process was seen to be gone" in moved.cause
 
     play(test)
 
 
-def test_a_broker_that_hangs_is_fenced_by_its_session_and_that_is_what_is_told() -> None:
+def test_a_paused_broker_is_fenced_when_its_session_expires() -> None:
     async def test(cluster: SimulatedClusterForTests) -> None:
         await cluster.create_topic("flights")
         victim = await cluster.leader_of("flights", 0)
         cluster.pause(victim)
         await cluster.leader_of("flights", 0, other_than=victim)
-        (fenced,) = causes(await told(cluster, victim), "fencing")[-1:]
+        (fenced,) = causes(await events_about(cluster, victim), "fencing")[-1:]
         assert "ran out, nothing was heard from it for" in fenced
         cluster.resume(victim)
 
     play(test)
 
 
-def test_a_group_and_a_stop_in_good_order() -> None:
+def test_a_group_whose_member_leaves() -> None:
     async def test(cluster: SimulatedClusterForTests) -> None:
         await cluster.create_topic("flights")
         options: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "world": cluster.world}
@@ -108,7 +109,7 @@ def test_a_group_and_a_stop_in_good_order() -> None:
             consumer.subscribe(["flights"])
             while not await consumer.poll(500):
                 pass
-        events = await told(cluster, "etl")
+        events = await events_about(cluster, "etl")
         rebalances = causes(events, "rebalance")
         assert any("begins generation 1 with 1 members" in it for it in rebalances)
         assert rebalances[-1].endswith(" left")
@@ -116,7 +117,17 @@ def test_a_group_and_a_stop_in_good_order() -> None:
     play(test)
 
 
-def test_an_unknown_subject_is_told_by_what_is_known() -> None:
+def test_http_ports_of_containers_are_found_from_kafka_listeners() -> None:
+    async def test(cluster: SimulatedClusterForTests) -> None:
+        listeners = [NodeListener("broker", int(name[-1]), name, 9092) for name in cluster.brokers]
+        listeners += [NodeListener("controller", int(name[-3:]), name, 9093) for name in cluster.controllers]
+        found = await find_all(cluster.world.network, listeners)
+        assert found == [NodeAddress(it.name, it.name, HTTP_PORT) for it in listeners]
+
+    play(test)
+
+
+def test_an_unknown_subject_is_answered_with_the_known_ones() -> None:
     async def test(cluster: SimulatedClusterForTests) -> None:
         await cluster.create_topic("flights")
         answers = await ask(cluster, "fligths")
@@ -126,7 +137,7 @@ def test_an_unknown_subject_is_told_by_what_is_known() -> None:
     play(test)
 
 
-def test_one_seed_is_one_story_bit_for_bit() -> None:
+def test_a_seed_replays_to_the_same_story() -> None:
     runs: list[str] = []
 
     async def test(cluster: SimulatedClusterForTests) -> None:

@@ -1,4 +1,4 @@
-"""What a node of this machine decided in earlier lives: its ring went with its process, its log is still there."""
+"""Reads decisions from the log file of a node on this machine: those made before its last restart are only there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runtime.decisions import LOG_LINE, read_log_line
 
 
 def read_log(path: Path, node: str) -> list[Json]:
-    """The decisions in a node's log, as far as it was not rotated away; none if there is no log."""
+    """Decisions in a node's current log file; empty if there is no file."""
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
             found = [read_log_line(line, node) for line in lines if LOG_LINE in line]
