@@ -20,10 +20,10 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from barnabas.cluster.simulated import SimulatedCluster, SimulatedNode
-from barnabas.cluster.simulation.swarm import Plan
-from barnabas.cluster.simulation.watch import Watch
 from kraft.metadata.image import PartitionImage
 from protocol.records.batch import CorruptBatch, iterate_batches
+from simulation.swarm import Plan
+from simulation.watch import Watch
 from storage.names import LOG_SUFFIX
 
 _EPOCH_BYTES = range(12, 16)

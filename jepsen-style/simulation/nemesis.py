@@ -12,20 +12,20 @@ import trio
 
 from barnabas.cluster.fault_points import FAULT_POINTS
 from barnabas.cluster.simulated import SimulatedCluster, SimulatedNode
-from barnabas.cluster.simulation.bad_links import BadLinks
-from barnabas.cluster.simulation.coverage import Coverage
-from barnabas.cluster.simulation.cut_links import CutLinks, WireFault
-from barnabas.cluster.simulation.cut_off import HOST, CutOffClient
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.loss_model import LossModel, leader_epochs
-from barnabas.cluster.simulation.swarm import CUT_OFF_FROM_NODES, SESSION_TIMEOUT_MS, Plan
-from barnabas.cluster.simulation.watch import Watch
-from barnabas.cluster.simulation.wrong_clocks import WrongClocks
 from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from runtime.simulated import Universe, make_world
 from runtime.simulated.chance import Stream
 from runtime.simulated.store import DEFAULT_CAPACITY_BYTES, DiskFault
 from runtime.world import World
+from simulation.bad_links import BadLinks
+from simulation.coverage import Coverage
+from simulation.cut_links import CutLinks, WireFault
+from simulation.cut_off import HOST, CutOffClient
+from simulation.findings import Findings
+from simulation.loss_model import LossModel, leader_epochs
+from simulation.swarm import CUT_OFF_FROM_NODES, SESSION_TIMEOUT_MS, Plan
+from simulation.watch import Watch
+from simulation.wrong_clocks import WrongClocks
 
 current_fault: ContextVar[str] = ContextVar("current_fault", default="")
 """The kind of fault whose task this is."""
