@@ -30,6 +30,7 @@ from broker.coordinator.coordinator import partition_for
 from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from broker.replication.replica import Leading
 from histories.whole import write_whole
+from loss_budget import Membership, NodeState
 from operations import Place
 from plants.catalogue import find
 from plants.plant import planted
@@ -48,7 +49,7 @@ from simulation.findings import Findings
 from simulation.messages import MessageFaults
 from simulation.watch import NodeLog, Watch, watching
 from storage.names import METADATA_TOPIC
-from worlds.cluster import FAULTS, Damage, LinkFault, Membership, MessageRule, NodeState, ReplicaView
+from worlds.cluster import FAULTS, Damage, LinkFault, MessageRule, ReplicaView
 from worlds.opening import WorldOptions
 from worlds.sim_damage import damage_store
 from worlds.sim_links import SimLinks
