@@ -19,8 +19,10 @@ from typing import Any
 
 from measuring import Results
 
-from barnabas.cluster.simulate import Summary, parse_seeds
-from barnabas.cluster.simulation.seed import run_seed
+sys.path.append(str(Path(__file__).resolve().parents[1] / "jepsen-style"))
+
+from simulation.many_seeds import Summary, parse_seeds
+from simulation.seed import run_seed
 
 HISTORIES = Path(__file__).parent / "long_histories.py"
 

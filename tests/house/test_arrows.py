@@ -84,7 +84,7 @@ CORES = [
     "barnabas/page/node_state.py",
     "barnabas/page/seeing.py",
     "jepsen-style/checkers",
-    "jepsen-style/nemeses/budget.py",
+    "jepsen-style/loss_budget.py",
     "jepsen-style/nemeses/choosing.py",
     "jepsen-style/nemeses/shapes.py",
     "jepsen-style/operations.py",

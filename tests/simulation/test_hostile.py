@@ -10,12 +10,12 @@ import pytest
 from barnabas.cluster.hostile.aims import AIMS, OWN_PREFIX, Aim
 from barnabas.cluster.hostile.knowledge import Knowledge, structs_of
 from barnabas.cluster.hostile.requests import Drawn, Requests
-from barnabas.cluster.simulation.seed import run_seed
 from plants.catalogue import find
 from plants.plant import planted
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from simulation.seed import run_seed
 
 OTHERS = ("orders", "readers", "payments")
 """A topic, a group and a transactional id of somebody else."""

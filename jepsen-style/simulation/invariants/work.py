@@ -6,7 +6,7 @@ counted in calls.
 
 from __future__ import annotations
 
-from barnabas.cluster.simulation.findings import Findings
+from simulation.findings import Findings
 
 MOST_CALLS = 30_000
 """Calls that one step may make: about 20 ms."""

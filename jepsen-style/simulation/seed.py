@@ -17,29 +17,6 @@ import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.simulated import DATA, SimulatedCluster
-from barnabas.cluster.simulation.chances import Chances
-from barnabas.cluster.simulation.clients import Mortals
-from barnabas.cluster.simulation.core import (
-    Core,
-    Truth,
-    choose_core,
-    not_converged,
-    why_not_recoverable,
-    writable,
-)
-from barnabas.cluster.simulation.coverage import Coverage
-from barnabas.cluster.simulation.failures import describe, is_of_disk, place_of
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.group_workload import GroupPart, Readers
-from barnabas.cluster.simulation.hostile_part import HostileClients
-from barnabas.cluster.simulation.invariants.places import PartitionKey
-from barnabas.cluster.simulation.invariants.work import Work
-from barnabas.cluster.simulation.nemesis import Nemesis
-from barnabas.cluster.simulation.passing_topics import PassingTopics
-from barnabas.cluster.simulation.swarm import ALL_FAULTS, GroupPlan, Plan, draw_hostile, draw_later, draw_plan
-from barnabas.cluster.simulation.transaction_workload import Transactions
-from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
-from barnabas.cluster.simulation.workload import Workload
 from broker.internal_topics import GROUP_TOPIC
 from kraft.metadata.image import NO_LEADER
 from runtime.simulated import Universe, run_simulation
@@ -47,6 +24,29 @@ from runtime.simulated.determinism import SimulationStuck
 from runtime.simulated.store import Store
 from runtime.simulated.work import WorkCounter
 from runtime.world import World
+from simulation.chances import Chances
+from simulation.clients import Mortals
+from simulation.coverage import Coverage
+from simulation.failures import describe, is_of_disk, place_of
+from simulation.findings import Findings
+from simulation.group_workload import GroupPart, Readers
+from simulation.hostile_part import HostileClients
+from simulation.invariants.places import PartitionKey
+from simulation.invariants.work import Work
+from simulation.liveness_phase import (
+    Core,
+    Truth,
+    choose_core,
+    not_converged,
+    why_not_recoverable,
+    writable,
+)
+from simulation.nemesis import Nemesis
+from simulation.passing_topics import PassingTopics
+from simulation.swarm import ALL_FAULTS, GroupPlan, Plan, draw_hostile, draw_later, draw_plan
+from simulation.transaction_workload import Transactions
+from simulation.watch import NodeLog, Watch, watching
+from simulation.workload import Workload
 
 LEAST_SECONDS = 60.0
 LEAST_FAULTS = 3

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.places import PartitionKey
 from kraft.metadata.image import NO_LEADER
+from simulation.findings import Findings
+from simulation.invariants.places import PartitionKey
 
 SESSION_PART = 0.95
 """How much of a session is certain: clocks do not run alike."""

@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.ghosts import Batch, GhostLog, LogLike, LogReader
 from kraft.commit_feed import read_batch
 from kraft.metadata.delta import MetadataDelta
 from kraft.metadata.image import MetadataImage
 from kraft.metadata.loader import MetadataLoader
 from protocol.records.batch import read_header
+from simulation.findings import Findings
+from simulation.ghosts import Batch, GhostLog, LogLike, LogReader
 
 
 @dataclass(frozen=True, slots=True)

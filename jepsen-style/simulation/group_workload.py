@@ -16,15 +16,15 @@ from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.groups.consumer_member import ConsumerMember
 from barnabas.client.groups.participant import Participant
 from barnabas.cluster.simulated import SimulatedCluster
-from barnabas.cluster.simulation.clients import CLIENT_SETTINGS, Mortals, chance_of_life
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.groups import SESSION_PART, GroupPartition, GroupPromises
-from barnabas.cluster.simulation.invariants.partitions import PartitionPromises
-from barnabas.cluster.simulation.invariants.places import PartitionKey
-from barnabas.cluster.simulation.swarm import GroupPlan
 from protocol.errors import ErrorCode, KafkaError
 from runtime.simulated.chance import Stream
 from runtime.world import World
+from simulation.clients import CLIENT_SETTINGS, Mortals, chance_of_life
+from simulation.findings import Findings
+from simulation.invariants.groups import SESSION_PART, GroupPartition, GroupPromises
+from simulation.invariants.partitions import PartitionPromises
+from simulation.invariants.places import PartitionKey
+from simulation.swarm import GroupPlan
 
 POLL_MS = 1_000
 FETCH_WAIT_MS = 2_000

@@ -13,7 +13,6 @@ from typing import Any
 
 from barnabas.cluster.fault_points import all_points
 from barnabas.cluster.simulated import SimulatedNode
-from barnabas.cluster.simulation.swarm import ALL_FAULTS
 from broker.coordinator.shard import ShardState
 from broker.replication.partition import Partition
 from broker.replication.replica import Leading, Offline
@@ -22,6 +21,7 @@ from broker.transactions.transaction import TransactionState
 from kraft.metadata_replica import MetadataReplica
 from kraft.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from runtime.simulated import Universe
+from simulation.swarm import ALL_FAULTS
 
 RECENT_SECONDS = 0.02
 """A fault that comes so soon after a fault point has met it."""

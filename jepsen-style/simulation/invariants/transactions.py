@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.places import PartitionKey
+from simulation.findings import Findings
+from simulation.invariants.places import PartitionKey
 
 
 class Fate(Enum):

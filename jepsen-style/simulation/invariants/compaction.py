@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from barnabas.cluster.simulation.ghosts import Batch
 from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from protocol.records.batch import read_header
 from protocol.records.control import read_end_txn
 from protocol.records.record import Record, decode_records
+from simulation.ghosts import Batch
 
 COMPACTED_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC})
 

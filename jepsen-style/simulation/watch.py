@@ -9,17 +9,6 @@ from functools import partial
 
 from barnabas.client.groups.participant import Participant
 from barnabas.cluster.simulated import SimulatedCluster, current_node
-from barnabas.cluster.simulation.coverage import Coverage
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.ghosts import LogReader
-from barnabas.cluster.simulation.invariants.compaction import COMPACTED_TOPICS
-from barnabas.cluster.simulation.invariants.groups import Coordinator, GroupPromises
-from barnabas.cluster.simulation.invariants.partitions import PartitionPromises
-from barnabas.cluster.simulation.invariants.places import LeaderView, PartitionKey
-from barnabas.cluster.simulation.invariants.quorum import QuorumPromises, ReplicaView
-from barnabas.cluster.simulation.invariants.storage import StoragePromises
-from barnabas.cluster.simulation.invariants.transactions import TransactionPromises
-from barnabas.cluster.simulation.probes import observed
 from broker.coordinator.coordinator import partition_for
 from broker.internal_topics import GROUP_TOPIC
 from broker.replication.partition import FetchKind, Partition, ReadRequest, ReadResult
@@ -32,6 +21,17 @@ from kraft.raft.ready import InstallSnapshot, Ready, StartSnapshot
 from runtime.exchange import ServerConnection
 from runtime.simulated import Universe
 from runtime.simulated.inode import Inode
+from simulation.coverage import Coverage
+from simulation.findings import Findings
+from simulation.ghosts import LogReader
+from simulation.invariants.compaction import COMPACTED_TOPICS
+from simulation.invariants.groups import Coordinator, GroupPromises
+from simulation.invariants.partitions import PartitionPromises
+from simulation.invariants.places import LeaderView, PartitionKey
+from simulation.invariants.quorum import QuorumPromises, ReplicaView
+from simulation.invariants.storage import StoragePromises
+from simulation.invariants.transactions import TransactionPromises
+from simulation.probes import observed
 from storage.log import PartitionLog
 
 

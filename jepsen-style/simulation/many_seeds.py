@@ -1,18 +1,8 @@
-"""`python -m barnabas.cluster.simulate --seeds A-B`: whole clusters under faults, one universe for each seed.
-
-Prints one line for each seed that failed, with the command that replays it, and a summary of what happened in
-all of them. Exit code 1 if a promise was broken, or if something that must happen never did (a run of many
-seeds without one truncation shows nothing about truncations), or a pair of a state and a fault that must meet never
-met.
-"""
+"""Many seeds of the simulation: which seeds to run, and a summary of what happened in all of them."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
-import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -20,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from barnabas.cluster.simulation.coverage import merged, not_met, parse_pairs
-from barnabas.cluster.simulation.seed import SeedReport, run_seed
-from barnabas.cluster.simulation.swarm import ALL_FAULTS
+from simulation.coverage import merged, not_met
+from simulation.seed import SeedReport, run_seed
+from simulation.swarm import ALL_FAULTS
 
 ENOUGH_SEEDS = 50
 """From so many seeds on, everything must have happened at least once."""
@@ -107,6 +97,10 @@ class Summary:
         met, count = self.pairs
         return 100 * met < self.least_coverage * count or (self.least_coverage > 0 and not count)
 
+    @property
+    def passed(self) -> bool:
+        return not (self.failed or self.never or self.not_met or self.too_little)
+
     def lines(self) -> Iterator[str]:
         if not self.seeds:
             return
@@ -131,7 +125,7 @@ class Summary:
 def replay_command(report: SeedReport) -> str:
     """What a person types to see this seed again."""
     first_draw = "" if report.draws_later else " --first-draw"
-    return f"python -m barnabas.cluster.simulate --seeds {report.seed}{first_draw} --verbose"
+    return f"python jepsen-style seeds {report.seed}{first_draw} --verbose"
 
 
 def describe_failure(report: SeedReport, last_lines: int = 40) -> str:
@@ -186,59 +180,12 @@ def run_recorded(recorded: RecordedSeed, *, log_level: int = logging.WARNING) ->
     return run_seed(recorded.seed, draws_later=recorded.draws_later, log_level=log_level)
 
 
-def run_seeds(seeds: Sequence[RecordedSeed], jobs: int) -> Iterable[SeedReport]:
-    """The reports of many seeds, each as soon as it and those before it are there."""
+def run_seeds(seeds: Sequence[RecordedSeed], jobs: int, *, verbose: bool = False) -> Iterable[SeedReport]:
+    """The reports of the seeds, in their order, each as soon as it is ready. `verbose` also collects what nodes log at
+    INFO, and runs one seed after the other."""
+    if verbose:
+        return (run_recorded(seed, log_level=logging.INFO) for seed in seeds)
     if jobs == 1:
         return map(run_recorded, seeds)
     pool = ProcessPoolExecutor(jobs)
     return pool.map(run_recorded, seeds)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="simulate", description="Run simulated clusters under faults.")
-    parser.add_argument("--seeds", default="1-50", help="7, 1-50 or 3,8,20-30")
-    parser.add_argument("--also", type=Path, help="a file with seeds that run before all others, one a line")
-    parser.add_argument("--first-draw", action="store_true", help=f"run them as recorded seeds with {FIRST_DRAW} run")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--coverage", type=Path, help="write there which faults met which states, as JSON")
-    parser.add_argument("--must-meet", type=Path, metavar="FILE", help="pairs that must be met, as `state | fault`")
-    parser.add_argument("--require-coverage", type=float, default=0.0, metavar="PERCENT", help="of all pairs")
-    parser.add_argument("--verbose", action="store_true", help="show what nodes say, seed by seed")
-    arguments = parser.parse_args(argv)
-    try:
-        seeds = [RecordedSeed(seed, not arguments.first_draw) for seed in parse_seeds(arguments.seeds)]
-    except ValueError as error:
-        parser.error(f"--seeds: {error}")
-    if arguments.also is not None:
-        try:
-            seeds = list(dict.fromkeys([*read_seeds(arguments.also), *seeds]))
-        except (OSError, ValueError) as error:
-            parser.error(f"--also {arguments.also}: {error}")
-    summary = Summary(least_coverage=arguments.require_coverage)
-    if not 0 <= arguments.require_coverage <= 100:
-        parser.error(f"--require-coverage: {arguments.require_coverage:g} is not in 0 to 100")
-    if arguments.must_meet is not None:
-        path = arguments.must_meet
-        try:
-            summary.must_meet = parse_pairs(path.read_text(encoding="utf-8"), str(path))
-        except (OSError, ValueError) as error:
-            parser.error(f"--must-meet: {error}")
-    if arguments.verbose:
-        reports: Iterable[SeedReport] = (run_recorded(seed, log_level=logging.INFO) for seed in seeds)
-    else:
-        reports = run_seeds(seeds, arguments.jobs)
-    for report in reports:
-        summary.add(report)
-        if arguments.verbose:
-            print(report.plan, *report.log, sep="\n")
-            print(f"seed {report.seed}: digest {report.digest}")
-        if not report.passed:
-            print(describe_failure(report), flush=True)
-    print(*summary.lines(), sep="\n")
-    if arguments.coverage is not None:
-        arguments.coverage.write_text(json.dumps(summary.coverage, indent=1) + "\n", encoding="utf-8")
-    return 1 if summary.failed or summary.never or summary.not_met or summary.too_little else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,11 +16,11 @@ from barnabas.client.admin import Admin, ConfigResource, NewTopic, ResourceType
 from barnabas.client.cluster import Cluster
 from barnabas.client.producer import Producer
 from barnabas.cluster.simulated import SimulatedCluster
-from barnabas.cluster.simulation.clients import as_client, producer_options
-from barnabas.cluster.simulation.findings import Findings
 from protocol.errors import KafkaError
 from runtime.simulated.chance import Stream
 from runtime.world import World
+from simulation.clients import as_client, producer_options
+from simulation.findings import Findings
 
 HOST = "administrator"
 MOST_TOPICS = 3

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from typing import Protocol
 from zlib import crc32
 
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.ghosts import Batch, LogLike, LogReader, SegmentLike
-from barnabas.cluster.simulation.invariants.compaction import COMPACTED_TOPICS
-from barnabas.cluster.simulation.invariants.places import PartitionKey, ReplicaLog
 from protocol.records.batch import read_header
 from protocol.records.control import read_end_txn
+from simulation.findings import Findings
+from simulation.ghosts import Batch, LogLike, LogReader, SegmentLike
+from simulation.invariants.compaction import COMPACTED_TOPICS
+from simulation.invariants.places import PartitionKey, ReplicaLog
 
 
 class OffsetIndexLike(Protocol):

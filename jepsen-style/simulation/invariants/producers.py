@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.ghosts import Batch
-from barnabas.cluster.simulation.invariants.places import PartitionKey
 from protocol.records.batch import BatchHeader, add_to_sequence, read_header
 from protocol.records.control import EndTxn, read_end_txn
+from simulation.findings import Findings
+from simulation.ghosts import Batch
+from simulation.invariants.places import PartitionKey
 
 
 @dataclass(slots=True)

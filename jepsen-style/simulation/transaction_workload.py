@@ -17,19 +17,19 @@ from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer import FROM_EARLIEST, ConsumerRecord, Isolation, ReadingSettings, open_reader
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.producer import Producer, TransactionState
-from barnabas.cluster.simulation.clients import Mortals, as_client, chance_of_life, producer_options
-from barnabas.cluster.simulation.group_workload import FETCH_WAIT_MS, POLL_MS, GroupMember, GroupPart
-from barnabas.cluster.simulation.invariants.places import PartitionKey
-from barnabas.cluster.simulation.invariants.transactions import (
+from protocol.errors import ErrorCode, KafkaError
+from runtime.simulated.chance import Stream
+from runtime.world import World
+from simulation.clients import Mortals, as_client, chance_of_life, producer_options
+from simulation.group_workload import FETCH_WAIT_MS, POLL_MS, GroupMember, GroupPart
+from simulation.invariants.places import PartitionKey
+from simulation.invariants.transactions import (
     Fate,
     Transaction,
     TransactionPromises,
     check_exactly_once,
 )
-from barnabas.cluster.simulation.swarm import TransactionPlan
-from protocol.errors import ErrorCode, KafkaError
-from runtime.simulated.chance import Stream
-from runtime.world import World
+from simulation.swarm import TransactionPlan
 
 COMMITTED_ONLY = ReadingSettings(
     isolation=Isolation.READ_COMMITTED, fetch_max_wait_ms=FETCH_WAIT_MS, reset=FROM_EARLIEST

@@ -16,7 +16,6 @@ import trio
 
 from barnabas.cluster.hostile.aims import JUDGED_PREFIX, OWN_PREFIX
 from barnabas.cluster.simulated import SimulatedNode
-from barnabas.cluster.simulation.findings import Findings
 from broker.coordinator.coordinator import partition_for
 from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from kraft.metadata.image import NO_LEADER, MetadataImage
@@ -28,6 +27,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequest
 from protocol.schema import Message
 from runtime.channel import Channel, ChannelError
 from runtime.world import World
+from simulation.findings import Findings
 
 HOST = "cut-off-client"
 """Where those questions come from."""

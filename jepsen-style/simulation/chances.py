@@ -10,11 +10,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 
 from barnabas.cluster.simulated import SimulatedCluster
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.places import PartitionKey
 from kraft.metadata.image import MetadataImage
 from runtime.simulated import Universe
 from runtime.simulated.store import DEFAULT_CAPACITY_BYTES
+from simulation.findings import Findings
+from simulation.invariants.places import PartitionKey
 
 NEVER = float("inf")
 SETTLED_SECONDS = 20.0

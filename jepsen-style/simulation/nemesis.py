@@ -12,20 +12,21 @@ import trio
 
 from barnabas.cluster.fault_points import FAULT_POINTS
 from barnabas.cluster.simulated import SimulatedCluster, SimulatedNode
-from barnabas.cluster.simulation.bad_links import BadLinks
-from barnabas.cluster.simulation.coverage import Coverage
-from barnabas.cluster.simulation.cut_links import CutLinks, WireFault
-from barnabas.cluster.simulation.cut_off import HOST, CutOffClient
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.loss_model import LossModel, leader_epochs
-from barnabas.cluster.simulation.swarm import CUT_OFF_FROM_NODES, SESSION_TIMEOUT_MS, Plan
-from barnabas.cluster.simulation.watch import Watch
-from barnabas.cluster.simulation.wrong_clocks import WrongClocks
 from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from runtime.simulated import Universe, make_world
 from runtime.simulated.chance import Stream
 from runtime.simulated.store import DEFAULT_CAPACITY_BYTES, DiskFault
 from runtime.world import World
+from simulation.bad_links import BadLinks
+from simulation.coverage import Coverage
+from simulation.cut_links import CutLinks, WireFault
+from simulation.cut_off import HOST, CutOffClient
+from simulation.exact_budget import ExactBudget
+from simulation.findings import Findings
+from simulation.swarm import CUT_OFF_FROM_NODES, SESSION_TIMEOUT_MS, Plan
+from simulation.unprotected_bytes import leader_epochs
+from simulation.watch import Watch
+from simulation.wrong_clocks import WrongClocks
 
 current_fault: ContextVar[str] = ContextVar("current_fault", default="")
 """The kind of fault whose task this is."""
@@ -55,7 +56,7 @@ class Nemesis:
     _armed: dict[str, str] = field(default_factory=dict)
     """Nodes that are to die at a moment of their own, and of what."""
     _chance: Stream = field(init=False)
-    _model: LossModel = field(init=False)
+    _budget: ExactBudget = field(init=False)
     _cut_links: CutLinks = field(init=False)
     _bad_links: BadLinks = field(init=False)
     _wrong_clocks: WrongClocks = field(init=False)
@@ -70,7 +71,7 @@ class Nemesis:
     def __post_init__(self) -> None:
         self._chance = self.universe.stream("nemesis")
         self.universe.on_strike = self._strike
-        self._model = LossModel(self.cluster, self.watch, self.plan, self._busy)
+        self._budget = ExactBudget(self.cluster, self.watch, self.plan, self._busy)
         self._cut_links = CutLinks(self.universe)
         self._wrong_clocks = WrongClocks(self.universe, self._chance)
         self._bad_links = BadLinks(self.universe, self._chance, self._everybody, self._hold)
@@ -218,7 +219,7 @@ class Nemesis:
 
     def _kill(self, node: SimulatedNode) -> bool:
         """Kill it if the model allows that now."""
-        if not self._model.may_die(node):
+        if not self._budget.may_die(node):
             return False
         self.cluster.kill(node.node.name)
         return True
@@ -238,7 +239,7 @@ class Nemesis:
 
     async def power_cut(self, *, garbage: bool = False) -> bool:
         node = self._any_node()
-        if node is None or not self._model.may_die(node, losing=True):
+        if node is None or not self._budget.may_die(node, losing=True):
             return False
         disk = self.universe.disk(node.node.name)
         disk.garbage, disk.unguarded = garbage, leader_epochs
@@ -248,7 +249,7 @@ class Nemesis:
 
     async def lose_disk(self) -> bool:
         node = self._pick(self.cluster.brokers)
-        if node is None or not self._model.may_die(node, losing=True):
+        if node is None or not self._budget.may_die(node, losing=True):
             return False
         self.cluster.kill(node.node.name)
         self.universe.disk(node.node.name).wipe()
@@ -299,11 +300,11 @@ class Nemesis:
         """An armed death strikes: may it, as things are now? The promises hear of what is lost before it is."""
         node = self.cluster.nodes[name]
         self.coverage.strike(self._armed.get(name, "kill"), node)
-        if power_cut and self._model.may_die(node, losing=True):
+        if power_cut and self._budget.may_die(node, losing=True):
             if node.node.is_broker:
                 self.watch.broker_lost_something(node.node.id, whole_disk=False)
             return True
-        return False if self._model.may_die(node) else None
+        return False if self._budget.may_die(node) else None
 
     async def stop_and_start(self) -> bool:
         node = self._any_node()
@@ -500,7 +501,7 @@ class Nemesis:
 
     async def disk_error(self) -> bool:
         node = self._any_node()
-        if node is None or not self._model.may_die(node):
+        if node is None or not self._budget.may_die(node):
             return False
         store = self.universe.disk(node.node.name)
         operation = self._chance.choice(("read", "write", "sync"))
@@ -512,7 +513,7 @@ class Nemesis:
 
     async def disk_full(self) -> bool:
         node = self._any_node()
-        if node is None or not self._model.may_die(node):
+        if node is None or not self._budget.may_die(node):
             return False
         store = self.universe.disk(node.node.name)
         store.capacity_bytes = store.used_bytes + self._chance.choice((0, 100, 2000))

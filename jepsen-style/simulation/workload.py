@@ -18,13 +18,13 @@ from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer import EARLIEST, ReadingSettings, open_reader
 from barnabas.client.producer import Acked, Outcome, Producer, Unknown
 from barnabas.cluster.simulated import SimulatedCluster
-from barnabas.cluster.simulation.clients import ClientMain, as_client, producer_options
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.partitions import PartitionPromises
-from barnabas.cluster.simulation.invariants.places import PartitionKey
-from barnabas.cluster.simulation.swarm import Plan, TopicPlan
 from protocol.errors import ErrorCode, KafkaError
 from runtime.world import World
+from simulation.clients import ClientMain, as_client, producer_options
+from simulation.findings import Findings
+from simulation.invariants.partitions import PartitionPromises
+from simulation.invariants.places import PartitionKey
+from simulation.swarm import Plan, TopicPlan
 
 
 @dataclass(slots=True)

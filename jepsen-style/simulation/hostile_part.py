@@ -8,9 +8,9 @@ import trio
 
 from barnabas.cluster.hostile.client import HostileClient
 from barnabas.cluster.simulated import SimulatedCluster, current_node
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.swarm import HostilePlan
 from runtime.world import World
+from simulation.findings import Findings
+from simulation.swarm import HostilePlan
 
 
 @dataclass(slots=True)

@@ -23,15 +23,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from barnabas.cluster.hostile.aims import JUDGED_PREFIX, OWN_PREFIX
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.ghosts import GhostLog, LogReader
-from barnabas.cluster.simulation.invariants.compaction import COMPACTED_TOPICS, is_rest, missing
-from barnabas.cluster.simulation.invariants.membership import MembershipPromises
-from barnabas.cluster.simulation.invariants.places import LeaderView, PartitionKey, ReplicaLog
-from barnabas.cluster.simulation.invariants.producers import ProducerPromises
 from kraft.metadata.delta import MetadataDelta
 from kraft.metadata.image import MetadataImage, PartitionImage
 from protocol.records.record import Record, decode_records
+from simulation.findings import Findings
+from simulation.ghosts import GhostLog, LogReader
+from simulation.invariants.compaction import COMPACTED_TOPICS, is_rest, missing
+from simulation.invariants.membership import MembershipPromises
+from simulation.invariants.places import LeaderView, PartitionKey, ReplicaLog
+from simulation.invariants.producers import ProducerPromises
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from barnabas.cluster.simulation.ghosts import LogLike
+from simulation.ghosts import LogLike
 
 
 class PartitionKey(NamedTuple):

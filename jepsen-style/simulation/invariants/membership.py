@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.places import LeaderView, PartitionKey
 from kraft.metadata.image import LEADER_RECOVERING, NO_LEADER, PartitionImage
+from simulation.findings import Findings
+from simulation.invariants.places import LeaderView, PartitionKey
 
 Wish = tuple[int, int]
 """(leader epoch, partition epoch) in which a leader asks for another ISR."""

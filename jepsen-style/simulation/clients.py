@@ -10,9 +10,9 @@ import trio
 from barnabas.client.cluster import Cluster, ClusterSettings
 from barnabas.client.producer import ProducerOptions
 from barnabas.cluster.simulated import SimulatedCluster, current_node
-from barnabas.cluster.simulation.findings import Findings
 from runtime.simulated.chance import Stream
 from runtime.world import World
+from simulation.findings import Findings
 
 CLIENT_SETTINGS = ClusterSettings(
     request_timeout_ms=3_000, retry_backoff_ms=50, socket_connection_setup_timeout_ms=1_000

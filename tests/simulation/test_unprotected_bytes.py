@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cluster.simulation.loss_model import leader_epochs
 from runtime.simulated.store import Store
+from simulation.unprotected_bytes import leader_epochs
 from storage.log import PartitionLog
 from tests.storage.rig import Rig, all_batches, append, batch
 
