@@ -18,11 +18,17 @@ from typing import Any, NamedTuple, Self
 from barnabas.client.metadata import Leadership, Metadata, Node, TopicPartition, TopicView
 from barnabas.client.offset_lookup import FoundOffset, Isolation, answers_of, request_for
 from barnabas.pipeline.addresses import Address, parse_bootstrap
-from barnabas.pipeline.answers import is_passing, partition_error
-from barnabas.pipeline.connection import BlockingConnection
+from barnabas.pipeline.blocking_connection import BlockingConnection
 from barnabas.pipeline.errors import BlockingError, ConnectionFailed, NotSent
-from barnabas.pipeline.fetching import AheadConnection, FetchAhead, FetchedPartition, FetchQuestion, fetched_partition
-from barnabas.pipeline.patience import Endurance, Patience
+from barnabas.pipeline.fetch_ahead import (
+    AheadConnection,
+    FetchAhead,
+    FetchedPartition,
+    FetchParameters,
+    fetched_partition,
+)
+from barnabas.pipeline.response_errors import is_retriable, partition_error
+from barnabas.pipeline.retry_policy import Retries, RetryPolicy
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -30,7 +36,7 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
 
 ASK_ANYONE_MS = 10_000
-"""One broker that hangs must not use up the patience for a question that any broker answers."""
+"""One broker that hangs must not use up the retries for a question that any broker answers."""
 
 _NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
@@ -42,7 +48,7 @@ class CoordinatorKind(IntEnum):
     TRANSACTION = 1
 
 
-class Question(NamedTuple):
+class CoordinatorRequest(NamedTuple):
     """What a coordinator is asked."""
 
     request: Message
@@ -78,7 +84,7 @@ class BlockingCluster:
         self.request_timeout_ms = request_timeout_ms
         self.retry_timeout_ms = retry_timeout_ms
         self.chance = random.Random()
-        self._endurance = Endurance(bootstrap, retry_timeout_ms, self.chance)
+        self._retry_policy = RetryPolicy(bootstrap, retry_timeout_ms, self.chance)
         self._addresses = parse_bootstrap(bootstrap)
         self._metadata = Metadata()
         self._connections: dict[Address, BlockingConnection] = {}
@@ -122,9 +128,9 @@ class BlockingCluster:
         The leader may have handled the request more than once: it has to be one that does not mind. The error that
         does not pass is in the answer. KafkaError if the partition does not exist; TimedOut.
         """
-        patience = self._endurance.of(f"{topic}-{partition}")
+        retries = self._retry_policy.start(f"{topic}-{partition}")
         while True:
-            leadership = self._leader(topic, partition, patience)
+            leadership = self._leader(topic, partition, retries)
             message = request if isinstance(request, Message) else request(leadership)
             try:
                 response = self.call(leadership.node_id, message, version=version)
@@ -132,12 +138,12 @@ class BlockingCluster:
                 reason: object = error
             else:
                 code = partition_error(response, partition)
-                if not is_passing(code):
+                if not is_retriable(code):
                     return response
                 reason = f"{topic}-{partition}: {code.name}"
                 if code in _NO_SUCH_TOPIC:
-                    patience.missing(topic, partition)
-            patience.wait(reason)
+                    retries.missing(topic, partition)
+            retries.wait(reason)
             self._refresh([topic])
 
     def coordinator(self, key: str, kind: CoordinatorKind | int) -> int:
@@ -148,13 +154,13 @@ class BlockingCluster:
     def _find_coordinator(self, key: str, kind: CoordinatorKind | int) -> tuple[int, Address]:
         """(node id, who says so). Raises as `coordinator`."""
         kind = CoordinatorKind(kind)
-        patience = self._endurance.of(f"the coordinator of {kind.name.lower()} {key!r}")
+        retries = self._retry_policy.start(f"the coordinator of {kind.name.lower()} {key!r}")
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
         while True:
             try:
                 response, address = self._ask_anyone(request)
             except BlockingError as error:
-                patience.wait(error)
+                retries.wait(error)
                 continue
             for found in response.coordinators:
                 code = error_code(found.error_code)
@@ -162,10 +168,10 @@ class BlockingCluster:
                     node = Node(found.node_id, found.host, found.port)
                     self._metadata.learn_nodes([node])
                     return node.node_id, address
-                if not is_passing(code):
+                if not is_retriable(code):
                     raise KafkaError(code, found.error_message or f"no coordinator of {key!r}")
                 self._ask_last(address)
-                patience.wait(code.name)
+                retries.wait(code.name)
 
     def coordinator_call(
         self,
@@ -179,15 +185,15 @@ class BlockingCluster:
         """Ask the coordinator of `key`, and whoever is it next, until `code_of` the answer is none that passes. As
         `leader_call`: the request has to be one that may be handled more than once.
         """
-        return self.coordinator_calls(key, kind, [Question(request, code_of, version)])[-1]
+        return self.coordinator_calls(key, kind, [CoordinatorRequest(request, code_of, version)])[-1]
 
-    def coordinator_calls(self, key: str, kind: CoordinatorKind | int, questions: Sequence[Question]) -> list[Any]:
+    def coordinator_calls(self, key: str, kind: CoordinatorKind | int, questions: Sequence[CoordinatorRequest]) -> list[Any]:
         """Ask one and the same coordinator several things, each after the answer to the one before. If one of the
         answers passes, or is missing, all are asked again, of whoever is the coordinator then: no answer is of another
         broker than the others. The first error that does not pass is the last answer.
         """
         name = type(questions[-1].request).__name__.removesuffix("Request")
-        patience = self._endurance.of(f"{name} of {key!r}")
+        retries = self._retry_policy.start(f"{name} of {key!r}")
         while True:
             node_id, named_by = self._find_coordinator(key, kind)
             try:
@@ -200,28 +206,28 @@ class BlockingCluster:
                 reason = passing.name
             # A broker that is cut off from the others names the wrong one, and does not know.
             self._ask_last(named_by)
-            patience.wait(reason)
+            retries.wait(reason)
 
-    def _ask_all(self, node_id: int, questions: Sequence[Question]) -> tuple[list[Any], ErrorCode | None]:
+    def _ask_all(self, node_id: int, questions: Sequence[CoordinatorRequest]) -> tuple[list[Any], ErrorCode | None]:
         """(the answers up to the first error, the error if it passes). BlockingError."""
         answers: list[Any] = []
         for question in questions:
             answers.append(self.call(node_id, question.request, version=question.version))
             code = question.code_of(answers[-1])
             if code is not ErrorCode.NONE:
-                return answers, code if is_passing(code) else None
+                return answers, code if is_retriable(code) else None
         return answers, None
 
     # What is known
 
     def metadata(self, topics: Sequence[str] | None = None) -> ClusterView:
         """Ask for some topics, or for all (None); none is made by it. TimedOut if nobody answers."""
-        patience = self._endurance.of("metadata")
+        retries = self._retry_policy.start("metadata")
         while True:
             try:
                 return self._refresh(topics)
             except BlockingError as error:
-                patience.wait(error)
+                retries.wait(error)
 
     def list_offsets(
         self,
@@ -231,13 +237,13 @@ class BlockingCluster:
         """The first offset at or after each timestamp (ms), or EARLIEST, LATEST; LATEST of committed
         ones is the last stable offset. KafkaError if a partition does not exist, or a leader refuses; TimedOut.
         """
-        patience = self._endurance.of("offsets")
+        retries = self._retry_policy.start("offsets")
         found: dict[tuple[str, int], FoundOffset] = {}
         timestamps = {TopicPartition(*partition): spec for partition, spec in specs.items()}
         wanted: dict[tuple[str, int], int] = dict(specs.items())
         while True:
             reason: object = ""
-            for node_id, partitions in self._by_leader(wanted, patience).items():
+            for node_id, partitions in self._by_leader(wanted, retries).items():
                 request = request_for(partitions, timestamps, Isolation(isolation), self.request_timeout_ms)
                 try:
                     response = self.call(node_id, request)
@@ -248,15 +254,15 @@ class BlockingCluster:
                     if code is ErrorCode.NONE:
                         found[partition] = answer
                         wanted.pop(partition, None)
-                    elif not is_passing(code):
+                    elif not is_retriable(code):
                         raise KafkaError(code, str(TopicPartition(*partition)))
                     else:
                         reason = f"{TopicPartition(*partition)}: {code.name}"
                         if code in _NO_SUCH_TOPIC:
-                            patience.missing(*partition)
+                            retries.missing(*partition)
             if not wanted:
                 return {partition: found[partition] for partition in specs}
-            patience.wait(reason or "no answer for some partitions")
+            retries.wait(reason or "no answer for some partitions")
             self._refresh_if_possible(list(dict.fromkeys(topic for topic, _ in wanted)))
 
     def fetch(  # noqa: PLR0913 - what a fetch is made of
@@ -277,7 +283,7 @@ class BlockingCluster:
         """
 
         place = TopicPartition(topic, partition)
-        question = FetchQuestion(place, offset, max_bytes, Isolation(isolation), max_wait_ms)
+        question = FetchParameters(place, offset, max_bytes, Isolation(isolation), max_wait_ms)
 
         def ask(leadership: Leadership) -> Message:
             return question.request(self._metadata.topic_id(topic), leadership.epoch)
@@ -304,7 +310,7 @@ class BlockingCluster:
         known_id = self._metadata.topic_id(topic)
         if leadership is None or topic_id not in (ZERO_UUID, known_id):
             return None
-        question = FetchQuestion(place, offset, max_bytes, Isolation(isolation), max_wait_ms)
+        question = FetchParameters(place, offset, max_bytes, Isolation(isolation), max_wait_ms)
         try:
             address = self._address_of(leadership.node_id)
             return self._ahead.post(address, question, question.request(known_id, leadership.epoch))
@@ -399,7 +405,7 @@ class BlockingCluster:
             # What was known is tried; that says best what is wrong.
             return
 
-    def _leader(self, topic: str, partition: int, patience: Patience) -> Leadership:
+    def _leader(self, topic: str, partition: int, retries: Retries) -> Leadership:
         """Who leads it, once somebody does."""
         while True:
             leadership = self._metadata.leadership(TopicPartition(topic, partition))
@@ -412,25 +418,25 @@ class BlockingCluster:
                 reason = error
             else:
                 if view is None or view.error in _NO_SUCH_TOPIC or (view.partitions and partition not in view.leaders):
-                    patience.missing(topic, partition)
+                    retries.missing(topic, partition)
                     reason = f"there is no {topic}-{partition}"
-                elif view.error is not ErrorCode.NONE and not is_passing(view.error):
+                elif view.error is not ErrorCode.NONE and not is_retriable(view.error):
                     raise KafkaError(view.error, topic)
                 else:
-                    patience.found()
+                    retries.found()
                 if self._metadata.leadership(TopicPartition(topic, partition)) is not None:
                     continue
-            patience.wait(reason)
+            retries.wait(reason)
 
     def _by_leader(
-        self, wanted: Mapping[tuple[str, int], int], patience: Patience
+        self, wanted: Mapping[tuple[str, int], int], retries: Retries
     ) -> dict[int, dict[TopicPartition, Leadership]]:
         unknown = dict.fromkeys(topic for topic, partition in wanted if self._unled(topic, partition))
         if unknown:
             self._refresh_if_possible(list(unknown))
         leaders: dict[int, dict[TopicPartition, Leadership]] = {}
         for topic, partition in wanted:
-            leadership = self._leader(topic, partition, patience)
+            leadership = self._leader(topic, partition, retries)
             leaders.setdefault(leadership.node_id, {})[TopicPartition(topic, partition)] = leadership
         return leaders
 

@@ -139,7 +139,7 @@ def decode_columns(
     CorruptBatch if a batch is none.
     """
     progress = progress or Progress(window.from_offset)
-    filtered = None if aborted is None else AbortedNow(aborted)
+    filtered = None if aborted is None else AbortedProducers(aborted)
     group: list[_Wanted] = []
     size_bytes = 0
     for place, header in iterate_batches(buffer):
@@ -173,7 +173,7 @@ def decode_columns(
         yield from _read_group(group, window, include_headers)
 
 
-class AbortedNow:
+class AbortedProducers:
     """Whose transactions are aborted, as a walk over batches goes on: each counts from its first offset to its marker
     (KIP-98)."""
 

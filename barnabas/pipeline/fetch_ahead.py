@@ -11,7 +11,7 @@ from typing import NamedTuple
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offset_lookup import Isolation
 from barnabas.pipeline.addresses import Address
-from barnabas.pipeline.connection import BlockingConnection, Posted
+from barnabas.pipeline.blocking_connection import BlockingConnection, Posted
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
@@ -38,7 +38,7 @@ class FetchAhead(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FetchQuestion:
+class FetchParameters:
     """Batches from an offset on."""
 
     partition: TopicPartition
@@ -74,7 +74,7 @@ class AheadConnection:
         self._timeout_ms = timeout_ms
         self._connection: BlockingConnection | None = None
 
-    def post(self, address: Address, question: FetchQuestion, request: FetchRequest) -> FetchAhead:
+    def post(self, address: Address, question: FetchParameters, request: FetchRequest) -> FetchAhead:
         """Sends it. BlockingError."""
         connection = self._connection
         if connection is None or connection.is_lost or connection.address != address:

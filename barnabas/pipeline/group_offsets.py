@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from barnabas.client.metadata import TopicPartition
-from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
+from barnabas.pipeline.blocking_cluster import BlockingCluster, CoordinatorKind
 from barnabas.pipeline.errors import PipelineError
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.offset_commit import (

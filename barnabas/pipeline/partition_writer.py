@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barnabas.pipeline.answers import partition_error
-from barnabas.pipeline.blocking import BlockingCluster
-from barnabas.pipeline.claims import AnotherWriter, Claim, TaskPlace
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.response_errors import partition_error
 from barnabas.pipeline.routing import HEADERS, KEY, TIMESTAMP, VALUE
+from barnabas.pipeline.task_reports import AnotherWriter, PartitionReport, TaskAttempt
 from barnabas.pipeline.transaction import FENCED, ProducerStamp
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
@@ -207,8 +207,8 @@ class PartitionWriter:
             )
         raise PipelineError(f"{where}: {KafkaError(code)}")
 
-    def claim(self, place: TaskPlace) -> Claim:
-        return Claim(
+    def report(self, place: TaskAttempt) -> PartitionReport:
+        return PartitionReport(
             self.topic,
             self.partition,
             self.records,

@@ -8,7 +8,7 @@ from barnabas.client.metadata import STALE_METADATA
 from protocol.errors import ErrorCode, error_code
 
 
-def is_passing(code: ErrorCode) -> bool:
+def is_retriable(code: ErrorCode) -> bool:
     """Whether to ask again, perhaps somebody else."""
     return code.retriable or code in STALE_METADATA
 

@@ -18,25 +18,25 @@ MAX_BACKOFF_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Endurance:
+class RetryPolicy:
     """How patient a cluster's operations are."""
 
     bootstrap: str
     retry_timeout_ms: int
     chance: random.Random
 
-    def of(self, what: str) -> Patience:
+    def start(self, operation: str) -> Retries:
         """For one operation, that begins now."""
-        return Patience(self, what)
+        return Retries(self, operation)
 
 
-class Patience:
+class Retries:
     """Of one operation: waits between attempts, and the end of them."""
 
-    def __init__(self, endurance: Endurance, what: str) -> None:
+    def __init__(self, policy: RetryPolicy, what: str) -> None:
         self._what = what
-        self._endurance = endurance
-        self._backoff = Backoff(FIRST_BACKOFF_MS, MAX_BACKOFF_MS, endurance.chance)
+        self._retry_policy = policy
+        self._backoff = Backoff(FIRST_BACKOFF_MS, MAX_BACKOFF_MS, policy.chance)
         self._began = time.monotonic()
         self._missing_since = 0.0
         self._missing: KafkaError | None = None
@@ -44,13 +44,13 @@ class Patience:
     def wait(self, reason: object) -> None:
         """Before the next attempt. TimedOut, with the reason, when there is to be none."""
         wait_seconds = self._backoff.next_ms() / 1000
-        limit_ms = self._endurance.retry_timeout_ms
+        limit_ms = self._retry_policy.retry_timeout_ms
         if time.monotonic() + wait_seconds - self._began > limit_ms / 1000:
             if self._missing is not None:
                 raise self._missing
             raise TimedOut(
                 f"{self._what}: given up after {limit_ms / 1000:g} s: {reason}; check that the cluster at"
-                f" {self._endurance.bootstrap} is up, and run this again: it goes on where it was"
+                f" {self._retry_policy.bootstrap} is up, and run this again: it goes on where it was"
             )
         time.sleep(wait_seconds)
 

@@ -1,4 +1,4 @@
-"""What tasks of the sink tell the driver: what they wrote, or why nothing of the batch may count. Knows no broker."""
+"""Reports of the sink's tasks to the driver: what was written, or why the batch must not count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from barnabas.pipeline.errors import BlockingError, PipelineError
 
 
-class Claim(NamedTuple):
+class PartitionReport(NamedTuple):
     """What one task wrote to one partition."""
 
     topic: str
@@ -21,17 +21,17 @@ class Claim(NamedTuple):
     stage_id: int
     task_id: int
     refusal: str | None = None
-    """Why the batch must not be committed, in one line; then nothing else here means anything. Told this way, and not
-    raised, because Spark would try the task again, and in the end name another reason."""
-    again: bool = False
-    """The batch may be written anew."""
+    """Why the batch must not be committed, in one line; all other fields are then meaningless. Not raised as an
+    exception, because Spark would retry the task and finally report another reason."""
+    retriable: bool = False
+    """Whether the batch may be written again in another epoch."""
 
 
-CLAIM_COLUMNS = (
+REPORT_COLUMNS = (
     "topic string, partition int, records long, first_offset long, last_offset long, size_bytes long, stage_id int,"
-    " task_id long, refusal string, again boolean"
+    " task_id long, refusal string, retriable boolean"
 )
-CLAIM_SCHEMA = pa.schema(
+REPORT_SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
         ("partition", pa.int32()),
@@ -42,13 +42,13 @@ CLAIM_SCHEMA = pa.schema(
         ("stage_id", pa.int32()),
         ("task_id", pa.int64()),
         ("refusal", pa.string()),
-        ("again", pa.bool_()),
+        ("retriable", pa.bool_()),
     ]
 )
 
 
-class TaskPlace(NamedTuple):
-    """Where a task stands, as Spark tells it."""
+class TaskAttempt(NamedTuple):
+    """The identity of a running task, from Spark's TaskContext."""
 
     partition_id: int
     attempt: int
@@ -56,32 +56,33 @@ class TaskPlace(NamedTuple):
     task_id: int
 
 
-def task_place() -> TaskPlace:
-    """Of the task that asks."""
+def current_task_attempt() -> TaskAttempt:
+    """All zeros outside of a task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:
-        return TaskPlace(0, 0, 0, 0)
-    return TaskPlace(context.partitionId(), context.attemptNumber(), context.stageId(), context.taskAttemptId())
+        return TaskAttempt(0, 0, 0, 0)
+    return TaskAttempt(context.partitionId(), context.attemptNumber(), context.stageId(), context.taskAttemptId())
 
 
 class SecondAttempt(PipelineError):
-    """A task is tried again: its first attempt may have written some of its rows, and may still do so."""
+    """Spark retried a task whose first attempt may have written rows, and may still do so."""
 
-    def __init__(self, place: TaskPlace) -> None:
+    def __init__(self, attempt: TaskAttempt) -> None:
         super().__init__(
-            f"task {place.partition_id} was tried before, and what it wrote then cannot be told from what it would"
-            " write now: the whole batch is aborted (why the task failed first stands in Spark's log)"
+            f"task {attempt.partition_id} was retried, and its rows cannot be distinguished from those of its first"
+            " attempt: the whole batch is aborted (Spark's log has the reason of the first failure)"
         )
 
 
 class AnotherWriter(PipelineError):
-    """A partition was written to by another task of the same epoch."""
+    """Another task of the same epoch wrote to the partition."""
 
 
-def refusal_of(place: TaskPlace, error: Exception) -> Claim:
-    """What a task gives whose batch must not be committed."""
-    # BlockingError: the cluster was away for too long; another epoch may fare better.
-    again = isinstance(error, SecondAttempt | AnotherWriter | BlockingError)
-    return Claim("", -1, 0, -1, -1, 0, place.stage_id, place.task_id, " ".join(str(error).split()), again)
+def failure_report(attempt: TaskAttempt, error: Exception) -> PartitionReport:
+    """The report of a task whose batch must not be committed."""
+    # After a BlockingError the cluster was unavailable for too long; another epoch may succeed.
+    retriable = isinstance(error, SecondAttempt | AnotherWriter | BlockingError)
+    reason = " ".join(str(error).split())
+    return PartitionReport("", -1, 0, -1, -1, 0, attempt.stage_id, attempt.task_id, reason, retriable)

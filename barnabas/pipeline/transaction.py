@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from barnabas.client.metadata import TopicPartition, by_topic
-from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind, Question
+from barnabas.pipeline.blocking_cluster import BlockingCluster, CoordinatorKind, CoordinatorRequest
 from barnabas.pipeline.errors import BlockingError, Fenced, OutcomeUnknown, TookTooLong, TransactionError
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -124,7 +124,7 @@ class Transaction:
         self._commit_offsets(group_id, offsets)
         self._end(committed=True)
 
-    def ask_after_write(self, group_id: str, offsets: Offsets, question: Question) -> Any:
+    def read_after_write(self, group_id: str, offsets: Offsets, question: CoordinatorRequest) -> Any:
         """The answer of the group's coordinator to `question`, in which nothing is missing that was committed by this
         transactional id before `begin` returned. Fenced, TookTooLong, TransactionError, TimedOut.
 
@@ -147,7 +147,7 @@ class Transaction:
         must not ask for stable offsets: these are pending.
         """
         self._add_group(group_id)
-        writing = Question(self._committing(group_id, offsets), _committed_code, TXN_OFFSET_COMMIT_VERSION)
+        writing = CoordinatorRequest(self._committing(group_id, offsets), _committed_code, TXN_OFFSET_COMMIT_VERSION)
         answers = self._cluster.coordinator_calls(group_id, CoordinatorKind.GROUP, [writing, question])
         self._check(_committed_code(answers[0]), "TxnOffsetCommit")
         return answers[1]

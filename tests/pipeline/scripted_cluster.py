@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.pipeline.addresses import Address
-from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
+from barnabas.pipeline.blocking_cluster import BlockingCluster, CoordinatorKind
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.schema import Message, decode, encode
 

@@ -13,8 +13,8 @@ import pytest
 from barnabas.client.metadata import Leadership
 from barnabas.client.offset_lookup import EARLIEST, LATEST, FoundOffset, Isolation
 from barnabas.pipeline.addresses import Address, parse_bootstrap
-from barnabas.pipeline.blocking import BlockingCluster
-from barnabas.pipeline.connection import BlockingConnection
+from barnabas.pipeline.blocking_cluster import BlockingCluster
+from barnabas.pipeline.blocking_connection import BlockingConnection
 from barnabas.pipeline.errors import ConnectionFailed, NotSent, PipelineError, TimedOut, UnsupportedVersion
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.errors import ErrorCode, KafkaError

@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from barnabas.pipeline.blocking import BlockingCluster
-from barnabas.pipeline.claims import TaskPlace
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import Fenced, PipelineError, TransactionError
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, entries_at
 from barnabas.pipeline.partition_writer import ProducingSettings
 from barnabas.pipeline.producing import ProduceTask
 from barnabas.pipeline.routing import TARGET, Targets
+from barnabas.pipeline.task_reports import TaskAttempt
 from barnabas.pipeline.transaction import ProducerStamp, Transaction
 from barnabas_pytest import BarnabasCluster
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -108,7 +108,7 @@ class Driver:
         for number in range(PARTITIONS):
             own = values[number::PARTITIONS]
             rows = pa.RecordBatch.from_pydict({"value": list(own), TARGET: [number] * len(own)})
-            task.write([rows], TaskPlace(number, 0, 0, number))
+            task.write([rows], TaskAttempt(number, 0, 0, number))
 
     def commit(self, batch_id: int, records: int) -> None:
         entry = LedgerEntry(batch_id, "checkpoint", "test", records)
