@@ -18,7 +18,8 @@ from enum import Enum
 from hashlib import sha256
 from typing import Any
 
-from barnabas.pipeline.blocking_cluster import BlockingCluster, CoordinatorKind, CoordinatorRequest
+from barnabas.client.coordinator_lookup import CoordinatorType
+from barnabas.pipeline.blocking_cluster import BlockingCluster, CoordinatorRequest
 from barnabas.pipeline.errors import LedgerError
 from barnabas.pipeline.transaction import Transaction
 from protocol.errors import ErrorCode, KafkaError, error_code
@@ -155,7 +156,7 @@ class Ledger:
         question = self._question(stable=stable)
         return self._newest(
             self._cluster.coordinator_call(
-                self.group_id, CoordinatorKind.GROUP, question.request, question.code_of, version=question.version
+                self.group_id, CoordinatorType.GROUP, question.request, question.code_of, version=question.version
             )
         )
 

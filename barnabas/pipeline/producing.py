@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from barnabas.pipeline.blocking_cluster import BlockingCluster, CoordinatorKind
+from barnabas.client.coordinator_lookup import CoordinatorType
+from barnabas.client.transaction_requests import ProducerId
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.partition_writer import PartitionWriter, ProducingSettings, rows_of, sizes_of
 from barnabas.pipeline.routing import TARGET, Targets
@@ -27,7 +29,6 @@ from barnabas.pipeline.task_reports import (
     current_task_attempt,
     failure_report,
 )
-from barnabas.pipeline.transaction import ProducerStamp
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.init_producer_id import InitProducerIdRequest
 
@@ -42,7 +43,7 @@ class ProduceTask:
     targets: Targets
     transactional_id: str | None
     """None: at least once; each task then has a producer id of its own."""
-    producer: ProducerStamp | None = None
+    producer: ProducerId | None = None
     turn: int | None = None
     """Rows have no target: all of a task go to one partition, the one that is so many after the task's own number."""
 
@@ -104,14 +105,14 @@ def open_cluster(settings: ProducingSettings) -> BlockingCluster:
     )
 
 
-def own_producer(cluster: BlockingCluster) -> ProducerStamp:
+def own_producer(cluster: BlockingCluster) -> ProducerId:
     """An id that nobody else has, without transactions: what is sent again is written once."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
     # Any broker gives one; the coordinator of some group is a broker that is looked for as long as it takes.
-    response = cluster.coordinator_call(OWN_GROUP, CoordinatorKind.GROUP, request, _code)
+    response = cluster.coordinator_call(OWN_GROUP, CoordinatorType.GROUP, request, _code)
     if _code(response) is not ErrorCode.NONE:
         raise KafkaError(_code(response), "no producer id")
-    return ProducerStamp(response.producer_id, response.producer_epoch)
+    return ProducerId(response.producer_id, response.producer_epoch)
 
 
 def _code(response: Any) -> ErrorCode:

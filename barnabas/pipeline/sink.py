@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
+from barnabas.client.transaction_requests import ProducerId
 from barnabas.pipeline.arrow_functions import map_in_arrow
 from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import (
@@ -39,7 +40,7 @@ from barnabas.pipeline.retry_policy import MISSING_TOPIC_MS
 from barnabas.pipeline.routing import HEADERS, KEY, PARTITION, TARGET, TIMESTAMP, TOPIC, VALUE, Router, Targets
 from barnabas.pipeline.spark_errors import refusal, spark_errors
 from barnabas.pipeline.task_reports import REPORT_COLUMNS, PartitionReport
-from barnabas.pipeline.transaction import ProducerStamp, Transaction
+from barnabas.pipeline.transaction import Transaction
 from protocol.errors import KafkaError
 from protocol.records.compression import Compression
 
@@ -224,7 +225,7 @@ class Sink:
         return reports
 
     def _produce(
-        self, frame: DataFrame, targets: Targets, producer: ProducerStamp | None, batch_id: int
+        self, frame: DataFrame, targets: Targets, producer: ProducerId | None, batch_id: int
     ) -> list[PartitionReport]:
         """Have Spark write it. PipelineError with the line that a task told, or what Spark told."""
         settings = self.settings

@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from barnabas.client.transaction_requests import ProducerId
 from barnabas.pipeline.arrow_functions import map_in_arrow
 from barnabas.pipeline.errors import BlockingError, PipelineError, TransactionError, Untrusted, WrongUse
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, digest_of, entries_at, group_of
@@ -46,7 +47,7 @@ from barnabas.pipeline.sink import (
     sink_settings,
 )
 from barnabas.pipeline.task_reports import PartitionReport, TaskAttempt, current_task_attempt, failure_report
-from barnabas.pipeline.transaction import ProducerStamp, Transaction
+from barnabas.pipeline.transaction import Transaction
 from barnabas.pipeline.worker_errors import errors_in_one_line
 from protocol.errors import KafkaError
 
@@ -74,7 +75,7 @@ class WrittenByTask(WriterCommitMessage):
     """What a task tells the driver."""
 
     reports: list[PartitionReport]
-    producer: ProducerStamp | None
+    producer: ProducerId | None
 
 
 class Writing:
@@ -85,7 +86,7 @@ class Writing:
         self.used = list(used)
         """The columns that are written."""
         self.targets: Targets | None = None
-        self.producer: ProducerStamp | None = None
+        self.producer: ProducerId | None = None
         with open_cluster(settings.producing) as cluster:
             if settings.topic is not None:
                 self.targets = Targets(partitions_of(cluster, [settings.topic]))

@@ -82,7 +82,7 @@ def arrange_end(batch_id: int, moment: str) -> None:
         if isinstance(request, EndTxnRequest) and ours[-1:] == [True] and moment == "in":
             assert node_id is not None
             tell(ends=moment)
-            self.connection(node_id).post(request, 5_000, version=version)
+            self.connection(node_id).send(request, 5_000, version=version)
             end()
         return call(self, node_id, request, version=version)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from barnabas.client.producer.partitioner import murmur2 as murmur2_of_one
 from barnabas.client.producer.partitioner import partition_for_key
+from barnabas.client.transaction_requests import ProducerId
 from barnabas.pipeline import producing
 from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError, TimedOut
@@ -19,7 +20,6 @@ from barnabas.pipeline.partition_writer import PartitionWriter, ProducingSetting
 from barnabas.pipeline.producing import ProduceTask
 from barnabas.pipeline.routing import TARGET, Router, Targets, murmur2
 from barnabas.pipeline.task_reports import TaskAttempt
-from barnabas.pipeline.transaction import ProducerStamp
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -89,7 +89,7 @@ def rows(count: int, size: int = 10) -> list[Any]:
 
 def writer(cluster: Leader, **changes: Any) -> PartitionWriter:
     given = ProducingSettings("127.0.0.1:1", **changes)
-    return PartitionWriter(cluster, given, ("flights", 1), ProducerStamp(40, 3), "spark-sink-q")
+    return PartitionWriter(cluster, given, ("flights", 1), ProducerId(40, 3), "spark-sink-q")
 
 
 # ---- which partition
@@ -263,7 +263,7 @@ def test_what_was_written_before_the_answer_was_lost_is_not_written_again() -> N
 
 def task(transactional_id: str | None = "spark-sink-q", **changes: Any) -> ProduceTask:
     return ProduceTask(
-        ProducingSettings("127.0.0.1:1"), Targets({"flights": 3}), transactional_id, ProducerStamp(40, 3), **changes
+        ProducingSettings("127.0.0.1:1"), Targets({"flights": 3}), transactional_id, ProducerId(40, 3), **changes
     )
 
 

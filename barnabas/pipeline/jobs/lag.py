@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from barnabas.client.coordinator_lookup import CoordinatorType
 from barnabas.client.offset_lookup import LATEST, Isolation
-from barnabas.pipeline.blocking_cluster import BlockingCluster, CoordinatorKind
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError, WrongUse
 from barnabas.pipeline.files import Files
 from barnabas.pipeline.jobs.plan import Claim, Plan, read_document
@@ -85,7 +86,7 @@ def positions_of_group(cluster: BlockingCluster, group: str) -> Positions:
         return error_code(response.error_code)
 
     request = OffsetFetchRequest(group_id=group, topics=None)
-    kind = CoordinatorKind.GROUP
+    kind = CoordinatorType.GROUP
     response = cluster.coordinator_call(group, kind, request, code_of, version=OFFSET_FETCH_VERSION)
     if code_of(response) is not ErrorCode.NONE:
         raise KafkaError(code_of(response), f"group {group}")
