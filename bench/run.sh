@@ -9,7 +9,7 @@
 #   STEPS (ready idle bench failover clients coordinators trace pipeline faults)
 #   ONLY, CLIENTS_ONLY, COORDINATORS_ONLY, PIPELINE_ONLY (regular expressions)
 #   PIPELINE_ARGS (--ten: 10 M records, too; those of 1 KB take 40 GB of disk, and 20 with --replicas 1)
-#   FAULTS_ARGS (--seeds 1-40 --operations 1000000 --spark-operations 10000000)
+#   FAULTS_ARGS (--seeds 1-40 --operations 1000000)
 #   REPEAT, DURATION, WARMUP (seconds)                       GROUPS_HELD, PRODUCER_IDS (how many, for their memory)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

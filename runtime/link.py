@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import trio
 
+from protocol.client_exchange import MAX_HANDSHAKE_BYTES
 from protocol.errors import MalformedMessage
 from runtime.frames import FrameError, FrameReader
 from runtime.outgoing import Outgoing
@@ -19,10 +20,6 @@ from runtime.world import Chunk, Connection, ConnectionLost
 
 MAX_RESPONSE_BYTES = 2**31 - 1
 """The protocol's own bound; memory is taken only as the bytes come."""
-
-MAX_HANDSHAKE_BYTES = 1024 * 1024
-"""Of an answer before the peer has shown that it speaks the protocol: what a server of something else sends would pass
-for the size of a huge frame, and be waited for."""
 
 SCRATCH_BYTES = 32 * 1024
 

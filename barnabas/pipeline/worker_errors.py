@@ -15,7 +15,7 @@ HIDE = "SPARK_HIDE_TRACEBACK"
 
 
 @contextmanager
-def told_in_one_line() -> Iterator[None]:
+def errors_in_one_line() -> Iterator[None]:
     """What the cluster refuses within the block is a PipelineError, and a worker of Spark says nothing else of it.
 
     Such a worker ends with its first error, so nobody else's traceback is hidden.

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from barnabas.pipeline.refusals import refusal
+from barnabas.pipeline.spark_errors import refusal
 
 LOOK_SECONDS = 0.2
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

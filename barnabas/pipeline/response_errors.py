@@ -1,4 +1,4 @@
-"""What an answer says of going on: whether its error passes. A core."""
+"""Core: the errors in responses, and which of them are worth a retry."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from barnabas.client.metadata import STALE_METADATA
 from protocol.errors import ErrorCode, error_code
 
 
-def is_passing(code: ErrorCode) -> bool:
-    """Whether to ask again, perhaps somebody else."""
+def is_retriable(code: ErrorCode) -> bool:
+    """Whether to send the request again, perhaps to another broker."""
     return code.retriable or code in STALE_METADATA
 
 
+def response_error(response: Any) -> ErrorCode:
+    """The top-level error code."""
+    return error_code(response.error_code)
+
+
 def partition_error(response: Any, partition: int) -> ErrorCode:
-    """What an answer about one partition says: the error of the whole, or that of the partition, whatever its API
-    calls the parts."""
+    """The error of a response about one partition: the top-level error, or that of the partition, whatever the API
+    names these fields."""
     code = error_code(getattr(response, "error_code", ErrorCode.NONE))
     if code is not ErrorCode.NONE:
         return code

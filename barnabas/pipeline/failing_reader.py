@@ -13,10 +13,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.workers import told_in_one_line
+from barnabas.pipeline.worker_errors import errors_in_one_line
 
 
-class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class FailingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, error: PipelineError) -> None:
         self._error = error
 
@@ -39,5 +39,5 @@ class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tell()
 
     def _tell(self) -> NoReturn:
-        with told_in_one_line():
+        with errors_in_one_line():
             raise self._error

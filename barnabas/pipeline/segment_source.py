@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from barnabas.pipeline.batch_rows import SPARK_SCHEMA
 from barnabas.pipeline.replicas import SegmentTask
 from barnabas.pipeline.segment_plan import SegmentOptions, batch_columns, plan_of, record_columns
-from barnabas.pipeline.workers import told_in_one_line
+from barnabas.pipeline.worker_errors import errors_in_one_line
 
 NAME = "barnabas-segments"
 _COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
@@ -47,7 +47,7 @@ class SegmentReader(DataSourceReader):
         self.options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        with told_in_one_line():
+        with errors_in_one_line():
             return [SegmentPartition(task) for task in plan_of(self.options).tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -55,7 +55,7 @@ class SegmentReader(DataSourceReader):
             # Spark makes one task of no task.
             return
         rows = batch_columns if self.options.batches else record_columns
-        with told_in_one_line():
+        with errors_in_one_line():
             yield from rows(partition.task, self.options, [])
 
 
@@ -67,12 +67,12 @@ class SegmentDataSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        with told_in_one_line():
+        with errors_in_one_line():
             options = SegmentOptions.parse(self.options)
         if options.batches:
             return SPARK_SCHEMA
         return _COLUMNS + (_HEADERS if options.include_headers else "")
 
     def reader(self, schema: Any) -> DataSourceReader:
-        with told_in_one_line():
+        with errors_in_one_line():
             return SegmentReader(SegmentOptions.parse(self.options))

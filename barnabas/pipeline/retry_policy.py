@@ -1,4 +1,4 @@
-"""How long one operation is tried again, and with which waits between. Blocking; knows no connection."""
+"""How long one blocking operation is retried, and the backoff between its attempts."""
 
 from __future__ import annotations
 
@@ -11,51 +11,52 @@ from barnabas.pipeline.errors import TimedOut
 from protocol.errors import ErrorCode, KafkaError
 
 MISSING_TOPIC_MS = 5_000
-"""A broker may not have heard yet of a topic that was just made; after so long it is not there."""
+"""A broker may not know a new topic yet. If this time passes, the topic does not exist."""
 
 FIRST_BACKOFF_MS = 50
 MAX_BACKOFF_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Endurance:
-    """How patient a cluster's operations are."""
+class RetryPolicy:
+    """The retry policy of all operations of one cluster client."""
 
     bootstrap: str
     retry_timeout_ms: int
     chance: random.Random
 
-    def of(self, what: str) -> Patience:
-        """For one operation, that begins now."""
-        return Patience(self, what)
+    def start(self, operation: str) -> Retries:
+        """For one operation that begins now; `operation` is named in error messages."""
+        return Retries(self, operation)
 
 
-class Patience:
-    """Of one operation: waits between attempts, and the end of them."""
+class Retries:
+    """The attempts of one operation."""
 
-    def __init__(self, endurance: Endurance, what: str) -> None:
-        self._what = what
-        self._endurance = endurance
-        self._backoff = Backoff(FIRST_BACKOFF_MS, MAX_BACKOFF_MS, endurance.chance)
+    def __init__(self, policy: RetryPolicy, operation: str) -> None:
+        self._operation = operation
+        self._policy = policy
+        self._backoff = Backoff(FIRST_BACKOFF_MS, MAX_BACKOFF_MS, policy.chance)
         self._began = time.monotonic()
         self._missing_since = 0.0
         self._missing: KafkaError | None = None
 
     def wait(self, reason: object) -> None:
-        """Before the next attempt. TimedOut, with the reason, when there is to be none."""
+        """Sleep before the next attempt. TimedOut with the reason, or the KafkaError of a missing topic, when the retry
+        timeout is over."""
         wait_seconds = self._backoff.next_ms() / 1000
-        limit_ms = self._endurance.retry_timeout_ms
+        limit_ms = self._policy.retry_timeout_ms
         if time.monotonic() + wait_seconds - self._began > limit_ms / 1000:
             if self._missing is not None:
                 raise self._missing
             raise TimedOut(
-                f"{self._what}: given up after {limit_ms / 1000:g} s: {reason}; check that the cluster at"
-                f" {self._endurance.bootstrap} is up, and run this again: it goes on where it was"
+                f"{self._operation}: gave up after {limit_ms / 1000:g} s: {reason}; check that the cluster at"
+                f" {self._policy.bootstrap} is up, then run the same command again: it resumes where it stopped"
             )
         time.sleep(wait_seconds)
 
     def missing(self, topic: str, partition: int | None = None) -> None:
-        """A broker does not know the topic. KafkaError once that has lasted."""
+        """Record that a broker does not know the topic. KafkaError after MISSING_TOPIC_MS of it."""
         now = time.monotonic()
         if self._missing is None:
             name = topic if partition is None else f"{topic}-{partition}"

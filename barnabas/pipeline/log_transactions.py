@@ -26,7 +26,7 @@ AbortedRange = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class LogTransactions:
     """Of one log, below an offset."""
 
     last_stable_offset: int
@@ -36,7 +36,7 @@ class Settled:
 
 
 @dataclass(slots=True)
-class Aborted:
+class AbortedBatches:
     """Whether a batch belongs to an aborted transaction."""
 
     ranges: Sequence[AbortedRange]
@@ -58,7 +58,7 @@ class Aborted:
         return slot >= 0 and header.base_offset <= ranges[slot][1]
 
 
-def settled(directory: Path, until_offset: int, durable_offset: int) -> Settled:
+def find_transactions(directory: Path, until_offset: int, durable_offset: int) -> LogTransactions:
     """Of the log in `directory`. Below `durable_offset` (its recovery point) indexes and snapshots are trusted."""
     start, open_since = _snapshot(directory, min(until_offset, durable_offset))
     aborted = [entry for entry in _indexed(directory, start) if entry.last_offset < min(start, until_offset)]
@@ -74,7 +74,7 @@ def settled(directory: Path, until_offset: int, durable_offset: int) -> Settled:
         first_offset = open_since.pop(header.producer_id, None)
         if marker is not None and not marker.committed and first_offset is not None:
             ranges.append((header.producer_id, first_offset, header.base_offset))
-    return Settled(min([until_offset, *open_since.values()]), tuple(ranges))
+    return LogTransactions(min([until_offset, *open_since.values()]), tuple(ranges))
 
 
 def _snapshot(directory: Path, up_to_offset: int) -> tuple[int, dict[int, int]]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from barnabas.pipeline.errors import WrongUse
-from barnabas.pipeline.jobs.topics import Place
+from barnabas.pipeline.jobs.topics import TopicIdentity
 
 FOLDERS = ("topic", "partition", "date")
 BAD = "_does_not_fit"
@@ -20,14 +20,15 @@ DAY_MS = 86_400_000
 
 
 def read_ranges(
-    session: Any, bootstrap: str, place: Place, spans: Mapping[int, tuple[int, int]], size: int | None = None
+    session: Any, bootstrap: str, identity: TopicIdentity, spans: Mapping[int, tuple[int, int]], size: int | None = None
 ) -> Any:
     """Committed records of one topic: of each partition one range. At most `size` offsets for a task."""
     from json import dumps
 
-    reader = _reader(session.read, bootstrap).option("assign", dumps({place.topic: sorted(spans)}))
+    reader = _reader(session.read, bootstrap).option("assign", dumps({identity.topic: sorted(spans)}))
     for option, side in (("startingOffsets", 0), ("endingOffsets", 1)):
-        reader = reader.option(option, dumps({place.topic: {str(each): spans[each][side] for each in sorted(spans)}}))
+        offsets = {str(each): spans[each][side] for each in sorted(spans)}
+        reader = reader.option(option, dumps({identity.topic: offsets}))
     if size is not None:
         reader = reader.option("maxRecordsPerPartition", str(size))
     return reader.load()

@@ -1,8 +1,7 @@
-"""A cluster as blocking code sees it: who leads what, calls to brokers, offsets, fetches. Knows nothing of Spark.
+"""A blocking cluster client for one thread: leaders, coordinators, offsets, fetches. Knows nothing of Spark.
 
-For one thread: executors and Spark's Python workers have no event loop. What is known of leaders is the client's own
-core (`barnabas.client.metadata`). Whatever may pass is tried again, with waits that grow, for `retry_timeout_ms`; then
-it ends in one line.
+Executors and Spark's Python workers have no event loop. The cores are those of `barnabas.client`: metadata,
+ListOffsets, FindCoordinator, backoff. Retriable errors are retried with backoff for `retry_timeout_ms`.
 """
 
 from __future__ import annotations
@@ -11,58 +10,56 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from barnabas.client.coordinator_lookup import CoordinatorType, coordinator_in, lookup_request
 from barnabas.client.metadata import Leadership, Metadata, Node, TopicPartition, TopicView
 from barnabas.client.offset_lookup import FoundOffset, Isolation, answers_of, request_for
 from barnabas.pipeline.addresses import Address, parse_bootstrap
-from barnabas.pipeline.answers import is_passing, partition_error
-from barnabas.pipeline.connection import BlockingConnection
+from barnabas.pipeline.blocking_connection import BlockingConnection
 from barnabas.pipeline.errors import BlockingError, ConnectionFailed, NotSent
-from barnabas.pipeline.fetching import AheadConnection, FetchAhead, FetchedPartition, FetchQuestion, fetched_partition
-from barnabas.pipeline.patience import Endurance, Patience
+from barnabas.pipeline.fetch_ahead import (
+    AheadConnection,
+    FetchAhead,
+    FetchedPartition,
+    FetchParameters,
+    fetched_partition,
+)
+from barnabas.pipeline.response_errors import is_retriable, partition_error
+from barnabas.pipeline.retry_policy import Retries, RetryPolicy
 from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
 
-ASK_ANYONE_MS = 10_000
-"""One broker that hangs must not use up the patience for a question that any broker answers."""
+ANY_BROKER_TIMEOUT_MS = 10_000
+"""Timeout per broker of a request that any broker answers: one that hangs must not use up the retry timeout."""
 
 _NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 RequestFor = Message | Callable[[Leadership], Message]
 
 
-class CoordinatorKind(IntEnum):
-    GROUP = 0
-    TRANSACTION = 1
-
-
-class Question(NamedTuple):
-    """What a coordinator is asked."""
-
+class CoordinatorRequest(NamedTuple):
     request: Message
     code_of: Callable[[Any], ErrorCode]
-    """The error of an answer."""
+    """Returns the error of a response."""
     version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What one broker told."""
+    """One Metadata response."""
 
     cluster_id: str | None
     brokers: Mapping[int, Node]
     topics: Mapping[str, TopicView]
-    """With their ids, partitions, leaders and epochs. One that is not there has its error, and no partitions."""
+    """A topic that does not exist has an error and no partitions."""
 
 
 class BlockingCluster:
-    """Connections to the brokers of one cluster, opened when they are needed; close it, or use it as a block."""
+    """Connects to brokers on first use. Close it, or use it as a context manager."""
 
     def __init__(
         self,
@@ -72,19 +69,19 @@ class BlockingCluster:
         request_timeout_ms: int = 30_000,
         retry_timeout_ms: int = 60_000,
     ) -> None:
-        """Dials nobody yet. PipelineError if `bootstrap` is no HOST:PORT,…"""
+        """Opens no connection yet. PipelineError unless `bootstrap` is HOST:PORT,…"""
         self.bootstrap = bootstrap
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self.retry_timeout_ms = retry_timeout_ms
         self.chance = random.Random()
-        self._endurance = Endurance(bootstrap, retry_timeout_ms, self.chance)
+        self._retry_policy = RetryPolicy(bootstrap, retry_timeout_ms, self.chance)
         self._addresses = parse_bootstrap(bootstrap)
         self._metadata = Metadata()
         self._connections: dict[Address, BlockingConnection] = {}
         self._ahead = AheadConnection(client_id, request_timeout_ms)
         self._failed_at: dict[Address, float] = {}
-        """When an address last gave nothing; asked last then."""
+        """Time of the last failure of an address; such addresses are tried last."""
 
     def __enter__(self) -> Self:
         return self
@@ -103,8 +100,8 @@ class BlockingCluster:
     # Calls
 
     def call(self, node_id: int | None, request: Message, *, version: int | None = None) -> Any:
-        """Ask one broker, or any (None), once. Raises NotSent, ConnectionFailed or TimedOut; errors of the broker are
-        in the answer."""
+        """Call one broker, or any (None), without retries. Raises NotSent, ConnectionFailed or TimedOut; the broker's
+        errors are in the response."""
         if node_id is not None:
             return self._call_address(self._address_of(node_id), request, self.request_timeout_ms, version)
         reasons = []
@@ -116,15 +113,15 @@ class BlockingCluster:
         raise NotSent("; ".join(reasons))
 
     def leader_call(self, topic: str, partition: int, request: RequestFor, *, version: int | None = None) -> Any:
-        """Ask whoever leads a partition, and whoever leads it next, until the answer's error for it is none that
-        passes. `request` may be made anew for each leader.
+        """Call the leader of a partition until the response has no retriable error. `request` may be a function that
+        builds it for each leader.
 
-        The leader may have handled the request more than once: it has to be one that does not mind. The error that
-        does not pass is in the answer. KafkaError if the partition does not exist; TimedOut.
+        The request must be idempotent: leaders may handle it more than once. An error that is not retriable is in the
+        response. KafkaError if the partition does not exist; TimedOut.
         """
-        patience = self._endurance.of(f"{topic}-{partition}")
+        retries = self._retry_policy.start(f"{topic}-{partition}")
         while True:
-            leadership = self._leader(topic, partition, patience)
+            leadership = self._leader(topic, partition, retries)
             message = request if isinstance(request, Message) else request(leadership)
             try:
                 response = self.call(leadership.node_id, message, version=version)
@@ -132,112 +129,111 @@ class BlockingCluster:
                 reason: object = error
             else:
                 code = partition_error(response, partition)
-                if not is_passing(code):
+                if not is_retriable(code):
                     return response
                 reason = f"{topic}-{partition}: {code.name}"
                 if code in _NO_SUCH_TOPIC:
-                    patience.missing(topic, partition)
-            patience.wait(reason)
+                    retries.missing(topic, partition)
+            retries.wait(reason)
             self._refresh([topic])
 
-    def coordinator(self, key: str, kind: CoordinatorKind | int) -> int:
-        """The node id of the coordinator of a group or a transactional id. KafkaError if there never will be one;
+    def coordinator(self, key: str, kind: CoordinatorType | int) -> int:
+        """The node id of the coordinator of a group or a transactional id. KafkaError if there will never be one;
         TimedOut."""
         return self._find_coordinator(key, kind)[0]
 
-    def _find_coordinator(self, key: str, kind: CoordinatorKind | int) -> tuple[int, Address]:
-        """(node id, who says so). Raises as `coordinator`."""
-        kind = CoordinatorKind(kind)
-        patience = self._endurance.of(f"the coordinator of {kind.name.lower()} {key!r}")
-        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+    def _find_coordinator(self, key: str, kind: CoordinatorType | int) -> tuple[int, Address]:
+        """(node id, address of the broker that answered). Raises as `coordinator`."""
+        kind = CoordinatorType(kind)
+        retries = self._retry_policy.start(f"the coordinator of {kind.name.lower()} {key!r}")
         while True:
             try:
-                response, address = self._ask_anyone(request)
+                response, address = self._call_any(lookup_request(kind, key))
             except BlockingError as error:
-                patience.wait(error)
+                retries.wait(error)
                 continue
-            for found in response.coordinators:
-                code = error_code(found.error_code)
-                if code is ErrorCode.NONE:
-                    node = Node(found.node_id, found.host, found.port)
-                    self._metadata.learn_nodes([node])
-                    return node.node_id, address
-                if not is_passing(code):
-                    raise KafkaError(code, found.error_message or f"no coordinator of {key!r}")
-                self._ask_last(address)
-                patience.wait(code.name)
+            found = coordinator_in(response, key)
+            if isinstance(found, Node):
+                self._metadata.learn_nodes([found])
+                return found.node_id, address
+            self._try_last(address)
+            retries.wait(found.name)
 
     def coordinator_call(
         self,
         key: str,
-        kind: CoordinatorKind | int,
+        kind: CoordinatorType | int,
         request: Message,
         code_of: Callable[[Any], ErrorCode],
         *,
         version: int | None = None,
     ) -> Any:
-        """Ask the coordinator of `key`, and whoever is it next, until `code_of` the answer is none that passes. As
-        `leader_call`: the request has to be one that may be handled more than once.
-        """
-        return self.coordinator_calls(key, kind, [Question(request, code_of, version)])[-1]
+        """Call the coordinator of `key` until `code_of` the response is not retriable. As with `leader_call`, the
+        request must be idempotent."""
+        return self.coordinator_calls(key, kind, [CoordinatorRequest(request, code_of, version)])[-1]
 
-    def coordinator_calls(self, key: str, kind: CoordinatorKind | int, questions: Sequence[Question]) -> list[Any]:
-        """Ask one and the same coordinator several things, each after the answer to the one before. If one of the
-        answers passes, or is missing, all are asked again, of whoever is the coordinator then: no answer is of another
-        broker than the others. The first error that does not pass is the last answer.
+    def coordinator_calls(
+        self, key: str, kind: CoordinatorType | int, requests: Sequence[CoordinatorRequest]
+    ) -> list[Any]:
+        """Send several requests to the same coordinator, each after the response to the one before.
+
+        If a response is missing or retriable, all requests are sent again, to the coordinator at that time: all
+        returned responses are from one broker. A response with an error that is not retriable is the last one.
         """
-        name = type(questions[-1].request).__name__.removesuffix("Request")
-        patience = self._endurance.of(f"{name} of {key!r}")
+        name = type(requests[-1].request).__name__.removesuffix("Request")
+        retries = self._retry_policy.start(f"{name} of {key!r}")
         while True:
             node_id, named_by = self._find_coordinator(key, kind)
             try:
-                answers, passing = self._ask_all(node_id, questions)
+                responses, retriable = self._call_in_order(node_id, requests)
             except BlockingError as error:
                 reason: object = error
             else:
-                if passing is None:
-                    return answers
-                reason = passing.name
-            # A broker that is cut off from the others names the wrong one, and does not know.
-            self._ask_last(named_by)
-            patience.wait(reason)
+                if retriable is None:
+                    return responses
+                reason = retriable.name
+            # A broker that is cut off from the others may name a deposed coordinator.
+            self._try_last(named_by)
+            retries.wait(reason)
 
-    def _ask_all(self, node_id: int, questions: Sequence[Question]) -> tuple[list[Any], ErrorCode | None]:
-        """(the answers up to the first error, the error if it passes). BlockingError."""
-        answers: list[Any] = []
-        for question in questions:
-            answers.append(self.call(node_id, question.request, version=question.version))
-            code = question.code_of(answers[-1])
+    def _call_in_order(
+        self, node_id: int, requests: Sequence[CoordinatorRequest]
+    ) -> tuple[list[Any], ErrorCode | None]:
+        """(responses up to the first error, that error if it is retriable). BlockingError."""
+        responses: list[Any] = []
+        for each in requests:
+            responses.append(self.call(node_id, each.request, version=each.version))
+            code = each.code_of(responses[-1])
             if code is not ErrorCode.NONE:
-                return answers, code if is_passing(code) else None
-        return answers, None
+                return responses, code if is_retriable(code) else None
+        return responses, None
 
-    # What is known
+    # Metadata and offsets
 
     def metadata(self, topics: Sequence[str] | None = None) -> ClusterView:
-        """Ask for some topics, or for all (None); none is made by it. TimedOut if nobody answers."""
-        patience = self._endurance.of("metadata")
+        """The metadata of some topics, or of all (None). Never creates a topic. TimedOut if no broker answers."""
+        retries = self._retry_policy.start("metadata")
         while True:
             try:
                 return self._refresh(topics)
             except BlockingError as error:
-                patience.wait(error)
+                retries.wait(error)
 
     def list_offsets(
         self,
         specs: Mapping[tuple[str, int], int] | Mapping[TopicPartition, int],
         isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
     ) -> dict[tuple[str, int], FoundOffset]:
-        """The first offset at or after each timestamp (ms), or EARLIEST, LATEST; LATEST of committed
-        ones is the last stable offset. KafkaError if a partition does not exist, or a leader refuses; TimedOut.
+        """The first offset at or after each timestamp (ms), EARLIEST or LATEST; with READ_COMMITTED, LATEST is the last
+        stable offset. KafkaError if a partition does not exist, or for an error that is not retriable; TimedOut.
         """
-        patience = self._endurance.of("offsets")
+        retries = self._retry_policy.start("offsets")
         found: dict[tuple[str, int], FoundOffset] = {}
         timestamps = {TopicPartition(*partition): spec for partition, spec in specs.items()}
         wanted: dict[tuple[str, int], int] = dict(specs.items())
         while True:
             reason: object = ""
-            for node_id, partitions in self._by_leader(wanted, patience).items():
+            for node_id, partitions in self._by_leader(wanted, retries).items():
                 request = request_for(partitions, timestamps, Isolation(isolation), self.request_timeout_ms)
                 try:
                     response = self.call(node_id, request)
@@ -248,18 +244,18 @@ class BlockingCluster:
                     if code is ErrorCode.NONE:
                         found[partition] = answer
                         wanted.pop(partition, None)
-                    elif not is_passing(code):
+                    elif not is_retriable(code):
                         raise KafkaError(code, str(TopicPartition(*partition)))
                     else:
                         reason = f"{TopicPartition(*partition)}: {code.name}"
                         if code in _NO_SUCH_TOPIC:
-                            patience.missing(*partition)
+                            retries.missing(*partition)
             if not wanted:
                 return {partition: found[partition] for partition in specs}
-            patience.wait(reason or "no answer for some partitions")
+            retries.wait(reason or "some partitions are missing in the response")
             self._refresh_if_possible(list(dict.fromkeys(topic for topic, _ in wanted)))
 
-    def fetch(  # noqa: PLR0913 - what a fetch is made of
+    def fetch(  # noqa: PLR0913 - the parameters of a fetch
         self,
         topic: str,
         partition: int,
@@ -270,22 +266,22 @@ class BlockingCluster:
         max_wait_ms: int = 500,
         topic_id: bytes = ZERO_UUID,
     ) -> FetchedPartition:
-        """Batches from `offset` on, at least one if there is any, waiting up to `max_wait_ms` for some.
+        """Batches from `offset` on, at least one if there is any; the leader waits up to `max_wait_ms` for one.
 
-        With `topic_id`, only of that very topic. KafkaError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION,
-        INCONSISTENT_TOPIC_ID (the name belongs to another topic now), or what else the leader refuses; TimedOut.
+        `topic_id` restricts the fetch to the topic with that id. KafkaError: OFFSET_OUT_OF_RANGE,
+        UNKNOWN_TOPIC_OR_PARTITION, INCONSISTENT_TOPIC_ID (the topic was recreated), or another error that is not
+        retriable; TimedOut.
         """
+        topic_partition = TopicPartition(topic, partition)
+        parameters = FetchParameters(topic_partition, offset, max_bytes, Isolation(isolation), max_wait_ms)
 
-        place = TopicPartition(topic, partition)
-        question = FetchQuestion(place, offset, max_bytes, Isolation(isolation), max_wait_ms)
-
-        def ask(leadership: Leadership) -> Message:
-            return question.request(self._metadata.topic_id(topic), leadership.epoch)
+        def request(leadership: Leadership) -> Message:
+            return parameters.request(self._metadata.topic_id(topic), leadership.epoch)
 
         self.require_topic_id(topic, topic_id)
-        response = self.leader_call(topic, partition, ask)
+        response = self.leader_call(topic, partition, request)
         self.require_topic_id(topic, topic_id)
-        return fetched_partition(response, place)
+        return fetched_partition(response, topic_partition)
 
     def fetch_ahead(  # noqa: PLR0913 - as `fetch`
         self,
@@ -298,33 +294,33 @@ class BlockingCluster:
         max_wait_ms: int = 500,
         topic_id: bytes = ZERO_UUID,
     ) -> FetchAhead | None:
-        """Ask as `fetch` does, and go on without the answer; None if that cannot be done just now. One at a time."""
-        place = TopicPartition(topic, partition)
-        leadership = self._metadata.leadership(place)
+        """Send the request of `fetch` without waiting for the response; None if it cannot be sent. One at a time."""
+        topic_partition = TopicPartition(topic, partition)
+        leadership = self._metadata.leadership(topic_partition)
         known_id = self._metadata.topic_id(topic)
         if leadership is None or topic_id not in (ZERO_UUID, known_id):
             return None
-        question = FetchQuestion(place, offset, max_bytes, Isolation(isolation), max_wait_ms)
+        parameters = FetchParameters(topic_partition, offset, max_bytes, Isolation(isolation), max_wait_ms)
         try:
             address = self._address_of(leadership.node_id)
-            return self._ahead.post(address, question, question.request(known_id, leadership.epoch))
+            return self._ahead.send(address, parameters, parameters.request(known_id, leadership.epoch))
         except BlockingError:
             return None
 
     def fetched_ahead(self, ahead: FetchAhead) -> FetchedPartition | None:
-        """The answer; None if it is none that helps, and `fetch` has to ask again."""
+        """The result of a fetch ahead; None if it failed, and `fetch` has to be called."""
         try:
-            return fetched_partition(ahead.connection.take(ahead.posted), ahead.partition)
+            return fetched_partition(ahead.connection.receive(ahead.pending), ahead.partition)
         except (BlockingError, KafkaError):
             return None
 
     def require_topic_id(self, topic: str, topic_id: bytes) -> None:
-        """KafkaError(INCONSISTENT_TOPIC_ID) if the topic is known by another id."""
+        """KafkaError(INCONSISTENT_TOPIC_ID) if the metadata has another id for the topic."""
         known = self._metadata.topic_id(topic)
         if ZERO_UUID not in (topic_id, known) and known != topic_id:
-            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic} was made anew")
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic} was recreated")
 
-    # Inside: whom to ask
+    # Connections
 
     def _address_of(self, node_id: int) -> Address:
         node = self._metadata.nodes.get(node_id)
@@ -333,7 +329,7 @@ class BlockingCluster:
         return Address(node.host, node.port)
 
     def _candidates(self) -> list[Address]:
-        """Known brokers and bootstrap servers: connected ones first, those that failed lately last."""
+        """Known brokers and bootstrap servers: connected ones first, those that failed recently last."""
         known = [Address(node.host, node.port) for node in self._metadata.nodes.values()]
         self.chance.shuffle(known)
         addresses = list(dict.fromkeys([*known, *self._addresses]))
@@ -341,7 +337,7 @@ class BlockingCluster:
         return sorted(addresses, key=lambda each: (failed_at.get(each, 0.0), each not in self._connections))
 
     def connection(self, node_id: int) -> BlockingConnection:
-        """An open one to a broker. Raises NotSent."""
+        """An open connection to a broker. Raises NotSent."""
         return self._connection(self._address_of(node_id), self.request_timeout_ms)
 
     def _connection(self, address: Address, timeout_ms: int) -> BlockingConnection:
@@ -356,37 +352,38 @@ class BlockingCluster:
 
     def _call_address(self, address: Address, request: Message, timeout_ms: int, version: int | None = None) -> Any:
         try:
-            answer = self._connection(address, timeout_ms).call(request, timeout_ms, version=version)
+            response = self._connection(address, timeout_ms).call(request, timeout_ms, version=version)
         except BlockingError:
             self._failed_at[address] = time.monotonic()
             raise
         self._failed_at.pop(address, None)
-        return answer
+        return response
 
-    def _ask_last(self, address: Address) -> None:
-        """What it answered did not help: next time ask the others before."""
+    def _try_last(self, address: Address) -> None:
+        """The response did not help: prefer the other brokers next time."""
         self._failed_at[address] = time.monotonic()
 
-    def _ask_anyone(self, request: Message) -> tuple[Any, Address]:
-        """The answer to a question that may be asked twice, and whose it is. The last error if nobody answers."""
+    def _call_any(self, request: Message) -> tuple[Any, Address]:
+        """(response, address of the broker that sent it) of an idempotent request. NotSent if no broker answers."""
         reasons: list[BlockingError] = []
+        timeout_ms = min(ANY_BROKER_TIMEOUT_MS, self.request_timeout_ms)
         for address in self._candidates():
             try:
-                return self._call_address(address, request, min(ASK_ANYONE_MS, self.request_timeout_ms)), address
+                return self._call_address(address, request, timeout_ms), address
             except BlockingError as error:
                 reasons.append(error)
         raise NotSent("; ".join(str(reason) for reason in reasons))
 
-    # Inside: metadata
+    # Leaders
 
     def _refresh(self, topics: Sequence[str] | None) -> ClusterView:
         names = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        response, _ = self._ask_anyone(MetadataRequest(topics=names, allow_auto_topic_creation=False))
+        response, _ = self._call_any(MetadataRequest(topics=names, allow_auto_topic_creation=False))
         code = error_code(response.error_code)
         if code is not ErrorCode.NONE:
             raise ConnectionFailed(f"metadata: {code.name}")
         if not response.brokers:
-            raise ConnectionFailed("metadata that names no broker")
+            raise ConnectionFailed("metadata without any broker")
         self._metadata.absorb(response)
         view = Metadata()
         view.absorb(response)
@@ -396,43 +393,43 @@ class BlockingCluster:
         try:
             self._refresh(topics)
         except BlockingError:
-            # What was known is tried; that says best what is wrong.
+            # The caller uses the old metadata, and its error says best what is wrong.
             return
 
-    def _leader(self, topic: str, partition: int, patience: Patience) -> Leadership:
-        """Who leads it, once somebody does."""
+    def _leader(self, topic: str, partition: int, retries: Retries) -> Leadership:
+        """Waits until the partition has a leader."""
         while True:
             leadership = self._metadata.leadership(TopicPartition(topic, partition))
             if leadership is not None:
                 return leadership
-            reason: object = f"nobody leads {topic}-{partition}"
+            reason: object = f"{topic}-{partition} has no leader"
             try:
                 view = self._refresh([topic]).topics.get(topic)
             except BlockingError as error:
                 reason = error
             else:
                 if view is None or view.error in _NO_SUCH_TOPIC or (view.partitions and partition not in view.leaders):
-                    patience.missing(topic, partition)
+                    retries.missing(topic, partition)
                     reason = f"there is no {topic}-{partition}"
-                elif view.error is not ErrorCode.NONE and not is_passing(view.error):
+                elif view.error is not ErrorCode.NONE and not is_retriable(view.error):
                     raise KafkaError(view.error, topic)
                 else:
-                    patience.found()
+                    retries.found()
                 if self._metadata.leadership(TopicPartition(topic, partition)) is not None:
                     continue
-            patience.wait(reason)
+            retries.wait(reason)
 
     def _by_leader(
-        self, wanted: Mapping[tuple[str, int], int], patience: Patience
+        self, wanted: Mapping[tuple[str, int], int], retries: Retries
     ) -> dict[int, dict[TopicPartition, Leadership]]:
-        unknown = dict.fromkeys(topic for topic, partition in wanted if self._unled(topic, partition))
+        unknown = dict.fromkeys(topic for topic, partition in wanted if self._has_no_leader(topic, partition))
         if unknown:
             self._refresh_if_possible(list(unknown))
         leaders: dict[int, dict[TopicPartition, Leadership]] = {}
         for topic, partition in wanted:
-            leadership = self._leader(topic, partition, patience)
+            leadership = self._leader(topic, partition, retries)
             leaders.setdefault(leadership.node_id, {})[TopicPartition(topic, partition)] = leadership
         return leaders
 
-    def _unled(self, topic: str, partition: int) -> bool:
+    def _has_no_leader(self, topic: str, partition: int) -> bool:
         return self._metadata.leadership(TopicPartition(topic, partition)) is None

@@ -1,7 +1,4 @@
-"""Fetches of one partition: the question, what its answer brought, and one that is asked while others are worked on.
-
-Knows which address it is told, and no leaders.
-"""
+"""Fetches of one partition: request, result, and one fetch sent ahead while the batches before it are decoded."""
 
 from __future__ import annotations
 
@@ -11,45 +8,42 @@ from typing import NamedTuple
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offset_lookup import Isolation
 from barnabas.pipeline.addresses import Address
-from barnabas.pipeline.connection import BlockingConnection, Posted
+from barnabas.pipeline.blocking_connection import BlockingConnection, PendingRequest
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 
 class FetchedPartition(NamedTuple):
-    """What one fetch brought."""
+    """The result of one fetch."""
 
     records: memoryview
-    """Batches, from the one that has the asked offset on; the last may be cut short. Nobody else's memory."""
+    """Batches, the first of which has the fetched offset; the last may be cut short. Not shared with anything else."""
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
     aborted: list[tuple[int, int]]
-    """(producer id, first offset) of aborted transactions that reach into `records`; only for READ_COMMITTED."""
+    """(producer id, first offset) of aborted transactions that overlap `records`; only for READ_COMMITTED."""
 
 
 class FetchAhead(NamedTuple):
-    """A fetch whose answer is on its way."""
+    """A fetch whose response is pending."""
 
     partition: TopicPartition
     offset: int
     connection: BlockingConnection
-    posted: Posted
+    pending: PendingRequest
 
 
 @dataclass(frozen=True, slots=True)
-class FetchQuestion:
-    """Batches from an offset on."""
-
+class FetchParameters:
     partition: TopicPartition
     offset: int
     max_bytes: int
     isolation: Isolation
     max_wait_ms: int
-    """How long the leader may wait for some."""
+    """How long the leader may wait for records."""
 
     def request(self, topic_id: bytes, leader_epoch: int) -> FetchRequest:
-        """To a leader of that epoch."""
         wanted = FetchPartition(
             partition=self.partition.partition,
             current_leader_epoch=leader_epoch,
@@ -66,22 +60,22 @@ class FetchQuestion:
 
 
 class AheadConnection:
-    """The connection over which fetches are asked ahead: what waits for its answer there must not stand in the way of
-    other calls. One fetch at a time."""
+    """A connection for fetches ahead, separate so that a waiting fetch does not delay other calls. One fetch at a
+    time."""
 
     def __init__(self, client_id: str, timeout_ms: int) -> None:
         self._client_id = client_id
         self._timeout_ms = timeout_ms
         self._connection: BlockingConnection | None = None
 
-    def post(self, address: Address, question: FetchQuestion, request: FetchRequest) -> FetchAhead:
-        """Sends it. BlockingError."""
+    def send(self, address: Address, parameters: FetchParameters, request: FetchRequest) -> FetchAhead:
+        """BlockingError."""
         connection = self._connection
         if connection is None or connection.is_lost or connection.address != address:
             self.close()
             connection = self._connection = BlockingConnection(address, self._client_id, self._timeout_ms)
-        posted = connection.post(request, self._timeout_ms)
-        return FetchAhead(question.partition, question.offset, connection, posted)
+        pending = connection.send(request, self._timeout_ms)
+        return FetchAhead(parameters.partition, parameters.offset, connection, pending)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -90,7 +84,7 @@ class AheadConnection:
 
 
 def fetched_partition(response: FetchResponse, partition: TopicPartition) -> FetchedPartition:
-    """The part of an answer. KafkaError if it has an error, or is not there."""
+    """The partition's part of a response. KafkaError if it has an error, or is missing."""
     code = error_code(response.error_code)
     for topic in response.responses:
         for each in topic.partitions:
@@ -106,4 +100,4 @@ def fetched_partition(response: FetchResponse, partition: TopicPartition) -> Fet
                 each.log_start_offset,
                 [(aborted.producer_id, aborted.first_offset) for aborted in each.aborted_transactions or ()],
             )
-    raise KafkaError(code or ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}: an answer that does not name it")
+    raise KafkaError(code or ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}: the Fetch response does not contain it")
