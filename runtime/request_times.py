@@ -75,7 +75,6 @@ class ApiCounter:
         "requests",
         "response_queue",
         "send",
-        "throttle",
         "timed_at",
         "total",
     )
@@ -95,7 +94,6 @@ class ApiCounter:
         self.queue = 0.0
         self.local = 0.0
         self.remote = 0.0
-        self.throttle = 0.0
         self.response_queue = 0.0
         self.send = 0.0
         self.total = Spread()
@@ -103,7 +101,6 @@ class ApiCounter:
         """The request that is timed next, counted as `requests` are."""
         self.timed_at = -1.0
         """When one was timed last."""
-
 
     def timed(self, now: float) -> None:
         """Choose the next one. `now` on the stopwatch."""

@@ -3,7 +3,7 @@
 One pass of the loop over its tasks is measured from the moment the loop stops waiting until it waits again: two
 readings of a clock for each pass. A thread looks on: a pass that lasts for more than `SAMPLED_SECONDS` is logged with
 the stack of the loop's thread while it still lasts. Requests that hold the loop are counted by API where they are
-served (`runtime.exchange`).
+served (`runtime.server_connection`).
 """
 
 from __future__ import annotations
