@@ -33,7 +33,7 @@ PRINCIPAL = "User:ANONYMOUS"
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How a node does work of requests that does not fit into a turn."""
+    """The parts of a node that do the work of requests that does not fit into a turn."""
 
     background: Background
     worker: Worker
@@ -94,7 +94,7 @@ class Call:
             self.slot.fill(chunks)
 
     def answer_bytes(self, header_and_body: bytes) -> None:
-        """Send a response that somebody else encoded for this very request (an Envelope's content)."""
+        """Send a response that another node encoded for this very request (an Envelope's content)."""
         if self.has_failed:
             return
         self.is_over = True

@@ -138,7 +138,7 @@ class Dispatcher:
 
 
 def _guarded(steps: Steps, call: Call) -> Steps:
-    """The steps of a call; one that raises fails the call, and not whoever takes the steps."""
+    """The steps of a call; one that raises fails the call, and not the driver of the steps."""
     try:
         yield from call.counted(steps)
     except Exception as error:

@@ -30,7 +30,7 @@ class Flusher:
 
     def __init__(self) -> None:
         self.holds = False
-        """Whoever fills answers now will flush when it is through."""
+        """Answers are filled by code that flushes when it is through."""
         self.in_turn: Flushable | None = None
         """The connection whose turn it is."""
         self.turns = 0

@@ -45,7 +45,7 @@ class AnswerSlot(Protocol):
 
     @property
     def connection_closed(self) -> bool:
-        """Nobody waits for this answer any longer; filling the slot does nothing."""
+        """The connection is closed; filling the slot does nothing."""
         ...
 
     @property

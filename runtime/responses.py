@@ -167,7 +167,7 @@ class ResponseLine:
                 timed.sent(answer_bytes, began, ended)
 
     def begin_draining(self) -> bool:
-        """True if answers wait for the peer and nobody drains them: the caller has to run `drain`."""
+        """True if answers wait for the peer and no task drains them: the caller has to run `drain`."""
         outgoing = self._outgoing
         if not outgoing.unsent_bytes or outgoing.draining:
             return False
@@ -189,7 +189,7 @@ class ResponseLine:
         self._counted.set(held)
 
     def count_if_held(self) -> None:
-        """As `count`; does nothing as long as answers leave at once."""
+        """Call `count`, unless answers leave at once."""
         if self._outgoing.unsent_bytes or self._counted.size_bytes:
             self.count()
 

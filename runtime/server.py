@@ -41,7 +41,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 FULL_SECONDS = 2
-"""How long requests may fill the memory that they are allowed before the largest connection is closed."""
+"""Time for which requests may fill the memory that they are allowed, before the largest connection is closed."""
 
 ACCEPT_RETRY_SECONDS = 0.1
 """Pause after the machine refused an accept (no descriptors left); without one the retries would only spin."""

@@ -56,17 +56,17 @@ class ServerConnection:
         self._flush_is_due = False
         """On the flusher's list."""
         self._handed_over = 0
-        """What was handed over since others had a turn, as it counts towards `BURST_BYTES`."""
+        """Bytes handed over since others had a turn, as they count towards `BURST_BYTES`."""
         self._room: trio.Event | None = None
         """Set when the reader may go on."""
         self._received = 0.0
-        """When the burst arrived that is being served, on the stopwatch."""
+        """Arrival of the burst that is being served, on the stopwatch."""
         self._was_held_up = False
         """Others may have had turns since the burst arrived."""
         self._finishing = False
         self.peer_host = connection.peer_host
         self.last_active_ms = service.monotonic.now_ms()
-        """When the peer last sent something or took some of its answers."""
+        """Last time that the peer sent something or took some of its answers."""
         self.closed = False
         self.ended = False
         """The peer closed its side while requests waited for their turn."""

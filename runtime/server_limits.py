@@ -1,4 +1,4 @@
-"""How much peers may ask of a server."""
+"""Limits on the peers of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all connections of a server share."""
+"""The parts that all connections of a server share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Handle = Callable[[Request, ResponseSlot], Steps | None]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What all connections of a server share."""
+    """The parts that all connections of a server share."""
 
     handle: Handle
     limits: ServerLimits

@@ -46,7 +46,7 @@ class Share:
         self.expected = 0.0
         """The time of its last turn."""
         self.is_node = False
-        """The peer is a broker or a controller, as it says."""
+        """The peer is a broker or a controller, by its own account."""
         self._counted_at = 0.0
 
     def charge(self, seconds: float, now: float) -> None:

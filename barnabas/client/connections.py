@@ -145,7 +145,7 @@ class NodeConnection:
         return response
 
     def ask(self, request: Message, told: Callable[[Any], object], timeout_ms: int, at_most: int | None = None) -> None:
-        """As `Channel.ask`, in the very turn; for a node that has no wish to be left alone (`free_from_ms`). Raises
+        """As `Channel.send_now`, in the very turn; for a node that has no wish to be left alone (`free_from_ms`). Raises
         UnsupportedVersionException as `call`.
         """
 
@@ -154,7 +154,7 @@ class NodeConnection:
             told(answer)
 
         try:
-            self.channel.ask(request, answered, timeout_ms=timeout_ms, at_most=at_most)
+            self.channel.send_now(request, answered, timeout_ms=timeout_ms, at_most=at_most)
         except (UnsupportedVersion, UnsupportedFieldError) as unsupported:
             self._raise_unsupported(request, unsupported)
 
@@ -165,7 +165,7 @@ class NodeConnection:
                 raise NotSent(f"{self.node} is left alone for {wait_ms} ms: {self._reason}")
             await self.connect(timeout_ms)
         try:
-            await self.channel.tell(request, timeout_ms=timeout_ms)
+            await self.channel.send_unanswered(request, timeout_ms=timeout_ms)
         except AuthenticationFailed as failed:
             raise failed.error from failed
         except (UnsupportedVersion, UnsupportedFieldError) as unsupported:
