@@ -19,7 +19,7 @@ from kraft.quorum_state import QuorumStateFile
 from plants import coordinating, producing, quorum, replication, serving
 from plants.plant import Patch, Plant, Trial
 from runtime.background import Background
-from runtime.exchange import ServerConnection
+from runtime.server_connection import ServerConnection
 from storage.aborted import AbortedIndex
 from storage.log import PartitionLog
 from storage.producers import ProducerStates

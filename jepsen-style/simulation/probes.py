@@ -19,7 +19,7 @@ from kraft.metadata_replica import MetadataReplica
 from kraft.raft.history import OffsetAndEpoch
 from kraft.raft.ready import Ready
 from kraft.snapshots import SnapshotFiles
-from runtime.exchange import ServerConnection
+from runtime.server_connection import ServerConnection
 from storage.log import PartitionLog
 from storage.names import METADATA_TOPIC
 

@@ -18,7 +18,7 @@ from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from kraft.metadata.loader import MetadataLoader
 from kraft.metadata_replica import MetadataReplica
 from kraft.raft.ready import InstallSnapshot, Ready, StartSnapshot
-from runtime.exchange import ServerConnection
+from runtime.server_connection import ServerConnection
 from runtime.simulated import Universe
 from runtime.simulated.inode import Inode
 from simulation.coverage import Coverage
