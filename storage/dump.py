@@ -1,8 +1,8 @@
-"""Shows a human what is in the files of a log: `python -m storage.dump FILE…`.
+"""Prints the content of log files: `python -m storage.dump FILE…`.
 
-Reads segments, metadata snapshots, indexes, producer snapshots and checkpoints, Kafka's and ours, and
-changes nothing. Each file is told by its name. A file that is not what its name says gets one line on
-stderr, and the exit status is 1.
+Reads segments, metadata snapshots, indexes, producer snapshots and checkpoints, of Kafka and of Barnabas, and changes
+nothing. The type of a file follows from its name. For a file of another format it prints one line to stderr, and the
+exit status is 1.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ ShowRecord = Callable[[Record], str]
 
 
 class NotDumpable(Exception):
-    """Why a file cannot be shown, in one line."""
+    """Reason in one line why a file cannot be printed."""
 
 
 def dump_lines(disk: Disk, path: str, *, records: bool = True) -> Iterator[str]:
-    """What is in the file, line by line. Raises `NotDumpable`, after the lines before the fault; OSError."""
+    """Content of the file, line by line. Raises OSError, and `NotDumpable` after the lines before the damage."""
     name = path.rpartition("/")[2]
     stem = name.removesuffix(".deleted").removesuffix(".swap").removesuffix(".cleaned")
     if stem.endswith((LOG_SUFFIX, METADATA_SNAPSHOT_SUFFIX)):
@@ -103,7 +103,7 @@ def _parsed(parse: Any, data: bytes) -> Any:
 
 
 def _reader_for(path: str, stem: str) -> ShowRecord:
-    """How records are shown: those of topics that nodes write themselves are decoded."""
+    """Decoder of records, if the nodes themselves write the topic."""
     if stem.endswith(METADATA_SNAPSHOT_SUFFIX):
         return _metadata
     directory = path.rpartition("/")[0].rpartition("/")[2]
@@ -115,7 +115,7 @@ def _reader_for(path: str, stem: str) -> ShowRecord:
 
 
 def _segment_lines(disk: Disk, path: str, show: ShowRecord | None) -> Iterator[str]:
-    """Without `show`, the batches only."""
+    """Without `show`, only the batches."""
     file = disk.open(path)
     try:
         position, size = 0, file.size()
@@ -133,7 +133,7 @@ def _segment_lines(disk: Disk, path: str, show: ShowRecord | None) -> Iterator[s
 
 
 def batch_at(file: File, position: int, size: int) -> tuple[BatchHeader, bytes]:
-    """The batch at `position` of a segment of `size` bytes, all of it. Raises `NotDumpable`."""
+    """The complete batch at `position` of a segment of `size` bytes. Raises `NotDumpable`."""
     try:
         header = read_header(file.pread(BATCH_HEADER_BYTES, position))
     except CorruptBatch as error:
@@ -204,7 +204,7 @@ def _plain(record: Record) -> str:
 
 
 def _coordinated(types: Mapping[int, RecordType], record: Record) -> str:
-    """A record of a coordinator; one without a value forgets what has its key."""
+    """A record of a coordinator; without a value it is a tombstone."""
     try:
         key = None if record.key is None else decode_key(types, record.key)
         if key is None:
@@ -234,7 +234,7 @@ def _bytes(data: bytes | None) -> str:
 
 def _index_lines(data: bytes, base_offset: int, *, is_time: bool) -> Iterator[str]:
     entry = _TIME_ENTRY if is_time else _OFFSET_ENTRY
-    # A segment that Kafka still writes to has indexes of their full size, zeros at the end.
+    # A segment that Kafka has open has preallocated indexes with zeros at their end.
     used = len(data.rstrip(b"\0"))
     entries = max(-(-used // entry.size), min(1, len(data) // entry.size) if len(data) == entry.size else 0)
     previous: tuple[int, int] | None = None
@@ -284,7 +284,7 @@ def _producer_lines(data: bytes) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 1 if a file could not be shown to its end."""
+    """The exit status: 1 if a file could not be printed completely."""
     parser = argparse.ArgumentParser(prog="python -m storage.dump", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--batches", action="store_true", help="only the batches, not the records in them")

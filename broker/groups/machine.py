@@ -1,7 +1,7 @@
-"""All groups of one partition of `__consumer_offsets`, of every kind, and their offsets: one `Machine`.
+"""Core: all groups of one partition of `__consumer_offsets`, of every kind, and their offsets, as one `Machine`.
 
-Takes records to the part that they belong to, and is asked what no part knows alone: which groups there are, what kind
-each is of, and what deletes one. Members and those who commit speak to the parts. A core.
+Routes records to the part that they belong to, and implements what needs several parts: listing, descriptions and
+deletion. Requests of members and commits go to the parts directly.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from protocol.schema import Message
 from runtime.decisions import DecisionKind
 
 FIRST_VERSION_WITH_GROUP_NOT_FOUND = 6
-"""Of DescribeGroups."""
+"""DescribeGroups version."""
 
 
 class GroupMachine:
-    """See `broker.coordinator.outcome.Machine`."""
+    """Implements `broker.coordinator.outcome.Machine`."""
 
     def __init__(self, context: GroupContext) -> None:
         self.groups = context.groups
@@ -47,7 +47,7 @@ class GroupMachine:
     # -- the machine
 
     def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None) -> None:
-        """Records of kinds of groups that are not served here are passed over."""
+        """Records of unsupported kinds of groups are ignored."""
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
             self.offsets.replay(key, value, producer)
@@ -75,7 +75,7 @@ class GroupMachine:
     # -- administration
 
     def listed(self, request: list_groups.ListGroupsRequest) -> Iterator[list_groups.ListedGroup | None]:
-        """ListGroups, this partition's part: for each group what is reported of it, or None if it does not match."""
+        """ListGroups for this partition: one item per group, None for a group that does not match."""
         states = {state.strip().lower() for state in request.states_filter}
         types = {kind.strip().lower() for kind in request.types_filter}
         for group in self.offsets.all_groups():
@@ -91,7 +91,7 @@ class GroupMachine:
                 )
 
     def describe_consumer(self, group_id: str, reply: Reply, now: Now) -> Outcome:
-        """ConsumerGroupDescribe; answers with its `DescribedGroup`."""
+        """ConsumerGroupDescribe; answers with a `DescribedGroup`."""
         group = self.offsets.group(group_id)
         if group is not None and group.type is GroupType.CONSUMER:
             described = self.consumer.describe(group_id)
@@ -104,8 +104,8 @@ class GroupMachine:
         return Outcome(answers=[(reply, described)])
 
     def describe_classic(self, group_id: str, version: int, reply: Reply, now: Now) -> Outcome:
-        """DescribeGroups; answers with its `DescribedGroup`. What is not there is dead; since version 6 that is an
-        error, too (KIP-1043).
+        """DescribeGroups; answers with a `DescribedGroup`. A missing group is Dead; since version 6 that is also an
+        error (KIP-1043).
         """
         group = self.offsets.group(group_id)
         if isinstance(group, ClassicGroup):
@@ -120,9 +120,9 @@ class GroupMachine:
         return Outcome(answers=[(reply, described)])
 
     def delete(self, group_id: str, reply: Reply, now: Now) -> Outcome:
-        """DeleteGroups of one group; answers with a `DeletableGroupResult`, or with None if it had too many offsets for
-        one batch: then some of them are deleted, and the rest is left for the next call. Raises KafkaError:
-        GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """DeleteGroups of one group; answers with a `DeletableGroupResult`, or with None if its offsets exceed one
+        batch: then some of them are deleted, and the caller must call again. Raises KafkaError: GROUP_ID_NOT_FOUND,
+        NON_EMPTY_GROUP.
         """
         group = self.offsets.group(group_id)
         if group is None:
@@ -139,14 +139,14 @@ class GroupMachine:
 
 
 def _not_there(group: Group | None, group_id: str, kind: str) -> str:
-    """Why a group that was asked for as one of `kind` is none."""
+    """Error message for a group that does not exist or is not of `kind`."""
     return f"Group {group_id} not found." if group is None else f"Group {group_id} is not a {kind} group."
 
 
 def _modernized(
     key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None
 ) -> tuple[OffsetCommitKey, OffsetCommitValue | None]:
-    """What releases before 0.9 wrote, as it is written now."""
+    """Convert an offset commit of releases before 0.9 to today's format."""
     modern_key = OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition)
     if value is None:
         return modern_key, None
@@ -156,7 +156,7 @@ def _modernized(
 
 
 def _together(outcomes: list[Outcome]) -> Outcome:
-    """What several parts decide in one turn: one batch, and all of it fails or none."""
+    """Combine the outcomes of several parts into one batch, which is written or fails as a whole."""
     deciding = [it for it in outcomes if it.records or it.answers or it.notes or it.committed is not None]
     if len(deciding) <= 1:
         return deciding[0] if deciding else Outcome()

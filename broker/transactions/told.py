@@ -1,7 +1,4 @@
-"""What a transaction's coordinator tells of it: who may write, how it ends and why, when that is done. A core.
-
-Words only; the machine decides.
-"""
+"""Core: decision notes of transaction coordinators: new epochs, results with their reasons, completions."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from broker.transactions.transaction import Transaction
 from runtime.decisions import DecisionKind, Notes
 
 MAX_NAMED = 5
-"""Partitions that are named one by one."""
+"""Maximum number of partitions listed by name."""
 
 
 def subject_of(transactional_id: str) -> str:
@@ -18,7 +15,7 @@ def subject_of(transactional_id: str) -> str:
 
 
 def note_given(notes: Notes, before: Transaction, given: ProducerStamp) -> None:
-    """A producer has a new epoch, and fences those before it."""
+    """A producer got a new epoch, which fences the previous ones."""
     name = subject_of(before.transactional_id)
     cause = "InitProducerId asked for it, the id was not known"
     if before.producer_epoch >= 0:
@@ -76,7 +73,7 @@ def note_completed(notes: Notes, prepared: Transaction, completed: Transaction) 
 
 
 def note_hanging(notes: Notes, prepared: Transaction, waited_ms: int) -> None:
-    """Some partitions do not take their marker."""
+    """Some partitions do not accept their marker."""
     name = subject_of(prepared.transactional_id)
     partitions = [f"{topic}-{index}" for topic, index in sorted(prepared.partitions)]
     named = ", ".join(partitions[:MAX_NAMED]) + (" …" if len(partitions) > MAX_NAMED else "")
@@ -95,7 +92,7 @@ def note_hanging(notes: Notes, prepared: Transaction, waited_ms: int) -> None:
 
 
 def note_forgotten(notes: Notes, transaction: Transaction, unused_ms: int) -> None:
-    """The transactional id expired."""
+    """The transactional id has expired."""
     name = subject_of(transaction.transactional_id)
     notes.note(
         DecisionKind.LIFECYCLE,
