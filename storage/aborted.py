@@ -162,5 +162,5 @@ def read_entries(data: bytes, path: str) -> Iterator[AbortedTransaction]:
     """Parse a file. Raises `CorruptIndex`, after the entries before the damage."""
     for position in range(0, len(data), ENTRY_BYTES):
         if position + ENTRY_BYTES > len(data):
-            raise CorruptIndex(f"{path}: {len(data)} bytes are no multiple of {ENTRY_BYTES}")
+            raise CorruptIndex(f"{path}: {len(data)} bytes are not a multiple of {ENTRY_BYTES}")
         yield _decode(data, position, path)

@@ -79,7 +79,7 @@ def _parse(data: bytes, name: str, columns: int) -> list[list[str]]:
             raise MalformedCheckpoint(f"{name} line {number}: expected {columns} fields: {line[:80]!r}")
         entries.append(fields)
     if len(entries) != count:
-        raise MalformedCheckpoint(f"{name}: {len(entries)} entries where {count} were announced")
+        raise MalformedCheckpoint(f"{name}: {len(entries)} entries; the header says {count}")
     return entries
 
 

@@ -135,7 +135,7 @@ class LogCleaning:
     def _check_wanted(self) -> None:
         log = self._log
         if log.cleaning.phase is not Phase.CLEANING or log.failure is not None or not log.config.compacts:
-            raise CleaningAborted(f"{log} was cut or deleted, lost its disk, or is compacted no more")
+            raise CleaningAborted(f"{log} was truncated or deleted, lost its disk, or is no longer compacted")
 
     def _closed_segments(self, from_offset: int, end_offset: int) -> list[Segment]:
         """Closed segments that end after `from_offset` and begin before `end_offset`."""
@@ -151,7 +151,7 @@ class LogCleaning:
         for place, each in enumerate(segments[:-1]):
             if each is segment:
                 return _Reader(self._log.disk, segment, position, segments[place + 1].base_offset, self._settings)
-        raise CleaningAborted(f"{self._log}: retention took {segment}")
+        raise CleaningAborted(f"{self._log}: retention deleted {segment}")
 
     def _aborted(self, from_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions with records here, wherever their markers are."""
@@ -280,7 +280,7 @@ class LogCleaning:
         due_ms = self._now_ms + self._log.config.file_delete_delay_ms
         swap = self._log.swaps.replace(group, copy, due_ms)
         if swap is None:
-            raise CleaningAborted(f"{self._log}: retention took {group[0]}")
+            raise CleaningAborted(f"{self._log}: retention deleted {group[0]}")
         self._copy = None
         self.bytes_before += before
         self.bytes_after += copy.size_bytes

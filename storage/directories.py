@@ -137,9 +137,9 @@ class LogDirectories:
                 _check_owner(directory.path, directory.properties, cluster_id, node_id)
         if not any(directory.takes_replicas for directory in self.online):
             problems = "; ".join(f"{directory.path}: {directory.failure}" for directory in self.directories)
-            raise LogDirectoryError(f"no log dir can be used: {problems or 'none is configured'}")
+            raise LogDirectoryError(f"no log dir is usable: {problems or 'none is configured'}")
         if cluster_id is None:
-            raise LogDirectoryError(f"{self.directories[0].path} was never formatted: it names no cluster")
+            raise LogDirectoryError(f"{self.directories[0].path} was never formatted: it has no cluster id")
         for directory in self.online:
             if directory.directory_id is None:
                 properties = MetaProperties(cluster_id, node_id, random_uuid(self.chance))
@@ -256,7 +256,7 @@ class LogDirectories:
         """Take failed directories offline."""
         for directory, error in failures:
             if lacks_descriptors(error):
-                _log.warning("%s: some work was put off: %s", directory.path, error)
+                _log.warning("%s: some work was postponed: %s", directory.path, error)
             else:
                 self._fail(directory, error)
 
@@ -320,7 +320,7 @@ class LogDirectories:
         """Add the results of `work`. After a shortage none of its logs is in `logs`."""
         if isinstance(result, DirectoryFailure):
             if is_shortage(result.error):
-                _log.error("no log can be made in %s for now: %s", work.directory.path, result.error)
+                _log.error("no log can be created in %s for now: %s", work.directory.path, result.error)
                 if lacks_room(result.error):
                     self._no_room(work.directory)
             else:
@@ -426,7 +426,7 @@ class LogDirectories:
         except OSError as error:
             if not is_shortage(error):
                 raise
-            _log.warning("%s/%s stays as it is: %s", directory.path, name, error)
+            _log.warning("%s/%s remains as it is: %s", directory.path, name, error)
 
     def _write_checkpoint(self, directory: LogDirectory, name: str) -> None:
         value_of = _CHECKPOINTED[name]
@@ -485,7 +485,7 @@ def _look_for_replicas(directory: LogDirectory) -> None:
     count = sum(it.kind == "current" and it.topic != METADATA_TOPIC for it in parsed)
     directory.holds_replicas = count > 0
     if count:
-        _log.warning("%s is no log dir, but holds %d replicas; it takes no more", directory.path, count)
+        _log.warning("%s is not in log.dirs, but holds %d replicas; it gets no more", directory.path, count)
 
 
 def _remove_directory(entry: _Condemned) -> None:

@@ -75,7 +75,7 @@ def dump_lines(disk: Disk, path: str, *, records: bool = True) -> Iterator[str]:
     elif stem.endswith((OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)):
         parsed = parse_offset_file_name(stem)
         if parsed is None:
-            raise NotDumpable("its name does not begin with a base offset of twenty digits")
+            raise NotDumpable("the file name must begin with a base offset of twenty digits")
         yield from _index_lines(disk.read_bytes(path), parsed[0], is_time=stem.endswith(TIME_INDEX_SUFFIX))
     elif stem.endswith(TRANSACTION_INDEX_SUFFIX):
         yield from _aborted_lines(disk.read_bytes(path), path)
@@ -140,7 +140,7 @@ def batch_at(file: File, position: int, size: int) -> tuple[BatchHeader, bytes]:
         rest = file.pread(min(size - position, 1 << 20), position)
         if not rest.strip(b"\0"):
             raise NotDumpable(f"zeros from byte {position} on") from None
-        raise NotDumpable(f"no batch at byte {position}: {error.message}") from None
+        raise NotDumpable(f"no valid batch at byte {position}: {error.message}") from None
     if position + header.size_bytes > size:
         raise NotDumpable(f"the batch at byte {position} has {header.size_bytes} bytes, {size - position} are left")
     return header, file.pread(header.size_bytes, position)
@@ -240,17 +240,17 @@ def _index_lines(data: bytes, base_offset: int, *, is_time: bool) -> Iterator[st
     previous: tuple[int, int] | None = None
     for slot in range(entries):
         if (slot + 1) * entry.size > len(data):
-            raise NotDumpable(f"{len(data)} bytes are no multiple of {entry.size}")
+            raise NotDumpable(f"{len(data)} bytes are not a multiple of {entry.size}")
         first, second = entry.unpack_from(data, slot * entry.size)
         if previous is not None and (first <= previous[0] or second < previous[1]):
-            raise NotDumpable(f"entry {slot} does not continue: {previous} before {(first, second)}")
+            raise NotDumpable(f"entry {slot} does not increase: {previous} before {(first, second)}")
         previous = (first, second)
         if is_time:
             yield f"timestamp {first} offset {base_offset + second}"
         else:
             yield f"offset {base_offset + first} at byte {second}"
     if len(data) > entries * entry.size:
-        yield f"{len(data) - entries * entry.size} bytes of zeros, not used yet"
+        yield f"{len(data) - entries * entry.size} preallocated bytes of zeros"
 
 
 def _aborted_lines(data: bytes, path: str) -> Iterator[str]:
@@ -261,14 +261,14 @@ def _aborted_lines(data: bytes, path: str) -> Iterator[str]:
                 f"last stable offset then {entry.last_stable_offset}"
             )
     except CorruptIndex as error:
-        raise NotDumpable(f"no transaction index: {error}") from None
+        raise NotDumpable(f"not a transaction index: {error}") from None
 
 
 def _producer_lines(data: bytes) -> Iterator[str]:
     try:
         entries: Sequence[Any] = decode_snapshot(data)
     except CorruptSnapshot as error:
-        raise NotDumpable(f"no producer snapshot: {error}") from None
+        raise NotDumpable(f"not a producer snapshot: {error}") from None
     for entry in entries:
         last = entry.batches[-1] if entry.batches else None
         where = f"offsets {last.first_offset} to {last.last_offset}" if last else "no batch"
@@ -287,7 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status: 1 if a file could not be printed completely."""
     parser = argparse.ArgumentParser(prog="python -m storage.dump", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("--batches", action="store_true", help="only the batches, not the records in them")
+    parser.add_argument("--batches", action="store_true", help="print batches without their records")
     options = parser.parse_args(arguments)
     status = 0
     for path in options.files:

@@ -108,7 +108,7 @@ class EntryFile:
         file = self._open()
         size = file.size()
         if size % self.entry_bytes:
-            raise CorruptIndex(f"{self.path}: {size} bytes are no multiple of {self.entry_bytes}")
+            raise CorruptIndex(f"{self.path}: {size} bytes are not a multiple of {self.entry_bytes}")
         entries = self._without_zeros(file, size // self.entry_bytes)
         if entries * self.entry_bytes != size:
             file.truncate(entries * self.entry_bytes)

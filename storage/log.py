@@ -334,7 +334,7 @@ class PartitionLog:
             self.truncate_fully_and_start_at(batches[0][1].base_offset, self.log_start_offset)
         appended = verify_fetched(buffer, batches, self.log_end_offset, self.epochs.latest_epoch, self)
         if leaders_epochs is None and epoch_changes_behind_gap(batches, self.log_end_offset, self.epochs.latest_epoch):
-            raise EpochsMissing(f"{self}: a gap in what was fetched may hide epochs")
+            raise EpochsMissing(f"{self}: a gap before the fetched batch may hide leader epochs")
         for first, end in portions(appended, self.log_end_offset, self.config.segment_bytes):
             start = appended[first].position
             stop = appended[end - 1].position + appended[end - 1].size_bytes

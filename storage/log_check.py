@@ -66,12 +66,12 @@ def _fault_of(header: BatchHeader, data: bytes, next_offset: int) -> str | None:
     if header.magic < 2:
         first = next_offset  # the header of a compressed message set has the offset of its last message
     elif first < next_offset:
-        return f"it is not behind offset {next_offset - 1}"
+        return f"its offset is not above {next_offset - 1}"
     try:
         for records in decode_in_slices(memoryview(data), CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS):
             for record in records:
                 if not first <= record.offset <= last:
-                    return f"a record in it has offset {record.offset}, which is none of {first} to {last}"
+                    return f"a record in it has offset {record.offset}, which is not in {first} to {last}"
                 first = record.offset + 1
     except CorruptBatch as error:
         return error.message
@@ -108,6 +108,6 @@ def main(places: Sequence[str]) -> int:
         except OSError as error:
             print(f"{place}: {error.strerror}", file=sys.stderr)
             unread += 1
-    verdict = f"{faults} of them bad" if faults else "all of them right"
+    verdict = f"{faults} damaged" if faults else "all valid"
     print(f"{batches} batches in {files} segments, {verdict}")
     return 1 if faults or unread else 0

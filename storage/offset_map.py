@@ -34,7 +34,8 @@ class OffsetMap:
         self._capacity = min(int(self._slots * load_factor), self._slots - 1)
         if self._capacity < 1:
             raise ValueError(
-                f"{memory_bytes} bytes hold no key: raise log.cleaner.dedupe.buffer.size or lower log.cleaner.threads"
+                f"{memory_bytes} bytes are too few for a single key: raise log.cleaner.dedupe.buffer.size or lower "
+                "log.cleaner.threads"
             )
         self._table = bytearray(self._slots * ENTRY_BYTES)
         self.entries = 0

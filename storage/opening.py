@@ -176,5 +176,5 @@ class SettleLogs:
         except OSError as error:
             if not passes(error):
                 return [DirectoryFailure(directory, error)]
-            _log.warning("the new logs in %s stay new for now: %s", directory.path, error)
+            _log.warning("the new logs in %s cannot be completed yet: %s", directory.path, error)
         return []

@@ -29,7 +29,7 @@ def parse_partition_metadata(data: bytes, name: str) -> bytes:
     for line in data.decode("utf-8", "replace").splitlines():
         key, colon, value = line.partition(":")
         if not colon:
-            raise MalformedPartitionMetadata(f"{name}: no `key: value`: {line[:80]!r}")
+            raise MalformedPartitionMetadata(f"{name}: expected `key: value`, got {line[:80]!r}")
         fields[key.strip()] = value.strip()
     if fields.get("version") != _VERSION:
         raise MalformedPartitionMetadata(f"{name}: version {fields.get('version')}, expected {_VERSION}")

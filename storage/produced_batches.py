@@ -23,13 +23,13 @@ def size_in_bytes(batches: Sequence[tuple[int, BatchHeader]], config: TopicConfi
         if size > config.max_message_bytes:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"{log}: a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}",
+                f"{log}: a batch must have at most {config.max_message_bytes} bytes (max.message.bytes); got {size}",
             )
         total += size
     if total > config.segment_bytes:
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"{log}: {total} bytes in one append, segment.bytes is {config.segment_bytes}",
+            f"{log}: an append must have at most {config.segment_bytes} bytes (segment.bytes); got {total}",
         )
     return total
 

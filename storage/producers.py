@@ -221,7 +221,7 @@ class ProducerStates:
         if entry.transaction_first_offset >= 0 and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {header.producer_id} has a transaction open, the batch is in none",
+                f"producer {header.producer_id} has an open transaction, but the batch is not transactional",
             )
         return None
 

@@ -198,7 +198,7 @@ class LogLoader:
         for name in revived:
             self._remove(name)
         if revived:
-            self._note(f"finished deleting the segments up to {last}")
+            self._note(f"finished the deletion of the segments up to {last}")
             self._disk.sync_directory(self._folder.path)
         for name in expired:
             self._remove(name)
@@ -296,7 +296,7 @@ class LogLoader:
                 raise CorruptIndex("the time index is missing")
             segment.load_indexes()
             if segment.last_indexed_position() > max(segment.size_bytes - 1, 0):
-                raise CorruptIndex("the offset index points behind the end of the log")
+                raise CorruptIndex("the offset index points beyond the end of the log")
             if not segment.time_index.entries and segment.first_timestamp() >= 0:
                 raise CorruptIndex("the time index is empty")
         except (CorruptIndex, CorruptBatch) as error:
@@ -306,7 +306,7 @@ class LogLoader:
             problem = self._go_through(segment, only_indexes=True)
             self._note(f"rebuilt the indexes of segment {segment.base_offset}: {error}")
             if problem is not None:
-                self._note(f"segment {segment.base_offset} is corrupt: {problem}: cut there")
+                self._note(f"segment {segment.base_offset} is corrupt: {problem}: truncated there")
 
     def _write_anew(self, recovery_point: int) -> None:
         """Write everything behind the recovery point again, and all snapshots; the indexes there were rebuilt anyway.
@@ -317,7 +317,7 @@ class LogLoader:
             if name.endswith(SNAPSHOT_SUFFIX):
                 path = f"{self._folder.path}/{name}"
                 write_durably(self._disk, path, self._disk.read_bytes(path))
-        self._note(f"a sync had failed: wrote what lies behind {recovery_point} once more")
+        self._note(f"a sync had failed: wrote everything behind {recovery_point} again")
         self._remove(SYNC_FAILED_FILE)
 
     # -- contents
@@ -338,7 +338,7 @@ class LogLoader:
             return
         if last.indexes_reach(end_offset):
             # Otherwise lookups would return offsets that are assigned again.
-            self._note(f"the indexes of segment {last.base_offset} go on behind its end at {end_offset}: rebuilt")
+            self._note(f"the indexes of segment {last.base_offset} go beyond its end at {end_offset}: rebuilt")
             self._go_through(last)
 
     def _recover_from(self, first: int, recovery_point: int) -> None:
@@ -374,11 +374,11 @@ class LogLoader:
             segment.find_max_timestamp()
         except CorruptBatch as error:
             problem = self._go_through(segment, only_indexes=True)
-            self._note(f"flushed segment {segment.base_offset} is corrupt: {problem or error}: cut there")
+            self._note(f"flushed segment {segment.base_offset} is corrupt: {problem or error}: truncated there")
 
     def _cut_before(self, place: int, problem: str) -> None:
         end_offset = self._segments[place - 1].read_end_offset()
-        self._note(f"cut at offset {end_offset}: {problem}")
+        self._note(f"truncated at offset {end_offset}: {problem}")
         if place < len(self._segments):
             self._remove_segments_from(place)
 
@@ -443,7 +443,7 @@ def _damage(segment: Segment, end_offset: int) -> str | None:
     while (header := scan.next_batch()) is not None:
         scan.advance(header)
     if scan.problem is None and scan.next_offset != end_offset:
-        return f"ends at {scan.next_offset} instead of {end_offset}"
+        return f"ends at offset {scan.next_offset} instead of {end_offset}"
     return scan.problem
 
 

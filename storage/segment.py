@@ -71,7 +71,7 @@ class Folder:
         try:
             self.disk.open(f"{self.path}/{SYNC_FAILED_FILE}", create=True).close()
         except OSError as error:
-            _log.warning("%s: cannot note that a sync has failed: %s", self.path, error)
+            _log.warning("%s: cannot record that a sync has failed: %s", self.path, error)
 
 
 class AppendedBatch(NamedTuple):
@@ -434,7 +434,7 @@ class Segment:
     def _checked_hop(self, data: bytes, at: int, position: int) -> tuple[int, int, int]:
         """(base offset, last offset delta, end position) of a batch of any format, or `CorruptBatch`."""
         if len(data) - at < HOP_BYTES:
-            raise self._corrupt(position, "the file ends within a batch head")
+            raise self._corrupt(position, "the file ends within a batch header")
         base_offset, length, magic, delta = _HOP.unpack_from(data, at)
         if not 0 <= magic <= 2:
             raise self._corrupt(position, f"no batch begins here (magic {magic})")

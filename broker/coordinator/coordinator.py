@@ -115,7 +115,8 @@ class Coordinator(Generic[MachineT]):
         (INVALID_REQUEST) for a key that no record can hold.
         """
         if len(key) > LONGEST_KEY:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"an id has at most {LONGEST_KEY} characters, not {len(key)}")
+            message = f"the id must have at most {LONGEST_KEY} characters; got {len(key)}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         image = self._image().topics.by_name.get(self.topic.name)
         return None if image is None or not image.partitions else partition_for(key, len(image.partitions))
 
@@ -172,7 +173,7 @@ class Coordinator(Generic[MachineT]):
         """
         for index, shard in list(self._shards.items()):
             if shard.may_be_deposed:
-                log.info("%r is given up: this broker hears neither controllers nor followers", shard)
+                log.info("%r is given up: this broker has lost contact with controllers and followers", shard)
                 del self._shards[index]
                 self._forgotten[index] = shard.partition
                 shard.give_up()

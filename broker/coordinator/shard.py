@@ -171,8 +171,8 @@ class Shard(Generic[MachineT]):
         self._decisions.note(
             DecisionKind.LIFECYCLE,
             name,
-            f"{self._decisions.node} coordinates whom {name} is responsible for, in epoch {self.epoch}",
-            cause=f"it leads that partition, and has read its {count} offsets in {took_ms} ms",
+            f"{self._decisions.node} coordinates {name} in epoch {self.epoch}",
+            cause=f"it became the partition's leader and has loaded its {count} offsets in {took_ms} ms",
             leader_epoch=self.epoch,
             offset=offset,
         )
@@ -189,7 +189,7 @@ class Shard(Generic[MachineT]):
             return
         self.state = ShardState.FAILED
         log.error("%r cannot be loaded: %s", self, error)
-        told = f"{self.partition.name} cannot be read, so what it is responsible for has no coordinator here"
+        told = f"{self.partition.name} cannot be read, so this broker does not coordinate it"
         cause, epoch = str(error), self.epoch
         self._decisions.note(DecisionKind.LOG, self.partition.name, told, cause=cause, leader_epoch=epoch)
 
@@ -222,7 +222,7 @@ class Shard(Generic[MachineT]):
     def _replay_record(self, record: Record, producer: ProducerStamp | None) -> None:
         key = None if record.key is None else decode_key(self._types, record.key)
         if key is None:
-            log.warning("%r: the record at offset %d is of an unknown type and passed over", self, record.offset)
+            log.warning("%r: the record at offset %d is of an unknown type and ignored", self, record.offset)
             return
         value = None
         if record.value is not None:
@@ -241,7 +241,7 @@ class Shard(Generic[MachineT]):
     def check_active(self) -> None:
         """Raises KafkaError unless the shard accepts client commands."""
         if self.may_be_deposed:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, "others may coordinate by now")
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "another broker may be the coordinator")
         self._check_state()
 
     def _check_state(self) -> None:
@@ -274,7 +274,7 @@ class Shard(Generic[MachineT]):
         """
         self.check_active()
         outcome = operation(self.now())
-        assert not outcome.records, "whoever only looks writes nothing"
+        assert not outcome.records, "a read-only operation writes nothing"
         ((_, answer),) = outcome.answers
         return answer
 
@@ -284,7 +284,7 @@ class Shard(Generic[MachineT]):
         """
         self.check_active()
         outcome = operation(self.now())
-        assert outcome.failed is None, "who handles failures answers by itself"
+        assert outcome.failed is None, "an operation that handles its failure returns its own answers"
         ((_, answer),) = outcome.answers
         try:
             self._write(outcome)
@@ -315,7 +315,7 @@ class Shard(Generic[MachineT]):
         self._carry_out(outcome)
 
     def _try_again(self, key: Hashable, operation: Operation, error: KafkaError) -> Outcome:
-        log.info("%r: what timer %s decided cannot be written: %s", self, key, error)
+        log.info("%r: the records of timer %s cannot be written: %s", self, key, error)
         if self._timers.deadline_ms(key) is None:
             self._timers.schedule(key, self._world.monotonic.now_ms() + RETRY_MS, operation)
         return Outcome()
@@ -387,7 +387,7 @@ class Shard(Generic[MachineT]):
         # were answered, and nothing is left to undo.
         if outcome.failed is not None and self.state is ShardState.ACTIVE:
             instead = outcome.failed(KafkaError(coordinator_error(error.code), error.message))
-            assert not instead.records, "what is done in place of a failed write must not write"
+            assert not instead.records, "a failure handler must not write"
             self._carry_out(instead)
             return
         log.info("%r cannot write: %s", self, error)

@@ -132,7 +132,7 @@ class ClassicGroups:
             self._join_new(group, join)
         elif request.member_id in group.pending_join:
             if request.group_instance_id is not None:
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "only dynamic members are given an id to join with")
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "static members get no member id to join with")
             self._add(group, request.member_id, join)
         else:
             self._join_again(group, join)
@@ -159,7 +159,7 @@ class ClassicGroups:
         return group
 
     def _creation_failed(self, group: ClassicGroup, found: Group | None, join: _Join, error: KafkaError) -> Outcome:
-        log.warning("group %s cannot be written: %s", group.group_id, error)
+        log.warning("the new group %s cannot be written: %s", group.group_id, error)
         self.rebalances.cancel_timers(group)
         group.waiting()
         group.die()
@@ -209,7 +209,7 @@ class ClassicGroups:
         group.add(member, request.protocol_type)
         group.await_join(member, join.reply)
         self.rebalances.watch_new(group, member, join.now)
-        self.rebalances.proceed(group, f"{member_id} joins; its reason: {join.reason}", join.outcome, join.now)
+        self.rebalances.proceed(group, f"{member_id} joins; reason given: {join.reason}", join.outcome, join.now)
 
     def _join_again(self, group: ClassicGroup, join: _Join) -> None:
         """Handle a JoinGroup of an existing member."""
@@ -228,7 +228,7 @@ class ClassicGroups:
         else:
             # A leader that rejoins wants a new assignment, for reasons that may not show in its protocols.
             self._update(group, member, join)
-            reason = f"{member.member_id} joins again; its reason: {join.reason}"
+            reason = f"{member.member_id} rejoins; reason given: {join.reason}"
             self.rebalances.proceed(group, reason, join.outcome, join.now)
 
     def _update(self, group: ClassicGroup, member: ClassicMember, join: _Join) -> None:
@@ -250,7 +250,7 @@ class ClassicGroups:
         before = _Before(
             group.leader_id, member.member_id, member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
         )
-        came = f"static member {member.group_instance_id} came again, as {member_id}"
+        came = f"static member {member.group_instance_id} returned as {member_id}"
         note_member_fenced(join.outcome.notes, group.group_id, member.member_id, came)
         self._fence(group, member, join.outcome)
         member.is_new = False
@@ -259,16 +259,16 @@ class ClassicGroups:
         self._update(group, member, join)
         if group.state is not ClassicState.STABLE:
             # In CompletingRebalance the leader may already be assigning to the old id, so the rebalance starts again.
-            reason = f"static member {member.group_instance_id} is back; its reason: {join.reason}"
+            reason = f"static member {member.group_instance_id} returned; reason given: {join.reason}"
             self.rebalances.proceed(group, reason, join.outcome, join.now)
         elif group.choose_protocol() != group.protocol_name:
-            reason = f"static member {member.group_instance_id} changes the protocol; its reason: {join.reason}"
+            reason = f"static member {member.group_instance_id} changes the protocol; reason given: {join.reason}"
             self.rebalances.proceed(group, reason, join.outcome, join.now)
         elif was_to_join_again:
             # Partitions that it had to revoke would stay unowned: no other member requests the generation that
             # reassigns them.
-            reason = f"static member {member.group_instance_id} is back and had partitions to give up"
-            self.rebalances.proceed(group, f"{reason}; its reason: {join.reason}", join.outcome, join.now)
+            reason = f"static member {member.group_instance_id} returned and had partitions to revoke"
+            self.rebalances.proceed(group, f"{reason}; reason given: {join.reason}", join.outcome, join.now)
         else:
             self._keep_assignment(group, member, before, join)
 
@@ -357,12 +357,12 @@ class ClassicGroups:
         note_assigned(outcome.notes, group)
 
         def failed(error: KafkaError) -> Outcome:
-            log.warning("%r: its assignment cannot be written: %s", group, error)
+            log.warning("%r: the assignment cannot be written: %s", group, error)
             response = SyncGroupResponse(error_code=error.code)
             told = [(waiting, response) for waiting, _ in outcome.answers[len(refused) :]]
             instead = Outcome(answers=[*refused, *told])
             self.rebalances.refuse_syncs(group, error.code, instead, now)
-            self.rebalances.prepare(group, "its assignment could not be written", instead, now)
+            self.rebalances.prepare(group, "the assignment could not be written", instead, now)
             return instead
 
         outcome.failed = failed
@@ -436,7 +436,7 @@ class ClassicGroups:
                 group.check_member(member_id, who.group_instance_id)
             except KafkaError as error:
                 return error.code
-        log.info("group %s: %s leaves; its reason: %s", group.group_id, member_id, who.reason or "not provided")
+        log.info("group %s: %s leaves; reason given: %s", group.group_id, member_id, who.reason or "not provided")
         self.rebalances.leave(group, member_id, outcome)
         return ErrorCode.NONE
 
@@ -506,7 +506,7 @@ class ClassicGroups:
                 if len(group.members) > max_size:
                     self.rebalances.prepare(group, f"it has more than {max_size} members", outcome, now)
                 elif group.is_unled:
-                    reason = "it was of another kind, and the coordinator before this one did not end its rebalance"
+                    reason = "it was a consumer group, and the previous coordinator did not finish its rebalance"
                     self.rebalances.prepare(group, reason, outcome, now)
         return outcome
 

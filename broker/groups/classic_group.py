@@ -97,7 +97,7 @@ class ClassicGroup:
         group.kind = value.protocol_type or None
         for stored in value.members:
             if stored.member_id in group.members:
-                log.error("group %s: its record names %s twice", group_id, stored.member_id)
+                log.error("group %s: its record contains %s twice", group_id, stored.member_id)
                 continue
             timeout_ms = stored.session_timeout if stored.rebalance_timeout == -1 else stored.rebalance_timeout
             member = ClassicMember(
@@ -380,7 +380,7 @@ class ClassicGroup:
                 left -= len(named)
                 topics.update(named)
         except MalformedMessage as error:
-            log.warning("group %s: what %s says it reads is not known: %s", self.group_id, member.member_id, error)
+            log.warning("group %s: the subscription of %s is unreadable: %s", self.group_id, member.member_id, error)
             return None
         return frozenset(topics)
 

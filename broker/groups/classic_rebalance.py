@@ -128,7 +128,7 @@ class ClassicRebalances:
         for member_id in late:
             self.forget(group, member_id)
         if not group.elect_joined_leader() and group.members:
-            log.info("group %s: nobody joined again; waits for its static members' sessions to end", group.group_id)
+            log.info("group %s: no member rejoined; waits until its static members expire", group.group_id)
             self._schedule_join_end(group, now)
             return
         group.begin_generation(now)
@@ -163,7 +163,7 @@ class ClassicRebalances:
         silent = list(group.pending_sync)
         for member_id in silent:
             self.forget(group, member_id)
-        reason = f"{', '.join(silent)} did not ask for an assignment within {group.rebalance_timeout_ms} ms"
+        reason = f"{', '.join(silent)} did not send SyncGroup within {group.rebalance_timeout_ms} ms"
         self.prepare(group, reason, outcome, now)
         return outcome
 
@@ -216,7 +216,7 @@ class ClassicRebalances:
         member = group.members.get(member_id)
         if member is None:
             if member_id in group.pending_join:
-                log.info("group %s: %s was told to join and did not", group_id, member_id)
+                log.info("group %s: %s was assigned to a client that did not join in time", group_id, member_id)
                 self.forget(group, member_id)
                 self._complete_join_without(group, outcome, now)
         elif member.is_excused():
@@ -225,13 +225,13 @@ class ClassicRebalances:
             self._schedule_session_end(group_id, member_id, member.session_deadline_ms)
         else:
             silent_ms = member.session_timeout_ms + now.monotonic_ms - member.session_deadline_ms
-            allowed = f"it was silent for {silent_ms} ms, its session is of {member.session_timeout_ms} ms"
+            allowed = f"it sent nothing for {silent_ms} ms; session timeout {member.session_timeout_ms} ms"
             note_member_fenced(outcome.notes, group_id, member_id, allowed)
             self.leave(group, member_id, outcome)
             if group.state is ClassicState.PREPARING_REBALANCE:
                 self._complete_join_without(group, outcome, now)
             else:
-                self.prepare(group, f"the session of {member_id} is over, {allowed}", outcome, now)
+                self.prepare(group, f"the session of {member_id} expired; {allowed}", outcome, now)
         return outcome
 
     def _complete_join_without(self, group: ClassicGroup, outcome: Outcome, now: Now) -> None:

@@ -24,17 +24,17 @@ class ClassicState(Enum):
 
 
 MOVES: dict[tuple[ClassicState, ClassicState], str] = {
-    (ClassicState.EMPTY, ClassicState.PREPARING_REBALANCE): "a first member joins",
+    (ClassicState.EMPTY, ClassicState.PREPARING_REBALANCE): "the first member joins",
     (ClassicState.PREPARING_REBALANCE, ClassicState.COMPLETING_REBALANCE): "members joined in time",
     (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE): "the leader brings the assignment",
     (ClassicState.PREPARING_REBALANCE, ClassicState.EMPTY): "all members left",
-    (ClassicState.COMPLETING_REBALANCE, ClassicState.PREPARING_REBALANCE): "a member joins, changes, leaves or fails",
-    (ClassicState.STABLE, ClassicState.PREPARING_REBALANCE): "a member joins, changes, leaves or fails",
+    (ClassicState.COMPLETING_REBALANCE, ClassicState.PREPARING_REBALANCE): "a member joins, changes, leaves or expires",
+    (ClassicState.STABLE, ClassicState.PREPARING_REBALANCE): "a member joins, changes, leaves or expires",
     (ClassicState.EMPTY, ClassicState.DEAD): "offsets expired, group deleted, or emigration",
     (ClassicState.PREPARING_REBALANCE, ClassicState.DEAD): "emigration",
     (ClassicState.COMPLETING_REBALANCE, ClassicState.DEAD): "emigration",
     (ClassicState.STABLE, ClassicState.DEAD): "emigration",
-    (ClassicState.DEAD, ClassicState.DEAD): "let go of again",
+    (ClassicState.DEAD, ClassicState.DEAD): "released again",
 }
 """(from, to): reason. No other move is legal. Emigration means that the leadership has moved, or that the group became
 one of another kind.

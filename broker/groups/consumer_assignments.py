@@ -183,7 +183,7 @@ class Assignments:
         if changed or metadata_hash != group.metadata_hash:
             epoch = group.epoch + 1
             update.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
-            note_epoch(update.notes, group, epoch, "its patterns find other topics, or those have changed")
+            note_epoch(update.notes, group, epoch, "the topics that its patterns match have changed")
             group.refresh_deadline = RefreshDeadline(update.now.monotonic_ms + _REFRESH_INTERVAL_MS, epoch)
 
     def take_out(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update, cause: str) -> None:
@@ -196,7 +196,7 @@ class Assignments:
         metadata_hash = self.metadata_hash(topics)
         update.records.append(records.group_epoch(group.group_id, group.epoch + 1, metadata_hash))
         left = len(group.members) - len(leaving)
-        note_epoch(update.notes, group, group.epoch + 1, f"{cause}; {left or 'no'} members are left")
+        note_epoch(update.notes, group, group.epoch + 1, f"{cause}; {left or 'no'} members remain")
 
 
 def _why_anew(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> str:
@@ -204,10 +204,10 @@ def _why_anew(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMembe
     if after.member_id not in group.members:
         return f"{after.member_id} joined"
     if after.topic_names != before.topic_names:
-        return f"{after.member_id} subscribes to other topics"
+        return f"{after.member_id} changed its subscribed topics"
     if group.must_assign_anew:
-        return "its target assignment was not a whole one when this coordinator read it"
-    return f"{after.member_id} subscribes to another pattern"
+        return "its target assignment was incomplete when this coordinator loaded it"
+    return f"{after.member_id} changed its subscribed pattern"
 
 
 def _matters(topic: TopicDelta) -> bool:

@@ -198,7 +198,7 @@ class ConsumerGroup:
         member = self.member(commit.member_id)
         if not commit.transactional and not member.is_classic and commit.version < _COMMIT_WITH_EPOCHS:
             raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, "members of a consumer group commit with version 9 or later"
+                ErrorCode.UNSUPPORTED_VERSION, "members of a consumer group must commit with version 9 or later"
             )
         if commit.generation_or_epoch > member.epoch:
             raise self._stale(member, f"epoch {commit.generation_or_epoch} is newer than {member.epoch}")
@@ -218,10 +218,10 @@ class ConsumerGroup:
         if assigned_in is None:
             assigned_in = member.revoking.get(topic_id, {}).get(partition)
         if assigned_in is None:
-            raise self._stale(member, f"partition {partition} is not the member's")
+            raise self._stale(member, f"partition {partition} is not assigned to the member")
         if commit.generation_or_epoch < assigned_in:
             raise self._stale(
-                member, f"epoch {commit.generation_or_epoch} is older than its assignment's {assigned_in}"
+                member, f"epoch {commit.generation_or_epoch} is older than its assignment in epoch {assigned_in}"
             )
 
     def _commits_from_outside(self, commit: Commit) -> bool:
@@ -245,7 +245,7 @@ class ConsumerGroup:
             return
         member = self.member(member_id or "")
         if member_epoch != member.epoch:
-            raise self._stale(member, f"epoch {member_epoch} is not the member's {member.epoch}")
+            raise self._stale(member, f"epoch {member_epoch} is not the member's epoch {member.epoch}")
 
     # -- members
 

@@ -69,7 +69,7 @@ def _check_size(request: ConsumerGroupHeartbeatRequest) -> None:
 
 def _refuse_more(count: int, most: int, name: str, things: str) -> None:
     if count > most:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has {count} {things}, more than {most}.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} must have at most {most} {things}; got {count}.")
 
 
 def _refuse_empty(text: str | None, name: str) -> None:

@@ -33,7 +33,7 @@ class Sessions:
 
     def heard(self, group_id: str, member_id: str, session_timeout_ms: int, now: Now) -> None:
         """The member is alive: restart its session timeout."""
-        fence = partial(self._fence, group_id, member_id, f"nothing was heard from it for {session_timeout_ms} ms")
+        fence = partial(self._fence, group_id, member_id, f"it sent nothing for {session_timeout_ms} ms")
         self._context.timers.schedule(session_timer(group_id, member_id), now.monotonic_ms + session_timeout_ms, fence)
 
     def expect_revocation(self, group_id: str, member: ConsumerMember, now: Now) -> None:
@@ -48,7 +48,7 @@ class Sessions:
         member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
         if member is None or member.epoch != epoch:
             return Outcome()
-        waited = f"it did not give up its partitions within {member.rebalance_timeout_ms} ms"
+        waited = f"it did not revoke its partitions within {member.rebalance_timeout_ms} ms"
         return self._fence(group_id, member_id, waited, now)
 
     def revoked(self, group_id: str, member_id: str) -> None:

@@ -101,7 +101,7 @@ class GroupMigration:
             DecisionKind.LIFECYCLE,
             f"group {group.group_id}",
             f"group {group.group_id} becomes a consumer group",
-            cause=f"somebody joins it who speaks that protocol; {len(members)} classic members stay in it",
+            cause=f"a member with the consumer protocol joins; {len(members)} classic members remain",
             generation=group.generation,
             members=len(members),
         )
@@ -181,7 +181,7 @@ class GroupMigration:
         staying = [member for member in group.members.values() if member.member_id not in gone]
         if not staying or not all(member.is_classic for member in staying) or not self._may_downgrade(len(staying)):
             return False
-        reason = f"{', '.join(sorted(gone))} left, who spoke the consumer protocol"
+        reason = f"{', '.join(sorted(gone))} left and used the consumer protocol"
         self._become_classic(group, staying, group.tombstones(), reason, update)
         return True
 
@@ -213,7 +213,7 @@ class GroupMigration:
             DecisionKind.LIFECYCLE,
             f"group {group.group_id}",
             f"group {group.group_id} becomes a classic group",
-            cause=f"nobody is left in it who speaks the consumer protocol; {len(downgraded)} classic members stay",
+            cause=f"no member with the consumer protocol remains; {len(downgraded)} classic members do",
             group_epoch=group.epoch,
             members=len(downgraded),
         )
@@ -223,7 +223,7 @@ class GroupMigration:
     def _rebalance(self, classic: ClassicGroup, reason: str, update: Update) -> None:
         outcome = Outcome(replay=False)
         self._classic.rebalances.prepare(classic, reason, outcome, update.now)
-        assert not outcome.records and not outcome.answers, "nobody waits yet, and nothing is agreed"
+        assert not outcome.records and not outcome.answers, "no member waits yet, and no protocol is chosen"
         update.notes += outcome.notes
 
     def _undo_downgrade(self, group: ConsumerGroup, classic: ClassicGroup, now: Now) -> None:
@@ -354,9 +354,9 @@ class GroupMigration:
         tombstones = group.tombstones_with(static.member_id, member.member_id)
         reason = ""
         if is_stale:
-            reason = f"{member.member_id} changes its protocol, and the assignment is out of date"
+            reason = f"{member.member_id} changed its protocol, and the assignment is outdated"
         elif not all(each.is_reconciled_to(epoch) for each in staying):
-            reason = f"{member.member_id} changes its protocol, and not everybody has what it shall have"
+            reason = f"{member.member_id} changed its protocol, and not all members have reached their targets"
         self._become_classic(group, staying, tombstones, reason, update)
         return member
 
@@ -461,7 +461,7 @@ class GroupMigration:
         """The member was notified of a rebalance, by which it revokes partitions: limit the time until it rejoins."""
         timer = join_timer(group_id, member.member_id)
         if self._context.timers.deadline_ms(timer) is None:
-            fence = partial(self._consumer.fence, group_id, member.member_id, "it did not join again in time")
+            fence = partial(self._consumer.fence, group_id, member.member_id, "it did not rejoin in time")
             self._context.timers.schedule(timer, now.monotonic_ms + member.rebalance_timeout_ms, fence)
 
     def _expect_sync(self, group_id: str, member: ConsumerMember, now: Now) -> None:
@@ -526,7 +526,7 @@ def _check_disjoint(group: ClassicGroup, members: Sequence[ConsumerMember]) -> N
         for topic_id, partitions in _sorted(member.assigned):
             for number in partitions:
                 if owners.setdefault((topic_id, number), member.member_id) != member.member_id:
-                    raise _cannot_upgrade(group, "its assignment gives a partition to more than one member")
+                    raise _cannot_upgrade(group, "its assignment has a partition of more than one member")
 
 
 def _sorted(owned: Mapping[bytes, Mapping[int, int]]) -> list[tuple[bytes, list[int]]]:

@@ -208,7 +208,7 @@ class ConsumerGroups:
         if member_id != before.member_id:
             # With an unchanged id they would cancel the session that starts now.
             update.records += records.member_tombstones(group_id, before.member_id)
-            came = f"static member {before.instance_id} came again, as {member_id}"
+            came = f"static member {before.instance_id} returned as {member_id}"
             note_member_fenced(update.notes, group_id, before.member_id, came)
         update.records += [
             records.member_metadata(group_id, member),
@@ -233,7 +233,7 @@ class ConsumerGroups:
                 assigned = {topic_id: dict.fromkeys(owned, 0) for topic_id, owned in member.assigned.items()}
                 gone = member.changed(epoch=STATIC_LEAVE_EPOCH, revoking={}, assigned=assigned)
                 update.records.append(records.current_assignment(group.group_id, gone))
-                log.info("group %s: static member %s leaves for a while", group.group_id, member.member_id)
+                log.info("group %s: static member %s leaves temporarily", group.group_id, member.member_id)
                 return response
         self.remove(group, [member], update, f"{member.member_id} left")
         return response

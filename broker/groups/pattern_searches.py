@@ -35,7 +35,7 @@ class PatternChange(NamedTuple):
     """Effect of a member's heartbeat on its pattern."""
 
     changed: bool
-    """The member subscribes to another pattern, or to none."""
+    """The member changed its subscribed pattern, or to none."""
     resolved: bool
     """The new pattern is resolved already, so the group's topics change at once."""
 

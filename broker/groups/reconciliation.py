@@ -46,7 +46,7 @@ class Reconciliation:
             return self._towards_target(member, member.epoch)
         if self.reported is None or self.reported:
             raise KafkaError(
-                ErrorCode.FENCED_MEMBER_EPOCH, "the member's state is unknown; it must give up all and join again"
+                ErrorCode.FENCED_MEMBER_EPOCH, "the member's state is unknown; it must rejoin"
             )
         return self._towards_target(member, self.assignment_epoch)
 

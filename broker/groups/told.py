@@ -29,13 +29,13 @@ def note_generation(notes: Notes, group: ClassicGroup, late: list[str]) -> None:
     name, members = subject_of(group.group_id), len(group.members)
     cause = "all have joined"
     if late:
-        cause = f"the time to join is over, and {', '.join(late)} did not"
+        cause = f"the rebalance timeout is over, and {', '.join(late)} did not join"
     if group.is_empty():
         notes.note(
             DecisionKind.LIFECYCLE,
             name,
             f"{name} is empty in generation {group.generation}",
-            cause="nobody is left in it" if not late else f"nobody is left in it: {', '.join(late)} did not join again",
+            cause="no member remains" if not late else f"no member remains: {', '.join(late)} did not rejoin",
             generation=group.generation,
             members=0,
         )
@@ -96,7 +96,7 @@ def note_targets(notes: Notes, group: ConsumerGroup, epoch: int, assignor: str, 
         DecisionKind.REBALANCE,
         name,
         f"{name} has a new target assignment of epoch {epoch} for {members} members",
-        cause=f"the one before was of epoch {group.assignment_epoch}; by the assignor {assignor}",
+        cause=f"the previous one had epoch {group.assignment_epoch}; assignor {assignor}",
         group_epoch=epoch,
         members=members,
         assignor=assignor,

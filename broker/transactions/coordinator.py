@@ -85,4 +85,4 @@ async def _fetch_producer_ids(broker: BrokerServices) -> None:
     try:
         await broker.producer_ids.fetch(broker.lifecycle.broker_epoch)
     except KafkaError as error:
-        log.info("no producer ids now: %s", error)
+        log.info("no producer ids available: %s", error)

@@ -157,7 +157,7 @@ class TransactionMachine:
             self._transactions.pop(transactional_id, None)
             self._given.pop(transactional_id, None)
             return
-        assert isinstance(value, TransactionLogValue), "the type of a value follows from its key"
+        assert isinstance(value, TransactionLogValue), "the type of a value must follow from its key"
         transaction = read_transaction(key, value)
         self._transactions[transactional_id] = transaction
         if transaction.state is TransactionState.ONGOING:
@@ -173,7 +173,7 @@ class TransactionMachine:
         self._watch_expiry(now)
         prepared = [each for each in self._transactions.values() if each.state in PREPARED]
         if prepared:
-            log.info("%d transactions were left to be ended", len(prepared))
+            log.info("%d prepared transactions are being finished", len(prepared))
         # The last loaded records may not be committed yet; no partition may learn of them before they are.
         return Outcome(committed=partial(self._write_markers, [each.transactional_id for each in prepared]))
 
@@ -204,7 +204,7 @@ class TransactionMachine:
 
     def _must_get(self, transactional_id: str) -> Transaction:
         if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "transactional id must not be empty")
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -218,7 +218,7 @@ class TransactionMachine:
         """
         transactional_id = request.transactional_id
         if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "transactional id must not be empty")
         expected = expected_producer(request)
         timeout_ms = self._timeout_ms(request)
         transaction = self._transactions.get(transactional_id)
@@ -234,7 +234,7 @@ class TransactionMachine:
             ask_again = init_error(ErrorCode.CONCURRENT_TRANSACTIONS)
             fenced = self._fence(transaction, now)
             outcome = self._ended([fenced], [(reply, ask_again)])
-            cause = "another producer began with this id (InitProducerId); the one before is fenced"
+            cause = "another producer started with this id (InitProducerId) and fences the previous one"
             note_prepared(outcome.notes, transaction, fenced, cause, routine=False)
             return outcome
         else:
@@ -251,7 +251,7 @@ class TransactionMachine:
         if request.enable2_pc and not settings.transaction_two_phase_commit_enable:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if request.keep_prepared_txn:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "prepared transactions cannot be kept")
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "KeepPreparedTxn is not supported")
         if request.enable2_pc:
             return NEVER_TIMES_OUT_MS
         if not 0 < request.transaction_timeout_ms <= settings.transaction_max_timeout_ms:
@@ -360,7 +360,7 @@ class TransactionMachine:
             self._successor(transaction, transaction_version),
         )
         outcome = self._ended([prepared], [(reply, _end_response(prepared.producer_afterwards))])
-        note_prepared(outcome.notes, transaction, prepared, "its producer asked for it (EndTxn)", routine=True)
+        note_prepared(outcome.notes, transaction, prepared, "requested by its producer (EndTxn)", routine=True)
         return outcome
 
     def _successor(self, transaction: Transaction, transaction_version: int) -> int:
@@ -386,7 +386,7 @@ class TransactionMachine:
         """The results are committed: write the markers."""
         for transactional_id in transactional_ids:
             transaction = self._transactions[transactional_id]
-            assert transaction.state in PREPARED, "nothing happens between the result and its markers"
+            assert transaction.state in PREPARED, "a prepared transaction must not change"
             self._context.markers.write(
                 EndedTransaction(
                     transactional_id,
@@ -423,7 +423,7 @@ class TransactionMachine:
     def _complete_later(
         self, ended: EndedTransaction, held: list[_Adding], error: KafkaError, now: Now
     ) -> Outcome:
-        log.info("the end of %r cannot be written now: %s", ended.transactional_id, error)
+        log.info("the completion of %r cannot be written: %s", ended.transactional_id, error)
         self._context.timers.schedule(
             (ended.transactional_id, "complete"),
             now.monotonic_ms + COMPLETE_RETRY_MS,
@@ -450,7 +450,7 @@ class TransactionMachine:
             try:
                 fenced.append(self._fence(transaction, now))
             except KafkaError as error:
-                log.info("%r timed out and is aborted later: %s", transaction.transactional_id, error)
+                log.info("%r timed out, but cannot be aborted yet: %s", transaction.transactional_id, error)
                 continue
             open_ms = now.wall_ms - transaction.started_ms
             cause = f"it was open for {open_ms} ms, its timeout is {transaction.timeout_ms} ms (transaction.timeout.ms)"
@@ -473,7 +473,7 @@ class TransactionMachine:
         return notes
 
     def _not_now(self, watch: Callable[[Now], None], error: KafkaError, now: Now) -> Outcome:
-        log.info("timed out or expired transactions cannot be written off now: %s", error)
+        log.info("timed-out or expired transactions cannot be written: %s", error)
         watch(now)
         return Outcome()
 
@@ -526,7 +526,7 @@ class TransactionMachine:
 def expected_producer(request: InitProducerIdRequest) -> ProducerStamp | None:
     """Producer id and epoch that the producer had before. Raises KafkaError(INVALID_REQUEST)."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch go together")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch must both be set or both be absent")
     if request.producer_id == NO_PRODUCER_ID:
         return None
     return ProducerStamp(request.producer_id, request.producer_epoch)

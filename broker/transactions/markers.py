@@ -248,7 +248,7 @@ class MarkerWriter:
                     continue
                 if code is not None and code not in _USUAL:
                     transactional_id = ending.transaction.transactional_id
-                    log.warning("%s-%d takes no marker of %r: %s", topic, index, transactional_id, code.name)
+                    log.warning("%s-%d does not accept the marker of %r: %s", topic, index, transactional_id, code.name)
                 again.append((topic, index))
             if again:
                 self._later(ending, again)

@@ -17,15 +17,15 @@ def subject_of(transactional_id: str) -> str:
 def note_given(notes: Notes, before: Transaction, given: ProducerStamp) -> None:
     """A producer got a new epoch, which fences the previous ones."""
     name = subject_of(before.transactional_id)
-    cause = "InitProducerId asked for it, the id was not known"
+    cause = "requested by InitProducerId; the id was unknown"
     if before.producer_epoch >= 0:
-        cause = f"InitProducerId asked for it; who still has epoch {before.producer_epoch} is fenced"
+        cause = f"requested by InitProducerId; epoch {before.producer_epoch} is fenced"
         if given.producer_id != before.producer_id:
-            cause = f"InitProducerId asked for it; the epochs of producer {before.producer_id} are used up"
+            cause = f"requested by InitProducerId; the epochs of producer {before.producer_id} are exhausted"
     notes.note(
         DecisionKind.TRANSACTION,
         name,
-        f"{name} is producer {given.producer_id}'s in epoch {given.producer_epoch}",
+        f"{name} belongs to producer {given.producer_id} in epoch {given.producer_epoch}",
         cause=cause,
         producer_id=given.producer_id,
         producer_epoch=given.producer_epoch,
@@ -63,7 +63,7 @@ def note_completed(notes: Notes, prepared: Transaction, completed: Transaction) 
         DecisionKind.TRANSACTION,
         name,
         f"{name} is {'committed' if completed.commits else 'aborted'}",
-        cause=f"all {len(prepared.partitions)} partitions have their marker, {took_ms} ms after that was decided",
+        cause=f"all {len(prepared.partitions)} partitions have their marker, {took_ms} ms after the decision",
         producer_id=completed.producer_id,
         producer_epoch=completed.producer_epoch,
         partitions=len(prepared.partitions),
@@ -83,7 +83,7 @@ def note_hanging(notes: Notes, prepared: Transaction, waited_ms: int) -> None:
         f"{name} hangs",
         also=partitions[:MAX_NAMED],
         cause=f"it is to be {'committed' if prepared.commits else 'aborted'} since {waited_ms} ms, and not all of its "
-        f"partitions took their marker so far: {named}",
+        f"partitions have accepted their marker: {named}",
         producer_id=prepared.producer_id,
         producer_epoch=prepared.producer_epoch,
         partitions=len(partitions),
@@ -98,7 +98,7 @@ def note_forgotten(notes: Notes, transaction: Transaction, unused_ms: int) -> No
         DecisionKind.LIFECYCLE,
         name,
         f"{name} is forgotten",
-        cause=f"it was not used for {unused_ms} ms (transactional.id.expiration.ms)",
+        cause=f"it was unused for {unused_ms} ms (transactional.id.expiration.ms)",
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
         routine=True,

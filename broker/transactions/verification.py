@@ -93,7 +93,7 @@ class TransactionVerifier:
         """Stop waiting for brokers that may never answer, since later questions queue behind the current one."""
         for broker_id in delta.interrupted_brokers:
             if (courier := self._couriers.get(broker_id)) is not None:
-                courier.give_up("it was fenced, or has started anew")
+                courier.give_up("the broker was fenced or restarted")
 
     async def _ask(self, transactional_id: str, question: _Question) -> Verdict:
         node = self._coordinator(transactional_id)
@@ -206,7 +206,7 @@ class _Courier:
             with trio.CancelScope() as self._asking:
                 response = await self._channel_to(node).call(request, timeout_ms=self._settings().request_timeout_ms)
         except ChannelError as error:
-            log.info("broker %d does not say which partitions are in which transaction: %s", node.node_id, error)
+            log.info("broker %d cannot verify transactions: %s", node.node_id, error)
         if response is None:
             return _all(asked, ErrorCode.NETWORK_EXCEPTION)
         if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:

@@ -1,6 +1,6 @@
-"""Transactions in one log: which are open, up to where readers of committed records may read, which were aborted.
+"""Transactions in one log: open ones, the last stable offset, and the aborted ones.
 
-`Facts` says it all over again from nothing but the batches in the log; it is what the log is held against.
+`Facts` derives all of that from the batches in the log alone; the log is compared with it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def replicate(log: PartitionLog) -> None:
 
 @dataclass
 class Facts:
-    """What follows from the batches of a log, by the words of KIP-98."""
+    """Facts derived from the batches of a log by the rules of KIP-98."""
 
     open: dict[int, int] = field(default_factory=dict)
     """Producer id to the first offset of its transaction."""
@@ -97,7 +97,7 @@ class Facts:
         ]
 
     def committed_values(self, from_offset: int, upper_offset: int) -> list[bytes]:
-        """Of whole batches: where a power cut brought back what was cut, the high watermark may be inside of one."""
+        """Complete batches only: if a power cut restored a truncated batch, the high watermark may be inside it."""
         lost = [(producer_id, first, last) for producer_id, first, last, committed in self.ended if not committed]
         return [
             value
@@ -109,7 +109,7 @@ class Facts:
 
 
 def read_committed(log: PartitionLog, from_offset: int, max_bytes: int) -> list[bytes]:
-    """What a consumer makes of fetches of `max_bytes`, by the rule that all clients follow."""
+    """What a consumer returns from fetches of `max_bytes`, by the rule that all clients follow."""
     values: list[bytes] = []
     offset = from_offset
     while (part := log.read(offset, max_bytes, log.last_stable_offset)) is not None:
@@ -134,7 +134,7 @@ def read_committed(log: PartitionLog, from_offset: int, max_bytes: int) -> list[
 
 
 def check(log: PartitionLog) -> Facts:
-    """The log says what its batches say."""
+    """Compare the log with its batches."""
     facts = Facts.of(all_batches(log))
     stable = facts.last_stable_offset(log.high_watermark)
     assert log.last_stable_offset == stable
@@ -188,7 +188,7 @@ def test_a_transaction_is_readable_once_its_marker_is_replicated() -> None:
 @pytest.mark.feature("TX-10")
 @pytest.mark.parametrize("stop", ["clean", "kill"])
 def test_not_even_a_restart_makes_an_unreplicated_end_readable(stop: str) -> None:
-    """The snapshot of the clean stop does not know that the transaction was open below the high watermark."""
+    """The snapshot of the clean stop does not contain the transaction that was open below the high watermark."""
     rig = Rig()
     log = rig.open()
     begin(log, 5)
@@ -207,7 +207,8 @@ def test_not_even_a_restart_makes_an_unreplicated_end_readable(stop: str) -> Non
 
 @pytest.mark.feature("TX-10")
 def test_nor_does_a_rebuilt_index_make_it_readable() -> None:
-    """The index of the second segment is made again from the snapshot between the two: that does not know it either."""
+    """The index of the second segment is rebuilt from the snapshot between the two, which does not contain it either.
+    """
     rig = Rig()
     log = rig.open()
     begin(log, 5)
@@ -248,7 +249,7 @@ def test_truncation_takes_the_aborted_back() -> None:
 @pytest.mark.feature("ST-08", "ST-10")
 @pytest.mark.parametrize("kept", [0, 1, 2, 3, 4, 5, 6])
 def test_a_file_that_was_cut_between_batches_after_a_clean_stop_takes_the_aborted_along(kept: int) -> None:
-    """Nothing about the file itself is wrong, and whoever follows goes on at its end."""
+    """The file itself is valid, and a follower continues at its end."""
     rig = Rig()
     log = rig.open()
     for producer_id in (5, 6):
@@ -279,7 +280,7 @@ def test_a_file_that_was_cut_between_batches_after_a_clean_stop_takes_the_aborte
 @pytest.mark.feature("ST-08")
 @pytest.mark.parametrize("room", [0, 1, ENTRY_BYTES - 1, ENTRY_BYTES, ENTRY_BYTES + 1, 2 * ENTRY_BYTES - 1])
 def test_what_a_full_disk_took_of_the_index_goes_with_the_transactions(room: int) -> None:
-    """The log cannot be rolled, as its index does not fit; then all of that is truncated."""
+    """The log cannot be rolled, because its index does not fit; then all of that is truncated."""
     rig = Rig()
     log = rig.open()
     for producer_id in (5, 6):
@@ -393,7 +394,7 @@ def test_a_damaged_index_is_rebuilt_from_the_batches(damage: str) -> None:
 
 
 def test_an_offset_index_is_rebuilt_without_touching_the_transaction_index() -> None:
-    """Emptied first, it could be lost for good by another crash: a missing file says that nothing was aborted."""
+    """If it were emptied first, another crash could lose it: a missing file means that nothing was aborted."""
     rig = Rig()
     log = rig.open(CONFIG)
     for sequence in range(6):
@@ -431,7 +432,8 @@ def test_an_index_that_was_flushed_is_there_after_a_power_cut(seed: int) -> None
 
 
 def damaged_log(seed: int = 0) -> tuple[Rig, list[tuple[int, int, int]]]:
-    """Stopped cleanly, and then a flushed transaction index lost its last byte; gives what was aborted, too."""
+    """A clean stop, after which a flushed transaction index lost its last byte; also returns the aborted transactions.
+    """
     rig = Rig(seed)
     log = rig.open(CONFIG)
     for sequence in range(4):
@@ -450,7 +452,7 @@ def damaged_log(seed: int = 0) -> tuple[Rig, list[tuple[int, int, int]]]:
 @pytest.mark.feature("ST-08", "ST-10")
 @pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power cut"])
 def test_a_crash_while_an_index_is_rebuilt(power_cut: bool) -> None:
-    """The damage is there until the new index is: an empty file would say that nothing was aborted."""
+    """The damaged file stays until the new one is complete: an empty file would mean that nothing was aborted."""
     crash_at, has_crashed = 0, True
     while has_crashed:
         crash_at += 1
@@ -490,7 +492,7 @@ def remember_recovery_point(known: list[int], log: PartitionLog) -> None:
 @pytest.mark.feature("ST-08", "ST-13")
 @pytest.mark.parametrize("seed", range(5))
 def test_a_power_cut_while_everything_is_forgotten(seed: int) -> None:
-    """What is still there is as good as it was, though a segment may have lost some of its files."""
+    """Remaining segments are valid, though a segment may have lost some of its files."""
     crash_at, has_crashed = 0, True
     while has_crashed:
         crash_at += 1
@@ -522,7 +524,7 @@ def test_a_power_cut_while_everything_is_forgotten(seed: int) -> None:
 @pytest.mark.feature("ST-08", "ST-10")
 @pytest.mark.parametrize("seed", range(20))
 def test_what_a_recovery_made_anew_is_durable_before_a_roll_at_the_recovery_point(seed: int) -> None:
-    """Behind the new segment, nobody would look at it again."""
+    """Behind the new segment, no later start would check it."""
     rig = Rig(seed)
     log = rig.open(CONFIG)
     for sequence in range(2):
@@ -543,7 +545,7 @@ def test_what_a_recovery_made_anew_is_durable_before_a_roll_at_the_recovery_poin
 @pytest.mark.feature("ST-08", "ST-10")
 @pytest.mark.parametrize("seed", range(20))
 def test_an_abort_that_was_cut_before_a_roll_stays_cut(seed: int) -> None:
-    """Were it to come back, what the producer commits instead would be taken for aborted."""
+    """If it were restored, the producer's next committed transaction would count as aborted."""
     rig = Rig(seed)
     log = rig.open(CONFIG)
     begin(log, 5)
@@ -638,7 +640,7 @@ def test_a_marker_that_says_nothing_is_not_taken_from_a_leader(key: bytes, value
     assert (log.log_end_offset, log.size_bytes) == (1, before)
 
 
-# -- what begins a transaction, and what ends it
+# -- begin and end of transactions
 
 
 def verifying_log(rig: Rig | None = None) -> PartitionLog:
@@ -705,7 +707,7 @@ def test_a_marker_between_verification_and_append_shuts_the_late_batch_out(role:
 
 @pytest.mark.feature("TX-05")
 def test_the_late_marker_of_the_transaction_before_does_not_hinder_the_next() -> None:
-    """By transaction.version 2 it carries the epoch of the next one."""
+    """By transaction.version 2 it has the epoch of the next transaction."""
     log = verifying_log()
     warrant = ask(log, 5, 7, 0, bumps=True)
     assert write(log, marker(5, 7, commit=True), Warrant(transaction_version=2)) is ErrorCode.NONE
@@ -715,7 +717,9 @@ def test_the_late_marker_of_the_transaction_before_does_not_hinder_the_next() ->
 @pytest.mark.feature("TX-05")
 @pytest.mark.parametrize("role", ["leader", "follower"])
 def test_a_marker_that_raised_no_epoch_shuts_out_who_writes_by_version_2(role: str) -> None:
-    """A client may write by version 2 and end by version 1: then its late batch would begin what nobody ends."""
+    """A client may write by version 2 and end by version 1: then its late batch would begin a transaction that never
+    ends.
+    """
     log = verifying_log()
     warrant = ask(log, 5, 7, 0, bumps=True)
     if role == "leader":
@@ -802,7 +806,7 @@ def test_markers_of_an_older_coordinator_are_fenced() -> None:
     assert write(log, marker(5, 0, commit=True, coordinator_epoch=3), Warrant()) is ErrorCode.NONE
 
 
-# -- all of it together
+# -- random histories
 
 
 ACTIONS = st.one_of(
@@ -817,7 +821,7 @@ ACTIONS = st.one_of(
 
 
 class Story:
-    """A log through what happens to it, and its follower, which has all that is below the high watermark."""
+    """A log and its follower, which has everything below the high watermark, through a random history."""
 
     def __init__(self) -> None:
         self.rig = Rig()
@@ -837,7 +841,7 @@ class Story:
         elif action in ("commit", "abort"):
             self.end(facts, first, second, commit=action == "commit")
         elif action == "replicate":
-            # Followers have whole batches.
+            # Followers have complete batches.
             ends = [header.next_offset for header in map(read_header, all_batches(self.log))]
             later = [offset for offset in ends if offset > self.log.high_watermark]
             self.log.set_high_watermark((later[:first] or [self.log.high_watermark])[-1])
@@ -908,7 +912,7 @@ def test_readers_of_committed_records_see_what_was_committed(actions: list[tuple
 
 @pytest.mark.feature("ST-13", "TX-08")
 def test_a_log_that_begins_anew_keeps_no_transaction_of_what_was_in_it() -> None:
-    """A follower whose leader no longer has what it has begins at the leader's start."""
+    """A follower whose data the leader no longer has starts at the leader's log start."""
     log = Rig().open(CONFIG)
     begin(log, 5)
     replicate(log)

@@ -1,4 +1,4 @@
-"""Which log is cleaned next, how far, and in which portions."""
+"""Choice of the log to clean, its range, and its groups."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_segments_younger_than_min_compaction_lag_wait() -> None:
     segments = [Seg(0, youngest_ms=NOW_MS - 9000), Seg(10, youngest_ms=NOW_MS - 4000), Seg(20), Seg(30)]
     assert measure(segments, 0, 30, config, NOW_MS).end_offset == 10
     assert measure(segments, 0, 30, config, NOW_MS + 1000).end_offset == 20
-    # What is clean already was old enough once.
+    # The clean part was old enough before.
     assert measure(segments, 20, 30, replace(config, min_compaction_lag_ms=500), NOW_MS).end_offset == 30
 
 

@@ -1,4 +1,4 @@
-"""Compacted logs as stories: what stays, what goes, and when."""
+"""Compacted logs as stories: which records are kept, and until when."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.storage.cleaning_rig import (
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches, append, heads
 
 ROOMY = compacted(segment_bytes=1 << 20)
-"""Whatever a test writes fits one segment."""
+"""Everything that a test writes fits into one segment."""
 
 
 def headers(log: PartitionLog) -> list[BatchHeader]:
@@ -300,7 +300,7 @@ def test_a_producer_that_is_forgotten_leaves_no_shell() -> None:
 
 @pytest.mark.feature("CR-03")
 def test_the_last_batch_of_what_was_cleaned_stays_as_a_shell() -> None:
-    """Else a log whose active segment is lost would give offsets out twice."""
+    """Otherwise a log that loses its active segment would assign offsets twice."""
     rig = Rig()
     log = rig.open(ROOMY)
     put(log, ("a", "1"))
@@ -357,10 +357,10 @@ def test_a_marker_stays_until_its_batches_are_gone_and_its_horizon_is_over() -> 
 
     put(log, ("a", "2"))
     close_segments(log)
-    clean(log)  # takes the batch of the transaction
+    clean(log)  # removes the batch of the transaction
     put(log, ("c", "1"))
     close_segments(log)
-    clean(log)  # finds the marker alone
+    clean(log)  # finds only the marker
     assert [h.delete_horizon_ms for h in headers(log) if h.is_control] == [NOW_MS + RETENTION_MS]
     assert [h.base_offset for h in headers(log) if h.is_control] == [marker]
 
@@ -397,7 +397,7 @@ def test_the_marker_of_an_aborted_transaction_outlives_its_batches_too() -> None
     assert [h.base_offset for h in headers(log) if h.is_control] == []
 
 
-# -- when it is given up
+# -- aborted cleanings
 
 
 def begun(log: PartitionLog) -> LogCleaning:
@@ -466,7 +466,7 @@ def test_a_cut_in_the_active_segment_disturbs_nobody() -> None:
 
 @pytest.mark.feature("CR-02", "CR-09")
 def test_retention_goes_on_while_a_log_is_cleaned() -> None:
-    """compact,delete: what retention takes meanwhile is gone for good; the rest is cleaned, now or the next time."""
+    """compact,delete: what retention deletes meanwhile is gone; the rest is cleaned, now or the next time."""
     rig = Rig()
     given_up = 0
     for after in range(0, 50, 2):
@@ -565,7 +565,7 @@ def test_a_segment_that_stays_as_it_is_is_not_written_again() -> None:
     assert not [name for name in rig.names() if name.endswith((".deleted", ".cleaned", ".swap"))]
 
 
-# -- all of it
+# -- random histories
 
 
 WRITES = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3)), min_size=1, max_size=4)
@@ -583,7 +583,7 @@ ACTIONS = st.one_of(
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(ACTIONS, min_size=5, max_size=50), st.integers(150, 700))
 def test_whatever_happens_readers_end_up_with_the_same(actions: list[tuple[object, ...]], segment_bytes: int) -> None:
-    """A reader from the start to the end makes the same table of a cleaned log as of one that never was."""
+    """A reader of the complete log builds the same table from a cleaned log as from one that was never cleaned."""
     rig = Rig()
     config = compacted(segment_bytes=segment_bytes)
     log = rig.open(config)
@@ -636,7 +636,7 @@ def test_whatever_happens_readers_end_up_with_the_same(actions: list[tuple[objec
         else:
             log.close()
             for snapshot in [each for each in rig.names() if each.endswith(".snapshot")]:
-                # What producers did is seen from what is left of their batches.
+                # The producer state is derived from the remaining batches.
                 rig.disk.remove(f"{DIRECTORY}/{snapshot}")
             high_watermark, cleaned_to = log.high_watermark, log.cleaned_to
             log = rig.open(config, clean_shutdown=True)

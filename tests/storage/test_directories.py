@@ -1,4 +1,4 @@
-"""Log dirs: whose they are, what they hold, and what happens when one of them fails."""
+"""Log dirs: identity, content, and failures of one of them."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_new_partition_goes_where_the_fewest_are() -> None:
 
 @pytest.mark.feature("ST-17")
 def test_the_directory_of_the_metadata_log_takes_no_replicas() -> None:
-    """One that Kafka has used has no marker of a clean stop: that says nothing about the replicas."""
+    """A directory last used by Kafka may lack the marker of a clean stop, which says nothing about replicas."""
     rig = Rig()
     opened = LogDirectories.open(rig.disk, PATHS, 1, random.Random(rig.seed), CLUSTER, metadata_path="/logs/meta")
     opened.load(config_of, NOW_MS)
@@ -176,7 +176,7 @@ def test_the_directory_of_the_metadata_log_takes_no_replicas() -> None:
     rig.store.fail("read", prefix="/logs/a/")
     rig.store.fail("read", prefix="/logs/b/")
     rig.store.fail("read", prefix="/logs/c/")
-    with pytest.raises(LogDirectoryError, match="no log dir can be used"):
+    with pytest.raises(LogDirectoryError, match="no log dir is usable"):
         LogDirectories.open(rig.disk, PATHS, 1, random.Random(rig.seed), CLUSTER, metadata_path="/logs/meta")
 
 
@@ -234,7 +234,7 @@ def test_a_marker_without_an_epoch_is_a_marker_all_the_same() -> None:
 
 @pytest.mark.feature("ST-10", "CR-02")
 def test_a_kill_keeps_the_gaps_that_a_leader_gave() -> None:
-    """The leader's log had been compacted, once: what a follower of it wrote and never flushed has gaps."""
+    """The leader's log had been compacted before: what its follower wrote and never flushed has gaps."""
     rig = Rig()
     directories = start(rig)
     make(directories, "orders")
@@ -253,20 +253,20 @@ def test_a_kill_keeps_the_gaps_that_a_leader_gave() -> None:
 
 
 def follow(log: PartitionLog, *offsets: int) -> None:
-    """Append what a leader sent whose log was compacted."""
+    """Append what a leader with a compacted log sent."""
     for offset in offsets:
         log.append_as_follower(bytearray(numbered(offset)), NOW_MS)
 
 
 def flush_what_is_due(log: PartitionLog) -> None:
-    """As a broker does, now and then."""
+    """As a broker does periodically."""
     if log.flush_is_due(NOW_MS):
         log.flush()
 
 
 @pytest.mark.feature("ST-10", "CR-02")
 def test_gaps_that_a_leader_gave_are_made_durable_soon() -> None:
-    """Else a loss of power, long after, would cost all that follows on the first of them."""
+    """Otherwise a power loss, long after, would cost everything behind the first gap."""
     rig = Rig()
     directories = start(rig)
     log = make(directories, "orders")
@@ -300,7 +300,8 @@ def test_gaps_that_are_found_after_a_kill_are_made_durable_soon() -> None:
 def test_without_their_checkpoint_compacted_logs_keep_all_gaps(
     lost: bool, end: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was cleaned long ago would seem to be damaged. With it, a gap behind the recovery point is a loss."""
+    """Parts cleaned long ago would seem to be damaged. With the checkpoint, a gap behind the recovery point is a loss.
+    """
     rig = Rig()
     config = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
     monkeypatch.setattr(f"{__name__}.CONFIG", config)
@@ -466,7 +467,7 @@ def test_a_failing_checkpoint_is_told_by_its_work() -> None:
 def test_without_any_directory_there_is_no_start() -> None:
     rig = Rig()
     rig.store.fail("write", prefix="/logs")
-    with pytest.raises(LogDirectoryError, match=r"no log dir can be used: /logs/a: .*Input/output error"):
+    with pytest.raises(LogDirectoryError, match=r"no log dir is usable: /logs/a: .*Input/output error"):
         start(rig)
     with pytest.raises(LogDirectoryError, match="none is configured"):
         start(rig, [])
@@ -509,7 +510,7 @@ def test_logs_may_be_opened_in_any_order() -> None:
 
 
 def flushed_log(rig: Rig) -> PartitionLog:
-    """Ten records, and a checkpoint that says that they are durable."""
+    """Ten records, and a checkpoint according to which they are durable."""
     directories = start(rig, ["/logs/a"])
     log = make(directories, "orders")
     for _ in range(10):
@@ -529,8 +530,9 @@ def test_truncating_flushed_records_moves_the_checkpoint_first() -> None:
 
 @pytest.mark.feature("ST-11", "RE-11")
 def test_no_high_watermark_covers_what_a_power_cut_may_bring_back() -> None:
-    """A deposed leader cuts what nobody else has, follows, hears that all is committed, and loses its power: it may
-    stand before its truncation again (seed 81958)."""
+    """A deposed leader truncates its own records, follows, learns that all is committed, and loses its power: it may be
+    back in the state before its truncation (seed 81958).
+    """
     undone = 0
     for seed in range(20):
         rig = Rig(seed=seed)
@@ -558,8 +560,8 @@ def test_no_high_watermark_covers_what_a_power_cut_may_bring_back() -> None:
 @example(0, [(4, 6), (8, 4)])
 @example(1, [(8, 1), (4, 6)])
 def test_below_the_high_watermark_that_it_is_told_a_log_is_as_it_was(seed: int, cuts: list[tuple[int, int]]) -> None:
-    """However often it was cut and written on before anything was flushed: the next leader's records follow each cut.
-    A power cut may undo any of that, but not below the checkpoint.
+    """However often it was truncated and extended before a flush: the next leader's records follow each truncation. A
+    power cut may undo any of that, but not below the checkpoint.
     """
     rig = Rig(seed=seed)
     directories = start(rig, ["/logs/a"])
@@ -622,7 +624,7 @@ def test_a_full_disk_puts_the_truncation_of_flushed_records_off() -> None:
 
 @pytest.mark.feature("ST-11", "OP-06")
 def test_checkpoints_wait_for_room() -> None:
-    """Every few seconds some are due: a disk that is full for a while must not cost the directory."""
+    """Some are due every few seconds: a disk that is full for a while must not cost the directory."""
     rig = Rig()
     directories = start(rig, ["/logs/a"])
     log = make(directories, "orders")

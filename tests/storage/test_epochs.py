@@ -1,4 +1,4 @@
-"""Where two logs part: the history of leader epochs, against a dumb twin that keeps an epoch for every offset."""
+"""Divergence of two logs: the leader epochs, compared with a naive list of the epoch of every offset."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ growth = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=20)
 
 
 def grown(steps: list[tuple[int, int]]) -> tuple[LeaderEpochs, list[int]]:
-    """Each step is (how much the epoch grows, how many records it writes); the twin is the epoch of each record."""
+    """Each step is (increase of the epoch, number of records); the list has the epoch of each record."""
     epochs, twin, epoch = LeaderEpochs(), [], 0
     for more, count in steps:
         epoch += more
@@ -58,7 +58,7 @@ def test_against_an_epoch_for_every_offset(steps: list[tuple[int, int]], epoch: 
 
 
 def test_the_double_failure_of_kip_101() -> None:
-    """Two followers wrote different records in turn as leaders; the epochs say from where on they differ."""
+    """Two followers wrote different records in turn as leaders; the epochs show where they diverge."""
     a = LeaderEpochs([(1, 0), (3, 10)])
     b = LeaderEpochs([(1, 0), (2, 10)])
     assert a.end_offset_for(b.latest_epoch, 14) == (1, 10), "cut at 10, though both logs are longer"
@@ -103,7 +103,7 @@ def test_checkpoints_are_kafkas_text() -> None:
     [
         (b"1\n0\n", "cp: version 1, expected 0"),
         (b"x\n0\n", "cp line 1: not a number: 'x'"),
-        (b"0\n2\na 0 5\n", "cp: 1 entries where 2 were announced"),
+        (b"0\n2\na 0 5\n", "cp: 1 entries; the header says 2"),
         (b"0\n1\na 0\n", "cp line 3: expected 3 fields: 'a 0'"),
         (b"0\n1\na 0 x\n", "cp line 3: not a number: 'x'"),
         (b"\xff\xfe", "cp: not text"),

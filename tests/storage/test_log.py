@@ -1,4 +1,4 @@
-"""What a log promises to those who append to it and read from it."""
+"""Guarantees of a log to its writers and readers."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_offsets_outside_the_log_are_out_of_range() -> None:
 def test_what_is_no_batch_is_refused_and_not_sent(
     damage: bytes, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Bytes of an old segment were overwritten. What comes behind them can be read."""
+    """Bytes of an old segment were overwritten. Batches behind them can be read."""
     rig = Rig()
     log = rig.open(small_segments())
     while len(log.segments) < 4:
@@ -214,7 +214,7 @@ def test_a_reader_at_the_tail_touches_no_file() -> None:
         # Up to a roll, if there was one between the two.
         ends = [segment.size_bytes for segment in log.segments]
         assert part.position + part.size_bytes in ends
-        # A consumer gets less: up to a high watermark that lags a batch behind.
+        # A consumer gets less: up to a high watermark that lags one batch behind.
         assert log.read(position, 1 << 20, log.log_end_offset - 1) is not None
         position = log.log_end_offset
     with pytest.raises(KafkaError):
@@ -277,7 +277,7 @@ def test_a_segment_is_full_when_its_index_is() -> None:
     log = Rig().open(small_segments(segment_bytes=1 << 20, segment_index_bytes=24))
     for later in range(5):
         append(log, batch(1, timestamp=NOW_MS + later))
-    # A time index of 24 bytes has two entries, one of which is kept for the seal.
+    # A time index of 24 bytes has two entries, one of which is reserved for closing the segment.
     assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
 
 
@@ -317,8 +317,9 @@ def test_a_follower_takes_nothing_of_what_is_not_right(damage: str) -> None:
 
 @pytest.mark.feature("RE-13")
 def test_a_follower_takes_nothing_of_who_leads_later() -> None:
-    """An answer was read while its sender was deposed, cut its log and followed the next leader: what stands before the
-    next leader's batches is nobody's any more, and would never be found out behind them (KAFKA-18723)."""
+    """A response was being read while its sender was deposed, truncated its log and followed the next leader: batches
+    before the next leader's are uncommitted leftovers, and would not be detected behind them (KAFKA-18723).
+    """
     log = Rig().open()
     log.append_as_follower(numbered(0, 3, leader_epoch=1), NOW_MS, 1)
     mixed = numbered(3, 2, leader_epoch=1) + numbered(5, leader_epoch=2) + numbered(6, leader_epoch=1)
@@ -525,7 +526,7 @@ def test_a_disk_that_is_full_at_a_roll_leaves_the_log_as_it_was() -> None:
 @pytest.mark.feature("ST-11", "OP-06")
 @pytest.mark.parametrize("room", [0, 5, 12])
 def test_a_flush_that_a_full_disk_stopped_is_made_whole_by_the_next(room: int) -> None:
-    """What lies below the recovery point is durable, in a rolled segment as in the active one."""
+    """Everything below the recovery point is durable, in a rolled segment as in the active one."""
     rig = Rig()
     config = small_segments(segment_bytes=10 * len(batch()), index_interval_bytes=2 * len(batch()))
     log = rig.open(config)
@@ -563,7 +564,7 @@ def test_a_disk_that_fails_puts_the_log_out_of_service() -> None:
 @pytest.mark.feature("ST-04", "ST-10")
 @pytest.mark.parametrize("probability", [0.1, 0.4, 1.0])
 def test_what_a_failed_sync_lost_is_written_once_more_before_it_counts_as_flushed(probability: float) -> None:
-    """The page cache still shows it, and the next sync of the same pages succeeds without writing them."""
+    """The page cache still has it, and the next sync of the same pages succeeds without writing them."""
     failed = 0
     for seed in range(12):
         rig = Rig(seed)
@@ -662,7 +663,7 @@ def test_a_flush_that_was_overtaken_by_a_truncation_moves_no_recovery_point() ->
 @pytest.mark.feature("ST-04", "FI-08")
 @pytest.mark.parametrize("seed", range(4))
 def test_a_flush_that_was_overtaken_by_appends_and_a_roll_is_not_all_that_the_segment_needs(seed: int) -> None:
-    """The records that came between are behind what the flush was for, and before what the next one is for."""
+    """The records between are not covered by the first flush, and must be covered by the next."""
     rig = Rig(seed=seed)
     log = rig.open()
     append(log, batch(10))
@@ -700,7 +701,7 @@ def test_losing_flushed_records_to_a_truncation_is_told_before_it_happens() -> N
 
 @pytest.mark.feature("OP-06")
 def test_a_truncation_that_cannot_be_told_leaves_the_log_as_it_was() -> None:
-    """And is told when it is tried again: from where on records go, which is where a batch begins."""
+    """A retry reports it: the offset from which records are removed, which is where a batch begins."""
     log = Rig().open()
     told: list[tuple[int, int]] = []
 

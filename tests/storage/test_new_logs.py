@@ -1,4 +1,4 @@
-"""Logs that were made a moment ago: few syncs, and still nobody's records are lost or taken for another's."""
+"""New logs: few syncs, and still no records are lost or assigned to another topic."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_readable(rig: Rig, partition: int) -> bool:
 def dies_at_each_change(
     act: Callable[[LogDirectories], None], then: Callable[[Rig], None], *, power_cut: bool, seed: int = 0
 ) -> int:
-    """Let the process die in every changing disk operation of `act`; gives how many there are."""
+    """Kill the process in every changing disk operation of `act`; returns their number."""
     change = 0
     while True:
         change += 1
@@ -87,7 +87,7 @@ def test_after_a_power_cut_every_log_says_whose_it_is() -> None:
 
 @pytest.mark.feature("ST-19", "FI-08")
 def test_a_file_that_was_not_synced_is_not_believed_against_what_is_durable() -> None:
-    """A power cut may leave anything where was written: even another id."""
+    """A power cut may leave anything in an unsynced file: even another id."""
     rig = Rig()
     directories = start(rig)
     make(directories, 1)
@@ -106,7 +106,7 @@ def test_a_file_that_was_not_synced_is_not_believed_against_what_is_durable() ->
 @pytest.mark.feature("ST-19", "ST-11")
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_a_death_while_logs_are_made(power_cut: bool) -> None:
-    """What is left is empty, and is taken over when the logs are wanted again."""
+    """The leftovers are empty, and are reused when the logs are requested again."""
 
     def restart(rig: Rig) -> None:
         again = start(rig)
@@ -124,7 +124,7 @@ def test_a_death_while_logs_are_made(power_cut: bool) -> None:
 
 @pytest.mark.feature("ST-19", "ST-11")
 def test_a_topic_of_the_same_name_never_gets_the_records_of_the_old_one() -> None:
-    """The old log goes, one of the same name is made, and the power fails anywhere on the way."""
+    """The old log is deleted, one of the same name is created, and the power fails anywhere on the way."""
     old_came_back = 0
 
     def act(directories: LogDirectories) -> None:
@@ -209,7 +209,7 @@ def test_making_many_costs_no_more_syncs_than_making_one(monkeypatch: pytest.Mon
 
 @pytest.mark.feature("ST-11")
 def test_the_first_name_is_durable_before_there_is_a_second() -> None:
-    """Else a log could seem to begin at its second segment."""
+    """Otherwise a log could seem to begin at its second segment."""
     for seed in range(60):
         rig = Rig(seed)
         directories = start(rig)

@@ -1,4 +1,4 @@
-"""What a log remembers of its producers: repetitions, gaps, epochs, open transactions, snapshots."""
+"""Producer state of a log: retries, gaps, epochs, open transactions, snapshots."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_new_epoch_starts_at_sequence_zero_and_fences_the_old_one() -> None:
 
 @pytest.mark.feature("PR-12")
 def test_an_unknown_producer_may_begin_anywhere() -> None:
-    """Its records may have been deleted by retention meanwhile."""
+    """Retention may have deleted its records."""
     log = Rig().open()
     assert append(log, producer_batch(5, 3, 1000)).first_offset == 0
     assert append(log, producer_batch(5, 3, 1001)).first_offset == 1
@@ -89,7 +89,7 @@ def test_the_end_of_the_sequences_is_a_place_like_any_other(before_the_end: int,
 
 
 def told_from(sequence: int, steps: list[tuple[str, int]]) -> list[object]:
-    """What a log answers to a producer that begins at `sequence`."""
+    """Answers of a log to a producer that begins at `sequence`."""
     rig = Rig()
     log = rig.open(small_segments())
     sent: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""What runs short (descriptors, memory, room) is refused for now. It is no failed disk."""
+"""Shortages (of descriptors, memory, room) refuse an operation for now and are no disk failure."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _assign_counted(group: GroupSpec) -> dict[str, Target]:
         for _ in range(quotas[member_id] - min(len(kept[member_id]), quotas[member_id])):
             topic_id, number = next(free)
             targets[member_id].setdefault(topic_id, set()).add(number)
-    assert next(free, None) is None, "quotas add up to all partitions"
+    assert next(free, None) is None, "quotas must add up to all partitions"
     return targets
 
 

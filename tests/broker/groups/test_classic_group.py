@@ -1,4 +1,4 @@
-"""Classic groups asked what every kind of group is: commits, subscriptions; their table of moves; bad input."""
+"""Classic groups: the Group protocol (commits, subscriptions), the table of states, and invalid input."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ INCONSISTENT = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
 
 
-# -- the table
+# -- state transitions
 
 
 @pytest.mark.feature("CG-08")
@@ -66,7 +66,7 @@ def test_emigration_ends_it_in_every_state(state: str) -> None:
 
 
 def in_state(state: str) -> tuple[Shell, ClassicGroup]:
-    """A group in that state, of anna who leads, and of ben who is static, in generation 1 if it has one."""
+    """A group in that state: anna leads, ben is static; in generation 1 if it has one."""
     shell = Shell()
     anna, ben = Person(shell), Person(shell, "b")
     if state == "Empty":
@@ -88,7 +88,7 @@ def in_state(state: str) -> tuple[Shell, ClassicGroup]:
 # -- commits
 
 COMMITS = [
-    # state, who, generation, transactional, answer
+    # state, member, generation, transactional, answer
     ("Empty", "", -1, False, NONE),
     ("Empty", "", -1, True, NONE),
     ("Empty", "anybody", -1, False, NONE),
@@ -152,7 +152,7 @@ def test_commits_keep_the_session() -> None:
     assert anna in group.members and ben not in group.members
 
 
-# -- what is asked of all groups
+# -- the Group protocol
 
 
 @pytest.mark.feature("CG-05")
@@ -195,7 +195,7 @@ def test_which_topics_are_in_use() -> None:
     [b"", b"\x00", b"\x00\x03", b"\x00\x03\x00\x00\x00\x02\x00\x01a", b"\x00\x00\x7f\xff\xff\xff", b"\xff" * 40],
 )
 def test_bytes_that_are_no_subscription(data: bytes) -> None:
-    """The group works; every topic may be in use."""
+    """The group works; every topic counts as in use."""
     with pytest.raises(MalformedMessage):
         read_topics(data)
     shell = Shell()
@@ -251,12 +251,12 @@ def test_how_it_is_described() -> None:
     assert [member.member_metadata for member in described.members] == [b"", b"", b""]
 
 
-# -- the log, and other kinds
+# -- records and other kinds
 
 
 @pytest.mark.feature("CG-12")
 def test_a_group_from_parts_is_stable_and_writes_itself() -> None:
-    """As a group of another kind becomes one."""
+    """As when a group of another kind becomes classic."""
     shell = Shell()
     protocols = (MemberProtocol("range", subscription("news")), MemberProtocol("robin", b""))
     members = [
@@ -321,7 +321,7 @@ def test_a_record_that_contradicts_itself_is_made_the_best_of() -> None:
 
 
 class OtherGroup:
-    """Of a kind that is not known here."""
+    """A group of an unknown kind."""
 
     def __init__(self, kind: GroupType, is_empty: bool) -> None:
         self.group_id = GROUP
@@ -337,7 +337,7 @@ class OtherGroup:
 
 
 class Recorder:
-    """Serves another kind's members."""
+    """Serves members of another kind."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -392,7 +392,7 @@ def test_an_empty_group_of_another_kind_gives_way(kind: GroupType, gives_way: bo
     assert shell.state == "Empty"
 
 
-# -- bad input
+# -- invalid requests
 
 PROTOCOL = JoinGroupRequestProtocol(name="range", metadata=subscription("news"))
 ANNA = {"group_id": GROUP, "member_id": "anna"}

@@ -87,8 +87,9 @@ def cooperative(owned: list[int]) -> dict[str, bytes]:
 @pytest.mark.parametrize("fails_over", [False, True])
 @pytest.mark.parametrize("who", ["leader", "follower"])
 def test_one_that_had_partitions_to_give_up_makes_all_join_again(who: str, fails_over: bool) -> None:
-    """A cooperative member is to give something up and to join again, so that others get it (KIP-429). It ends before
-    it does, and who comes in its place never had it."""
+    """A cooperative member is to revoke partitions and rejoin, so that others get them (KIP-429). It stops before that,
+    and its replacement never owned them.
+    """
     shell = Shell()
     anna, ben = Person(shell, "a"), Person(shell, "b")
     had, has_none = (anna, ben) if who == "leader" else (ben, anna)
@@ -105,7 +106,7 @@ def test_one_that_had_partitions_to_give_up_makes_all_join_again(who: str, fails
     assert again.generation == has_none.generation == 2
     shell.sync_all([again, has_none])
 
-    # It asks for that once.
+    # Only one rebalance is requested.
     once_more = Person(shell, had.instance_id, protocols=cooperative([]))
     assert once_more.join().response.generation_id == 2 and shell.state == "Stable"
 
@@ -182,7 +183,7 @@ def test_if_only_away_members_are_left_the_rebalance_waits_for_them() -> None:
 
 
 def test_leaving_does_not_take_the_place_of_a_static_member_that_is_not_there() -> None:
-    """A consumer with an instance id does not send LeaveGroup; a session's end removes it."""
+    """A consumer with an instance id does not send LeaveGroup; its session timeout removes it."""
     shell = Shell()
     anna, ben = Person(shell, "a"), Person(shell)
     shell.stable(anna, ben)

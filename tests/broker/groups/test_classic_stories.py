@@ -1,4 +1,4 @@
-"""Classic groups as stories: people join, share, fall silent and leave."""
+"""Classic groups as stories: clients join, share, fall silent and leave."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def test_two_join_sync_and_stay() -> None:
 @pytest.mark.feature("CG-06")
 @pytest.mark.parametrize("version", range(10))
 def test_every_version_of_join(version: int) -> None:
-    """Before version 4 who joins is in at once; before 1 its session is its rebalance timeout, too."""
+    """Before version 4 a client joins without MEMBER_ID_REQUIRED; before version 1 its session timeout is its rebalance
+    timeout, too.
+    """
     shell = Shell()
     anna = Person(shell, join_version=version)
     asked = anna.join_once()
@@ -105,7 +107,7 @@ def test_every_version_of_join(version: int) -> None:
 
 @pytest.mark.feature("CG-06")
 def test_the_first_delay_ends_with_the_rebalance_timeout() -> None:
-    """However many come: not longer than the rebalance timeout of the first in all."""
+    """However many join, it takes at most the rebalance timeout of the first member."""
     shell = Shell()
     people = [Person(shell, rebalance_ms=8_000)]
     people[0].join()
@@ -129,8 +131,8 @@ def test_without_a_delay_the_first_begins_at_once() -> None:
 
 @pytest.mark.feature("CG-06", "CG-09")
 def test_without_a_delay_all_who_come_at_once_are_in_the_first_generation() -> None:
-    """Each has to ask twice. The first of them is not to be off with a generation of its own meanwhile, or the others
-    would wait for its next heartbeat.
+    """Each has to send JoinGroup twice. The first must not start a generation of its own meanwhile, which would make
+    the others wait for its next heartbeat.
     """
     shell = Shell(group_initial_rebalance_delay_ms=0)
     people = [Person(shell) for _ in range(10)]
@@ -157,7 +159,7 @@ def test_a_first_generation_does_not_wait_long_for_who_was_given_an_id() -> None
     assert asked.waits and shell.state == "PreparingRebalance"
     shell.pass_ms(2)
     assert anna.generation == 1 and list(shell.group.members) == [anna.member_id]
-    # It may still come, in the next one.
+    # It may still join the next one.
     assert ghost.join_once().waits and shell.state == "PreparingRebalance"
 
 
@@ -246,7 +248,7 @@ def test_who_waits_for_an_answer_need_not_send_heartbeats() -> None:
 
 @pytest.mark.feature("CG-09")
 def test_who_asks_late_for_its_part_is_heard() -> None:
-    """The answer to its JoinGroup was long on the way; the others have their parts already."""
+    """The answer to its JoinGroup was slow; the others have their assignments already."""
     shell = Shell()
     anna, ben = Person(shell), Person(shell)
     shell.stable(anna, ben)
@@ -288,7 +290,7 @@ def test_who_asks_again_for_the_answer_to_its_join_is_heard(is_stable: bool) -> 
 
 @pytest.mark.feature("CG-06")
 def test_a_newcomer_does_not_wait_for_ever() -> None:
-    """Old clients have no id yet while they wait; the one who hung up and came again is counted twice."""
+    """Old clients have no member id while they wait; one that disconnected and joined again counts twice."""
     shell = Shell()
     anna = Person(shell, rebalance_ms=900_000)
     shell.stable(anna)
@@ -384,7 +386,7 @@ def test_what_other_kinds_of_clients_say_passes_through_unread(kind: str) -> Non
 
 @pytest.mark.feature("CG-07")
 def test_joining_again() -> None:
-    """With the same metadata: an answer at once, unless the leader asks, who wants a new assignment."""
+    """With unchanged metadata: an immediate answer, except for the leader, which wants a new assignment."""
     shell = Shell()
     anna, ben = Person(shell), Person(shell)
     anna.join()
@@ -453,7 +455,7 @@ def test_leaving(version: int) -> None:
 
 @pytest.mark.feature("CG-08", "CG-10")
 def test_many_leave_at_once() -> None:
-    """Tools name static members by their instance ids; one that is told of each how it went."""
+    """Admin clients name static members by instance id; each removal has its own error code."""
     shell = Shell()
     anna, ben, cleo, dora = Person(shell, "a"), Person(shell, "b"), Person(shell), Person(shell)
     shell.stable(anna, ben, cleo)
@@ -545,7 +547,7 @@ def test_members_go_on_with_the_next_coordinator() -> None:
 @pytest.mark.feature("CG-12", "CG-08")
 @pytest.mark.parametrize("phase", ["first join", "join", "sync", "assigned", "left"])
 def test_the_coordinator_moves_in_the_middle(phase: str) -> None:
-    """Whoever waits looks for the next one; that one knows the last generation that was replicated."""
+    """Waiting clients look for the new coordinator, which has the last replicated generation."""
     shell = Shell()
     anna, ben = Person(shell), Person(shell)
     if phase == "first join":

@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848), as stories: who joins, who gets what, who has to wait for whom."""
+"""Consumer groups (KIP-848) as stories: joins, assignments, and handovers of partitions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rig() -> Rig:
 
 
 def kinds(rig: Rig) -> list[int]:
-    """The types of the records of the last command; negative for tombstones."""
+    """Types of the records of the last command; negative for tombstones."""
     return [record.key.API_KEY if record.value is not None else -record.key.API_KEY for record in rig.written]
 
 
@@ -35,7 +35,7 @@ def test_the_first_member_gets_all_at_once(rig: Rig) -> None:
     assert answer.heartbeat_interval_ms == HEARTBEAT_MS
     assert reader.partitions == {("news", number) for number in range(4)}
     assert rig.group.state is GroupState.STABLE
-    # Subscription, group epoch, target of the member, epoch of the target, what the member was told.
+    # Subscription, group epoch, the member's target, target epoch, the member's assignment.
     assert kinds(rig) == [5, 3, 7, 6, 8]
 
 
@@ -85,7 +85,7 @@ def test_a_partition_is_handed_on_only_when_its_owner_gave_it_up(rig: Rig) -> No
 
 @pytest.mark.feature("CG-13")
 def test_nobody_waits_for_a_member_that_has_nothing_to_give_up(rig: Rig) -> None:
-    """There is no barrier: who has nothing to do with a move goes on alone."""
+    """There is no barrier: a member that a move does not concern continues alone."""
     a, b, c = (Reader(rig, name, "news") for name in "abc")
     a.join()
     b.join()
@@ -282,7 +282,7 @@ def test_new_partitions_and_deleted_topics_reach_the_group(rig: Rig) -> None:
     settle(a, b)
     assert len(a.partitions | b.partitions) == 8
     rig.delete_topic("sport")
-    # What is gone cannot be given up, only forgotten.
+    # A deleted topic cannot be revoked, only removed.
     settle(a, b)
     assert a.partitions | b.partitions == {("news", number) for number in range(6)}
 
@@ -402,8 +402,9 @@ def test_a_new_coordinator_goes_on_where_the_old_one_was(rig: Rig) -> None:
 
 @pytest.mark.feature("CG-13")
 def test_a_static_member_that_comes_back_from_the_dead_takes_nothing_from_its_successor(rig: Rig) -> None:
-    """A replica was away for longer than delete.retention.ms: it has the records of somebody who is gone, and not the
-    tombstones, which had been cleaned away when it came to them. Then it leads."""
+    """A replica was away for longer than delete.retention.ms: it has the records of a former member, and not the
+    tombstones, which were cleaned away before it caught up. Then it becomes the leader.
+    """
     b = Reader(rig, "b", "news")
     b.join()
     Reader(rig, "gone", "news", instance_id="one").join()
@@ -428,7 +429,7 @@ def test_a_static_member_that_comes_back_from_the_dead_takes_nothing_from_its_su
     settle(b, a)
     assert a.partitions | b.partitions == {("news", number) for number in range(4)}
     assert a.partitions == had
-    # And so it is for whoever reads all that now.
+    # A coordinator that reads all of that now agrees.
     rig.fail_over()
     settle(a, b)
     assert a.partitions == had
@@ -448,8 +449,9 @@ def test_a_member_that_joins_with_another_instance_id_gives_its_own_back(rig: Ri
 @pytest.mark.feature("CG-13")
 @pytest.mark.parametrize("others", [(), ("b",)], ids=["what the dead had stays with them", "the dead get less"])
 def test_what_a_coordinator_assigned_to_the_dead_is_assigned_anew(rig: Rig, others: tuple[str, ...]) -> None:
-    """A replica was away for longer than delete.retention.ms, leads, and assigns partitions to somebody who is gone;
-    before it notices, another leads, which has seen the tombstones."""
+    """A replica that was away for longer than delete.retention.ms becomes the leader and assigns partitions to a former
+    member; before it notices, a broker that has seen the tombstones becomes the leader.
+    """
     a, gone = Reader(rig, "a", "news"), Reader(rig, "gone", "news")
     a.join()
     gone.join()

@@ -1,4 +1,4 @@
-"""Groups as tools see them, on the bench: listed, described, deleted, whatever kind they are of."""
+"""Groups as admin clients see them: listed, described and deleted, of every kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.broker.groups.offset_words import FakeGroup, commit, txn_commit
 
 
 def with_three_groups() -> Bench:
-    """A classic one with a member, a consumer group, and one that has nothing but offsets."""
+    """A classic group with a member, a consumer group, and one that has only offsets."""
     bench = Bench()
     bench.create_topic("t")
     member = MemberMetadata(member_id="m", client_id="c", client_host="/h", subscription=b"s", assignment=b"a")

@@ -1,4 +1,4 @@
-"""When offsets are forgotten: retention (KIP-211), deleted topics, and the groups that have nothing left."""
+"""Expiry of offsets: retention (KIP-211), deleted topics, and groups without offsets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_offsets_of_a_group_that_nobody_joined_expire_each_by_its_own_commit() -
     bench.advance(DAY_MS)
     assert everything(bench) == {}
     assert bench.machine.offsets.group("g") is None
-    # There never was a record of the group: none has to be taken back.
+    # The group never had a record, so it needs no tombstone.
     assert all(isinstance(key, OffsetCommitKey) for key, _ in bench.written_since(0))
 
 
@@ -90,7 +90,7 @@ def test_a_classic_group_that_everybody_left_is_dead_with_its_last_offset() -> N
     assert bench.machine.groups.get("g") is None
     bench.reload()
     assert bench.machine.offsets.group("g") is None
-    # One that never had any is forgotten at the next check.
+    # A group that never had offsets is removed at the next check.
     bench.write(GroupMetadataKey(group="g"), value, 3)
     bench.advance(CHECK_MS)
     assert bench.machine.groups.get("g") is None
@@ -100,10 +100,10 @@ def test_a_classic_group_that_everybody_left_is_dead_with_its_last_offset() -> N
 @pytest.mark.parametrize(
     ("group", "left"),
     [
-        # Who reads a topic keeps its offsets; the group's others go.
+        # The offsets of subscribed topics are kept; others of the group expire.
         (FakeGroup(topics=["t"]), {("t", 0): 1}),
         (FakeGroup(kind=GroupType.CONSUMER, topics=["u"]), {("u", 0): 2}),
-        # What the members read is not known yet, or never.
+        # The subscriptions are not known yet, or never.
         (FakeGroup(state="PreparingRebalance"), {("t", 0): 1, ("u", 0): 2}),
         (FakeGroup(state="CompletingRebalance"), {("t", 0): 1, ("u", 0): 2}),
         (FakeGroup(protocol_type="connect"), {("t", 0): 1, ("u", 0): 2}),
@@ -134,7 +134,7 @@ def test_an_open_transaction_keeps_the_offset_and_the_group() -> None:
     assert fetch(bench, "t") == 1
     bench.end_transaction(ProducerStamp(7, 0), True)
     bench.advance(CHECK_MS)
-    # It counts from its commit, not from its marker.
+    # Counts from the commit, not from the marker.
     assert fetch(bench, "t") == 2
     bench.advance(RETENTION_MS)
     assert fetch(bench, "t") == -1
@@ -189,7 +189,7 @@ def test_offsets_of_a_deleted_topic_are_forgotten_at_once() -> None:
 def test_a_topic_that_was_created_again_has_no_offsets() -> None:
     bench = loaded()
     commit(bench, "t", 1)
-    # As an older release wrote it: without the topic's id.
+    # As written by an older release, without topic id.
     bench.machine.replay(
         OffsetCommitKey(group="g", topic="t", partition=1), OffsetCommitValue(offset=4, commit_timestamp=WALL_MS), None
     )

@@ -1,4 +1,4 @@
-"""Committed offsets on the bench: who may commit, what is written, what is read back, and what transactions add."""
+"""Committed offsets: permissions, records, fetches and transactions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_metadata_has_a_limit_in_characters() -> None:
     bench.create_topic("t")
     assert commit(bench, "t", 1, metadata="grün") == ErrorCode.NONE
     assert commit(bench, "t", 2, metadata="gruen") == ErrorCode.OFFSET_METADATA_TOO_LARGE
-    # Java counts a character outside the basic plane twice.
+    # Java counts a character outside the basic multilingual plane twice.
     assert commit(bench, "t", 3, metadata="\U0001f680\U0001f680") == ErrorCode.NONE
     assert commit(bench, "t", 4, metadata="\U0001f680\U0001f680!") == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert txn_commit(bench, "t", 5, 7, metadata="gruen") == ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -90,7 +90,7 @@ def test_a_retention_beyond_all_time_lasts_for_ever() -> None:
     ((_, value),) = bench.written_since(0)
     assert isinstance(value, OffsetCommitValue)
     assert value.expire_timestamp == (1 << 63) - 1
-    # Less than nothing is over before it began.
+    # A negative retention has expired at once.
     assert commit(bench, "t", 1, version=4, retention_ms=-(1 << 63)) == ErrorCode.NONE
 
 
@@ -190,7 +190,7 @@ def test_members_of_a_group_may_have_to_show_their_epoch() -> None:
     bench.machine.groups.put(FakeGroup(error=ErrorCode.STALE_MEMBER_EPOCH))
     with raises(ErrorCode.STALE_MEMBER_EPOCH):
         fetch_group(bench, {"t": [0]}, member_epoch=3)
-    # A group that is about to vanish has committed nothing.
+    # A group about to be removed has no committed offsets.
     bench.machine.groups.put(FakeGroup(error=ErrorCode.GROUP_ID_NOT_FOUND))
     assert fetch(bench, "t") == -1
     assert everything(bench) == {}
@@ -231,7 +231,7 @@ def test_an_aborted_transaction_leaves_nothing() -> None:
     bench.end_transaction(PRODUCER, False)
     assert fetch(bench, "t", stable=True) == -1
     assert bench.machine.offsets.group("g") is None
-    # A marker of a producer that committed no offsets is none of our business.
+    # A marker of a producer without offset commits is ignored.
     bench.end_transaction(ProducerStamp(8, 0), True)
 
 
@@ -317,7 +317,7 @@ def test_offsets_in_use_cannot_be_deleted() -> None:
     assert delete_offsets(bench, "t", 0) == [ErrorCode.NONE]
 
 
-# -- the log
+# -- records
 
 
 @pytest.mark.feature("CG-12")

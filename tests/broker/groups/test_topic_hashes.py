@@ -1,4 +1,4 @@
-"""The hash by which a group notices that its topics changed: the numbers that Kafka 4.3 writes."""
+"""The hash by which a group detects changes of its topics: the values that Kafka 4.3 writes."""
 
 from __future__ import annotations
 

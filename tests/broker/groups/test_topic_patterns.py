@@ -1,4 +1,4 @@
-"""What consumer groups do with topic patterns (the patterns themselves: tests/broker/test_patterns.py)."""
+"""Topic patterns in consumer groups (the patterns themselves: tests/broker/test_patterns.py)."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_names_and_patterns_add_up(rig: Rig) -> None:
 
 @pytest.mark.feature("CG-15")
 def test_a_first_search_that_finds_nothing_is_no_new_epoch(rig: Rig) -> None:
-    """There is nothing to assign: a member that says again what it was answered last must not be behind."""
+    """Nothing changes for the assignment: a member that repeats its last epoch must not be fenced."""
     a = pattern_reader(rig, "a", "foo.*")
     rig.pass_ms(SEARCH_MS)
     assert rig.group.resolved_patterns["foo.*"].topics == frozenset()

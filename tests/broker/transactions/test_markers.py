@@ -1,5 +1,5 @@
-"""The writer of markers: batches for each broker, tries again until every partition answered, and stops when somebody
-else coordinates.
+"""The writer of markers: batches by broker, retries until every partition has answered, and stops when another broker
+coordinates.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def partition(leader: int) -> PartitionImage:
 
 @dataclass
 class Broker:
-    """One that takes markers."""
+    """A broker that accepts markers."""
 
     writer: Writer
     codes: dict[TopicPartition, list[ErrorCode]] = field(default_factory=dict)
-    """What its partitions answer first."""
+    """Error codes that its partitions answer first."""
     fails: int = 0
     hangs: trio.Event | None = None
     silent: bool = False
@@ -92,7 +92,7 @@ class Broker:
 
 
 class FakeShard:
-    """Counts what is completed."""
+    """Counts completions."""
 
     def __init__(self) -> None:
         self.state = ShardState.ACTIVE
@@ -108,7 +108,7 @@ class FakeShard:
 
 
 class Writer:
-    """A MarkerWriter with brokers 1 and 2, and time that is moved by hand."""
+    """A MarkerWriter with brokers 1 and 2 and a manual clock."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.now_ms = 0
@@ -145,7 +145,7 @@ class Writer:
         return ended
 
     async def settle(self, pass_ms: int = 0) -> None:
-        """Everything that can happen happens; time goes by in small steps."""
+        """Run all tasks until they wait; time advances in small steps."""
         until_ms = self.now_ms + pass_ms
         while True:
             await trio.testing.wait_all_tasks_blocked()

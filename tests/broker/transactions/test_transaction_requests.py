@@ -1,4 +1,4 @@
-"""Requests of producers, brokers and administrators, answered by whole clusters under virtual time."""
+"""Requests of producers, brokers and admin clients to whole clusters in virtual time."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ on_replicated_cluster = functools.partial(on_cluster, 3, **REPLICATED)
 
 
 class Producer:
-    """One that asks and asks again as clients do."""
+    """A producer that retries as clients do."""
 
     def __init__(self, rig: Rig, transactional_id: str = "payments", asks: int = 1) -> None:
         self.rig = rig
         self.transactional_id = transactional_id
         self.stamp = ProducerStamp(-1, -1)
         self.asks = asks
-        """The broker that says who coordinates."""
+        """The broker that it asks for the coordinator."""
 
     async def coordinator(self) -> int:
         while True:
@@ -72,7 +72,7 @@ class Producer:
             await trio.sleep(0.05)
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
-        """The answer, once there is a coordinator that is ready and done with what was before."""
+        """The answer of a coordinator that has loaded and finished the previous transaction."""
         again = (
             E.NOT_COORDINATOR,
             E.COORDINATOR_LOAD_IN_PROGRESS,
@@ -151,7 +151,7 @@ def markers_in(rig: Rig, node: int, topic: str, index: int = 0) -> list[tuple[Pr
     return found
 
 
-# -- the way of a transaction
+# -- the course of a transaction
 
 
 @pytest.mark.feature("TX-01", "TX-06", "TX-07")
@@ -247,7 +247,8 @@ async def test_a_topic_that_is_deleted_meanwhile_holds_nobody_up(rig: Rig) -> No
 @pytest.mark.feature("TX-07")
 @on_replicated_cluster()
 async def test_markers_wait_for_a_leader(rig: Rig) -> None:
-    """The only replica of a partition is down when the transaction ends; it gets its marker when it is back."""
+    """The only replica of a partition is down when the transaction ends; the partition gets its marker when it is back.
+    """
     producer = Producer(rig)
     await producer.init()
     coordinator = await producer.coordinator()
@@ -267,7 +268,7 @@ async def test_markers_wait_for_a_leader(rig: Rig) -> None:
     assert markers_in(rig, other, "orders") == [(producer.stamp, True)]
 
 
-# -- the words of each version
+# -- error codes by version
 
 
 @pytest.mark.feature("TX-02")
@@ -351,7 +352,7 @@ async def test_brokers_add_and_verify_many_transactions_with_one_request(rig: Ri
     assert nothing.results_by_transaction == []
 
 
-# -- administrators
+# -- admin clients
 
 
 @pytest.mark.feature("TX-14")

@@ -1,4 +1,4 @@
-"""What the shell of the other tests must not let pass, also where one epoch has many transactions."""
+"""Checks that the test shell itself detects violations, also if one epoch has many transactions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.broker.transactions.transaction_shell import ID, A, B, Shell
 
 
 def prepared(*, hears: bool = True) -> tuple[Shell, ProducerStamp]:
-    """The second transaction of one epoch is to be committed, just as the first was."""
+    """The second transaction of one epoch is to be committed, like the first."""
     shell = Shell(1)
     producer = shell.init().producer
     shell.add(producer, A, version=0)
@@ -50,7 +50,7 @@ def test_what_is_told_is_what_was_decided() -> None:
 
 
 def test_a_result_holds_for_its_transaction() -> None:
-    """As if a coordinator had forgotten that it was decided."""
+    """As if a coordinator had forgotten its decision."""
     shell, _ = prepared()
     open_again = replace(shell.transaction(), state=TransactionState.ONGOING)
     shell.machine._transactions[ID] = open_again

@@ -1,4 +1,4 @@
-"""Producers and the coordinator of their transactions, as stories."""
+"""Producers and their transaction coordinator, as stories."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LEVELS = pytest.mark.parametrize("level", [0, 1, 2])
 
 
 def with_epoch(shell: Shell, epoch: int) -> ProducerStamp:
-    """A producer that has come so far."""
+    """A producer that has reached this epoch."""
     producer = shell.init().producer
     aged = replace(shell.transaction(), producer_epoch=epoch)
     shell._append(aged.record(shell.level))
     return producer._replace(producer_epoch=epoch)
 
 
-# -- a transaction's way
+# -- the course of a transaction
 
 
 @pytest.mark.feature("TX-01", "TX-02", "TX-03")
@@ -142,7 +142,7 @@ def test_who_begins_the_next_transaction_is_held_until_the_result_is_told() -> N
 @pytest.mark.feature("TX-03")
 @pytest.mark.parametrize(("version", "patience_ms"), [(0, 100), (2, 20)])
 def test_it_is_held_for_a_moment_only(version: int, patience_ms: int) -> None:
-    """Which is shorter if a broker asks, because others wait behind it there."""
+    """Shorter for requests of brokers, because other requests queue behind them."""
     shell = Shell()
     shell.markers_hang = True
     producer = shell.init().producer
@@ -326,7 +326,7 @@ def test_transactions_of_another_coordinator_never_time_out_where_they_are_allow
     assert shell.state is S.ONGOING
 
 
-# -- used up epochs
+# -- exhausted epochs
 
 
 @pytest.mark.feature("TX-02")
@@ -364,7 +364,7 @@ def test_an_end_at_the_last_epoch_goes_on_with_a_new_producer_id() -> None:
 
 @pytest.mark.feature("TX-02", "TX-06")
 def test_what_an_end_of_version_2_promised_survives_a_level_that_knows_no_version_2() -> None:
-    """The level was lowered while a client still speaks version 2."""
+    """The feature level was lowered while a client still uses version 2."""
     shell = Shell(0)
     shell.markers_hang = True
     old = with_epoch(shell, EXHAUSTED_EPOCH)
@@ -400,7 +400,7 @@ def test_without_a_producer_id_at_hand_the_last_epoch_is_ended_later() -> None:
     assert shell.end(old, True).producer == (old.producer_id + 1, 0)
 
 
-# -- time
+# -- timeouts
 
 
 @pytest.mark.feature("TX-11")
@@ -471,7 +471,7 @@ def test_ids_that_nobody_uses_are_forgotten() -> None:
     assert shell.add(producer, A).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-# -- who takes over
+# -- failover
 
 
 @pytest.mark.feature("TX-01", "TX-08")
@@ -570,7 +570,7 @@ def test_markers_that_come_back_late_change_nothing() -> None:
     assert shell.state is S.PREPARE_ABORT, "that was the end of another transaction"
 
 
-# -- one epoch, many transactions: ends before version 5 leave it as it is, and a client may come with any version
+# -- one epoch, many transactions: ends before version 5 keep the epoch, and a client may use any version
 
 
 @pytest.mark.feature("TX-03", "TX-06")
@@ -597,7 +597,7 @@ def test_in_version_1_each_transaction_of_an_epoch_has_its_own_result(first: boo
 def test_the_epoch_that_an_end_of_version_2_gave_may_be_used_by_version_1(
     level: int, commit: bool, added: tuple[tuple[str, int], ...], is_cut_off: bool
 ) -> None:
-    """Kafka goes by the version of each request, too."""
+    """Kafka decides by the version of each request, too."""
     shell = Shell(level)
     first = shell.init().producer
     if added:
@@ -652,13 +652,13 @@ def test_what_version_1_began_version_2_may_end(commit: bool) -> None:
     assert shell.end(first, commit).producer == second, "its answer may be lost"
 
 
-# -- old requests that come late (KAFKA-17754, KIP-890)
+# -- delayed requests (KAFKA-17754, KIP-890)
 
 
 @pytest.mark.feature("TX-05")
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_delayed_end_does_not_end_the_next_transaction(commit: bool) -> None:
-    """An EndTxn was held up on the way, repeated on another connection, and comes after the next one has begun."""
+    """An EndTxn was delayed, retried on another connection, and arrives after the next transaction has begun."""
     shell = Shell()
     first = shell.init().producer
     shell.add(first, A)

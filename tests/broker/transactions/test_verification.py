@@ -1,4 +1,4 @@
-"""Asking coordinators about transactions: what goes together, who is sent home, what is asked again."""
+"""Verification with transaction coordinators: batching, rejections and retries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ E = ErrorCode
 
 
 class Line:
-    """Stands in for the channel to the coordinator."""
+    """A fake channel to the coordinator."""
 
     requests: ClassVar[list[AddPartitionsToTxnRequest]] = []
     gate: ClassVar[trio.Event]
@@ -71,7 +71,7 @@ Story = Callable[[Rig, TransactionVerifier], Awaitable[None]]
 
 
 def with_line(story: Story) -> Callable[..., None]:
-    """The story of a verifier whose coordinator is `Line`."""
+    """Run a story with a verifier whose coordinator is a `Line`."""
 
     @on_small_cluster()
     async def test(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def with_line(story: Story) -> Callable[..., None]:
 
 
 class Answers:
-    """Questions that were asked one after the other, and their answers."""
+    """Questions asked one after the other, and their answers."""
 
     def __init__(self, nursery: trio.Nursery, verifier: TransactionVerifier) -> None:
         self._nursery = nursery
