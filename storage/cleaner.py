@@ -2,8 +2,8 @@
 
 Slow work is divided into slices, callables that may run outside the event loop. They only look at closed segments,
 through files of their own, so the log can be read and written meanwhile. Between two slices the cleaner checks that the
-log still is what it read. Each group of segments is replaced as soon as it is copied (`storage.swapping`); later groups
-are cleaned with the same map.
+log still is what it read. Each group of segments is replaced as soon as it is copied (`storage.segment_swaps`); later
+groups are cleaned with the same map.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from itertools import pairwise
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
 from protocol.records.record import SERVED_LIMIT_BYTES
 from runtime.world import Disk
-from storage.aborted import AbortedTransaction
 from storage.cleaning import Extent, Phase, find_first_dirty_offset, measure, next_group
 from storage.compaction import Compaction, LastBatch, Transactions, map_batch
 from storage.log import PartitionLog
 from storage.offset_map import OffsetMap
 from storage.segment import AppendedBatch, Segment
-from storage.swapping import SegmentSwap
+from storage.segment_swaps import SegmentSwap
+from storage.transaction_index import AbortedTransaction
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def extent_of(log: PartitionLog, now_ms: int) -> Extent:
     return measure(log.segments, first_dirty_offset, limit_offset, log.config, now_ms)
 
 
-def filthiest(logs: Iterable[PartitionLog], now_ms: int) -> tuple[PartitionLog, Extent] | None:
+def dirtiest(logs: Iterable[PartitionLog], now_ms: int) -> tuple[PartitionLog, Extent] | None:
     """The log to clean next; None if none is worth it."""
     best: tuple[PartitionLog, Extent] | None = None
     for log in logs:

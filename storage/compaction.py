@@ -20,8 +20,8 @@ from protocol.records.builder import build_batch, build_empty_batch
 from protocol.records.control import ControlType, control_type
 from protocol.records.record import SERVED_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Record, decode_in_slices, decode_records
 from runtime.world import Bytes
-from storage.aborted import AbortedTransaction
 from storage.offset_map import OffsetMap
+from storage.transaction_index import AbortedTransaction
 
 
 class LastBatch(NamedTuple):

@@ -2,7 +2,7 @@
 
 A partition lives in one directory. A directory whose disk fails goes offline with its logs; the node continues with the
 others. Slow tasks (recovery, creation with its syncs, checkpoints, removal of files) are returned as work objects
-(`storage.opening`): callables that may run outside the event loop, one kind at a time, whose result is passed to
+(`storage.log_dir_work`): callables that may run outside the event loop, one kind at a time, whose result is passed to
 `adopt`, `adopt_new` or `note_failures`. All other methods belong to the owner alone.
 """
 
@@ -24,6 +24,7 @@ from storage.checkpoints import (
     REPLICATION_OFFSET_CHECKPOINT,
 )
 from storage.log import PartitionLog
+from storage.log_dir_work import DirectoryFailure, MakeLogs, NewLog, OpenLog, SettleLogs
 from storage.log_directory import (
     NO_BROKER_EPOCH,
     LogDirectory,
@@ -40,7 +41,6 @@ from storage.names import (
     marked_directory_name,
     parse_directory_name,
 )
-from storage.opening import DirectoryFailure, MakeLogs, NewLog, OpenLog, SettleLogs
 from storage.partition_metadata import check_topic_id, write_partition_metadata
 from storage.producers import ProducerStateConfig
 from storage.shortage import is_shortage, lacks_descriptors, lacks_room

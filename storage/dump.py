@@ -25,7 +25,6 @@ from protocol.records.metadata import decode_metadata_record
 from protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Record, decode_in_slices
 from runtime.disk import RealDisk
 from runtime.world import Disk, File
-from storage.aborted import read_entries
 from storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     MalformedCheckpoint,
@@ -45,6 +44,7 @@ from storage.names import (
 )
 from storage.partition_metadata import PARTITION_METADATA_FILE
 from storage.producers import CorruptSnapshot, decode_snapshot
+from storage.transaction_index import read_entries
 
 METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
 _SHOWN_BYTES = 200

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from runtime.world import Disk, File
 from storage.checkpoints import LEADER_EPOCH_CHECKPOINT, format_epochs, write_durably
-from storage.epochs import LeaderEpochs
+from storage.leader_epochs import LeaderEpochs
+from storage.producer_snapshots import SnapshotFiles
 from storage.segment import Folder, Segment
 from storage.shortage import is_shortage, lacks_descriptors
-from storage.snapshots import SnapshotFiles
 
 
 class FlushWork:

@@ -23,9 +23,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch, iterate_batches
 from runtime.world import Disk
 from settings.topic import TopicConfig
-from storage.aborted import AbortedTransaction
 from storage.cleaning import CleaningState
-from storage.epochs import LeaderEpochs
 from storage.fetched_batches import (
     ANY_EPOCH,
     EpochsMissing,
@@ -36,16 +34,18 @@ from storage.fetched_batches import (
 )
 from storage.flushing import FlushWork
 from storage.indexes import CorruptIndex
+from storage.leader_epochs import LeaderEpochs
 from storage.log_files import LogFiles
 from storage.produced_batches import number, size_in_bytes
 from storage.producers import NO_WARRANT, ProducerStateConfig, ProducerStates, Warrant
 from storage.recovery import LoadedLog, LogLoader
 from storage.retention import Retention
-from storage.rolling import RollRule
+from storage.roll_rule import RollRule
 from storage.segment import AppendedBatch, Folder, Segment
 from storage.segment_list import LogSlice, TimestampedOffset
+from storage.segment_swaps import SegmentSwaps
 from storage.shortage import is_shortage, lacks_room
-from storage.swapping import SegmentSwaps
+from storage.transaction_index import AbortedTransaction
 
 _log = logging.getLogger(__name__)
 
@@ -76,9 +76,9 @@ class PartitionLog:
 
     __slots__ = (
         "_files",
+        "_logged_damage",
         "_roll_rule",
         "_segments",
-        "_told_damage",
         "_tracker",
         "cleaned_to",
         "cleaning",
@@ -124,7 +124,7 @@ class PartitionLog:
         """All changes of files go through it; reads use `_segments`."""
         self._segments = files.segments
         self._tracker = files.tracker
-        self._told_damage: tuple[str, ...] = ()
+        self._logged_damage: tuple[str, ...] = ()
         """Damage that was logged already, because readers retry again and again."""
         self._roll_rule = RollRule(f"{topic}-{partition}")
         self.cleaning = CleaningState()
@@ -162,7 +162,7 @@ class PartitionLog:
         loader = LogLoader(folder, config, now_ms, lost_power=lost_power)
         loaded = loader.load(log_start_offset, recovery_point, clean_shutdown)
         files = LogFiles(folder, loaded, producer_state)
-        files.take_up(recovery_point, clean_shutdown, loaded.gaps_to)
+        files.resume(recovery_point, clean_shutdown, loaded.gaps_to)
         files.rebuild_producers(loaded.log_end_offset, now_ms, high_watermark)
         return cls(files, loaded, topic, partition, config)
 
@@ -391,7 +391,7 @@ class PartitionLog:
             if self._roll_rule.is_due(active, len(data), last, config, now_ms):
                 active = files.roll(self.log_end_offset, config.segment_index_bytes, now_ms)
             if not active.offset_index.accepts(last.last_offset):
-                active = files.begin_anew_at(first_offset, config.segment_index_bytes, now_ms)
+                active = files.restart_at(first_offset, config.segment_index_bytes, now_ms)
             active.append(data, batches, config.index_interval_bytes)
         except OSError as error:
             raise self._storage_failed(error) from error
@@ -447,9 +447,9 @@ class PartitionLog:
         except CorruptIndex as error:
             raise self._storage_error(error) from error
         except CorruptBatch as error:
-            if (told := str(error)) not in self._told_damage:
-                self._told_damage = (*self._told_damage, told)[-_DAMAGE_REMEMBERED:]
-                _log.error("%s: offset %d cannot be read: %s", self, offset, told)
+            if (damage := str(error)) not in self._logged_damage:
+                self._logged_damage = (*self._logged_damage, damage)[-_DAMAGE_REMEMBERED:]
+                _log.error("%s: offset %d cannot be read: %s", self, offset, damage)
             raise
 
     def aborted_transactions(self, from_offset: int, upper_offset: int) -> list[AbortedTransaction]:
@@ -535,8 +535,8 @@ class PartitionLog:
 
     def _lower_recovery_point(self, offset: int) -> None:
         """Must precede any truncation. Raises OSError, and then nothing has changed."""
-        tell = self.on_recovery_point_lowered
-        self._files.lower_recovery_point(offset, None if tell is None else partial(tell, self))
+        write = self.on_recovery_point_lowered
+        self._files.lower_recovery_point(offset, None if write is None else partial(write, self))
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None, now_ms: int = 0) -> None:
         """Remove everything; the next record gets `offset`. The log starts at it or at `log_start_offset`."""

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 
 from storage.flushing import Flusher, FlushWork
 from storage.names import EXPIRED_SUFFIX
+from storage.producer_snapshots import SnapshotFiles
 from storage.producer_tracker import ProducerTracker
 from storage.producers import ProducerStateConfig, ProducerStates
 from storage.recovery import LoadedLog
-from storage.removal import Removals
 from storage.segment import Folder, Segment
 from storage.segment_list import SegmentList
-from storage.snapshots import SnapshotFiles
-from storage.swapping import SegmentSwaps
+from storage.segment_removal import Removals
+from storage.segment_swaps import SegmentSwaps
 
 
 class LogFiles:
@@ -42,11 +42,11 @@ class LogFiles:
 
     # -- after recovery
 
-    def take_up(self, told_recovery_point: int, clean_shutdown: bool, gaps_to: int) -> None:
+    def resume(self, given_recovery_point: int, clean_shutdown: bool, gaps_to: int) -> None:
         """Continue with the result of recovery, which was given that recovery point; for `gaps_to` see `Flusher`."""
         flusher, segments = self.flusher, self.segments
         flusher.gaps_to = gaps_to
-        flusher.believed = max(told_recovery_point, flusher.recovery_point)
+        flusher.believed = max(given_recovery_point, flusher.recovery_point)
         if not clean_shutdown:
             # Recovery rebuilt their indexes.
             place = max(segments.place_of(flusher.recovery_point) - 1, 0)
@@ -79,7 +79,7 @@ class LogFiles:
         self.flusher.rolled.append(active)
         return segment
 
-    def begin_anew_at(self, offset: int, index_max_bytes: int, now_ms: int) -> Segment:
+    def restart_at(self, offset: int, index_max_bytes: int, now_ms: int) -> Segment:
         """Replace an empty active segment whose base offset is too far from the next offsets."""
         self.segments.take_from(-1)[0].remove_files()
         segment = self._add_segment(offset, index_max_bytes, now_ms)
@@ -94,15 +94,15 @@ class LogFiles:
 
     # -- truncation
 
-    def lower_recovery_point(self, offset: int, tell: Callable[[], None] | None) -> None:
+    def lower_recovery_point(self, offset: int, write_recovery_point: Callable[[], None] | None) -> None:
         """Must precede the removal of everything from `offset` on. Calls `write_recovery_point` if that was durable; if
         it raises OSError, nothing has changed.
         """
         flusher = self.flusher
         before = flusher.recovery_point, flusher.believed
-        if flusher.cut(offset) and tell is not None:
+        if flusher.cut(offset) and write_recovery_point is not None:
             try:
-                tell()
+                write_recovery_point()
             except OSError:
                 # Otherwise a retry would not write it.
                 flusher.recovery_point, flusher.believed = before

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from protocol.records.batch import NO_TIMESTAMP, BatchHeader
 from protocol.records.control import read_end_txn
-from storage.aborted import AbortedIndex, AbortedTransaction
+from storage.producer_snapshots import SnapshotFiles
 from storage.producers import (
     NO_WARRANT,
     CompletedTransaction,
@@ -22,7 +22,7 @@ from storage.producers import (
     encode_snapshot,
 )
 from storage.segment import Segment
-from storage.snapshots import SnapshotFiles
+from storage.transaction_index import AbortedIndex, AbortedTransaction
 
 _log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class ProducerTracker:
                 else:
                     self.states.apply(header, header.base_offset, header.max_timestamp)
             if segment.aborted.is_stale:
-                segment.aborted.renew()
+                segment.aborted.finish_rebuild()
                 if segment is not segments[-1]:
                     segment.aborted.seal()
             if segment is last:

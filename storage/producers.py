@@ -4,7 +4,7 @@ Keeps the last five batches of each producer id (KIP-98). A batch that continues
 equals a kept batch is answered as before; any other gets OUT_OF_ORDER_SEQUENCE_NUMBER. The last stable offset is
 computed here, too. All of it follows from the batches in the log, so a snapshot and the batches after it rebuild it.
 
-Knows no files; `storage.snapshots` stores what `encode_snapshot` returns.
+Knows no files; `storage.producer_snapshots` stores what `encode_snapshot` returns.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ from storage.checkpoints import (
     parse_epochs,
     write_durably,
 )
-from storage.epochs import LeaderEpochs
 from storage.indexes import CorruptIndex
+from storage.leader_epochs import LeaderEpochs
 from storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -126,7 +126,7 @@ class LogLoader:
         for segment in self._segments[:-1]:
             segment.seal()
         if self._sync_failed:
-            self._write_anew(recovery_point)
+            self._rewrite_unflushed(recovery_point)
         log_start_offset = max(log_start_offset, self._segments[0].base_offset)
         self._epochs.truncate_from_end(end_offset)
         self._epochs.truncate_from_start(log_start_offset)
@@ -302,17 +302,17 @@ class LogLoader:
         except (CorruptIndex, CorruptBatch) as error:
             if TRANSACTION_INDEX_SUFFIX not in present:
                 # The marker may have been lost with them.
-                segment.aborted.begin_anew()
-            problem = self._go_through(segment, only_indexes=True)
+                segment.aborted.start_rebuild()
+            problem = self._scan(segment, only_indexes=True)
             self._note(f"rebuilt the indexes of segment {segment.base_offset}: {error}")
             if problem is not None:
                 self._note(f"segment {segment.base_offset} is corrupt: {problem}: truncated there")
 
-    def _write_anew(self, recovery_point: int) -> None:
+    def _rewrite_unflushed(self, recovery_point: int) -> None:
         """Write everything behind the recovery point again, and all snapshots; the indexes there were rebuilt anyway.
         """
         for segment in self._segments[self._place_of(recovery_point) :]:
-            segment.write_anew(segment.position_of(recovery_point))
+            segment.rewrite_from(segment.position_of(recovery_point))
         for name in self._names:
             if name.endswith(SNAPSHOT_SUFFIX):
                 path = f"{self._folder.path}/{name}"
@@ -334,12 +334,12 @@ class LogLoader:
             end_offset = last.read_end_offset()
         except CorruptBatch as error:
             self._note(f"corrupt after a clean stop: {error}")
-            self._go_through(last)
+            self._scan(last)
             return
         if last.indexes_reach(end_offset):
             # Otherwise lookups would return offsets that are assigned again.
             self._note(f"the indexes of segment {last.base_offset} go beyond its end at {end_offset}: rebuilt")
-            self._go_through(last)
+            self._scan(last)
 
     def _recover_from(self, first: int, recovery_point: int) -> None:
         """Scan the segments from the one with the recovery point on, and truncate at the first fault."""
@@ -358,7 +358,7 @@ class LogLoader:
                 # this is the lost tail of the previous one, not a gap left by compaction.
                 self._cut_before(place, f"segment {segment.base_offset} does not continue at {end_offset}")
                 return
-            problem = self._go_through(segment, unflushed_from=recovery_point)
+            problem = self._scan(segment, unflushed_from=recovery_point)
             if problem is not None:
                 self._cut_before(place + 1, f"segment {segment.base_offset}: {problem}")
                 return
@@ -368,12 +368,12 @@ class LogLoader:
         """The final time index entry may be missing or damaged if the segment was rolled after the last flush."""
         try:
             times = segment.time_index
-            if times.entries and not segment.bears_out(times.last_entry):
+            if times.entries and not segment.confirms(times.last_entry):
                 self._note(f"rebuilt the indexes of segment {segment.base_offset}: no batch has {times.last_entry}")
-                self._go_through(segment, only_indexes=True)
+                self._scan(segment, only_indexes=True)
             segment.find_max_timestamp()
         except CorruptBatch as error:
-            problem = self._go_through(segment, only_indexes=True)
+            problem = self._scan(segment, only_indexes=True)
             self._note(f"flushed segment {segment.base_offset} is corrupt: {problem or error}: truncated there")
 
     def _cut_before(self, place: int, problem: str) -> None:
@@ -390,7 +390,7 @@ class LogLoader:
         del self._segments[place:]
         self._disk.sync_directory(self._folder.path)
 
-    def _go_through(
+    def _scan(
         self, segment: Segment, *, only_indexes: bool = False, unflushed_from: int | None = None
     ) -> str | None:
         """Check every batch, rebuild the indexes and the epochs; truncate at the first fault and return it.

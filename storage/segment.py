@@ -24,7 +24,6 @@ from protocol.records.batch import (
     read_header,
 )
 from runtime.world import Bytes, Disk, File
-from storage.aborted import AbortedIndex
 from storage.indexes import PAGE_BYTES, CorruptIndex, EntryFile, OffsetIndex, TimeIndex, TimestampOffset
 from storage.names import (
     DELETED_SUFFIX,
@@ -37,6 +36,7 @@ from storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     offset_file_name,
 )
+from storage.transaction_index import AbortedIndex
 
 _log = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ class Segment:
         try:
             self.aborted.load()
         except CorruptIndex:
-            self.aborted.begin_anew()
+            self.aborted.start_rebuild()
             raise
         finally:
             self.aborted.close()
@@ -357,7 +357,7 @@ class Segment:
                 largest = TimestampOffset(header.max_timestamp, header.last_offset)
         self._max_timestamp = largest
 
-    def bears_out(self, entry: TimestampOffset) -> bool:
+    def confirms(self, entry: TimestampOffset) -> bool:
         """Whether the batch of a time index entry confirms it. Raises CorruptBatch."""
         for _, header in self.headers(self.position_of(entry.offset)):
             return header.last_offset == entry.offset and header.max_timestamp == entry.timestamp
@@ -384,7 +384,7 @@ class Segment:
         self.offset_index.create()
         self.time_index.create()
         if not keep_aborted:
-            self.aborted.begin_anew()
+            self.aborted.start_rebuild()
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self.first_batch_timestamp = None
         self._bytes_since_index = 0
@@ -415,7 +415,7 @@ class Segment:
         if self.aborted.entries:
             self.aborted.truncate_to(self.read_end_offset())
 
-    def write_anew(self, position: int) -> None:
+    def rewrite_from(self, position: int) -> None:
         """Write the file's content from there on once more, so that the next sync covers it."""
         file = self.log_file()
         while data := file.pread(min(_COPY_BYTES, self.size_bytes - position), position):

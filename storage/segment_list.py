@@ -13,8 +13,8 @@ from typing import NamedTuple
 from protocol.records.batch import BatchHeader
 from protocol.records.search import TooLargeToSearch, first_record_at
 from runtime.world import File, FileRegion
-from storage.aborted import AbortedTransaction
 from storage.segment import Segment
+from storage.transaction_index import AbortedTransaction
 
 
 class LogSlice(NamedTuple):

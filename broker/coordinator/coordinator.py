@@ -165,7 +165,7 @@ class Coordinator(Generic[MachineT]):
 
     # -- leadership changes
 
-    def look_at_forgotten(self) -> None:
+    def check_forgotten(self) -> None:
         """Give up shards while another broker may lead their partitions. Must be called regularly.
 
         Clients that wait are then sent to look for the new coordinator, and no timer expels a member. If this broker

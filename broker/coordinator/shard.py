@@ -189,9 +189,9 @@ class Shard(Generic[MachineT]):
             return
         self.state = ShardState.FAILED
         log.error("%r cannot be loaded: %s", self, error)
-        told = f"{self.partition.name} cannot be read, so this broker does not coordinate it"
+        summary = f"{self.partition.name} cannot be read, so this broker does not coordinate it"
         cause, epoch = str(error), self.epoch
-        self._decisions.note(DecisionKind.LOG, self.partition.name, told, cause=cause, leader_epoch=epoch)
+        self._decisions.note(DecisionKind.LOG, self.partition.name, summary, cause=cause, leader_epoch=epoch)
 
     def _load_stretch(self, offset: int) -> int:
         """Replay some batches from `offset` on; returns the offset to continue from."""

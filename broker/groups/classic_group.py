@@ -189,7 +189,7 @@ class ClassicGroup:
         if self.state is ClassicState.COMPLETING_REBALANCE:
             # The member knows the generation and is about to receive its assignment; it will commit again.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-        member.heard(now)
+        member.renew_session(now)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if self.state is ClassicState.DEAD:
@@ -294,7 +294,7 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return member
 
-    def was_to_join_again(self, member: ClassicMember) -> bool:
+    def has_unrevoked_partitions(self, member: ClassicMember) -> bool:
         """Whether the member joined this generation with partitions that its new assignment leaves out. They stay
         unowned until it revokes them and rejoins (KIP-429), and a replacement of the member does not know of them.
         """

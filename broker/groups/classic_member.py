@@ -47,7 +47,7 @@ class ClassicMember:
     def is_static(self) -> bool:
         return self.group_instance_id is not None
 
-    def heard(self, now: Now) -> None:
+    def renew_session(self, now: Now) -> None:
         """Record a sign of life."""
         self.session_deadline_ms = now.monotonic_ms + self.session_timeout_ms
 

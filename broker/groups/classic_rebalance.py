@@ -14,8 +14,8 @@ from broker.coordinator.outcome import Now, Outcome
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_member import ClassicMember
 from broker.groups.classic_state import ClassicState
+from broker.groups.decision_notes import note_generation, note_member_fenced, note_rebalance
 from broker.groups.group import GroupContext
-from broker.groups.told import note_generation, note_member_fenced, note_rebalance
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.sync_group import SyncGroupResponse
@@ -26,7 +26,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """Maximum wait of a new member's first JoinGroup. A waiting client cannot be distinguished from one that disconnected
 and joined again.
 """
-TOLD_TO_COME_MS = 500
+PENDING_JOIN_WAIT_MS = 500
 """Extra wait, after the initial rebalance delay, for members that were sent MEMBER_ID_REQUIRED."""
 
 
@@ -93,7 +93,7 @@ class ClassicRebalances:
             # Their second JoinGroup is on its way. If this generation started without them, all other members would
             # have to rebalance again.
             group.initial_delay_is_over = True
-            deadline_ms = now.monotonic_ms + min(TOLD_TO_COME_MS, remaining_ms)
+            deadline_ms = now.monotonic_ms + min(PENDING_JOIN_WAIT_MS, remaining_ms)
             self._timers.schedule(_join_key(group_id), deadline_ms, partial(self._end_join, group_id))
         else:
             self.complete_join(group, outcome, now)

@@ -15,14 +15,14 @@ from broker.groups.assignors import ASSIGNORS, NAMES_OF_CLASSES
 from broker.groups.consumer_group import ConsumerGroup, RefreshDeadline
 from broker.groups.consumer_member import ConsumerMember, MemberState, Partitions
 from broker.groups.consumer_sessions import Sessions
+from broker.groups.decision_notes import note_epoch, note_targets
 from broker.groups.group import GroupContext
 from broker.groups.group_configs import consumer_assignment_interval_ms
+from broker.groups.group_update import Update
 from broker.groups.pattern_searches import PatternSearches
 from broker.groups.reconciliation import Reconciliation
 from broker.groups.target_assignment import TargetAssignment, compute_targets, target_records, topic_ids
-from broker.groups.told import note_epoch, note_targets
 from broker.groups.topic_hashes import TopicHashes
-from broker.groups.update import Update
 from kraft.metadata.delta import MetadataDelta, TopicDelta
 
 _REFRESH_INTERVAL_MS = (1 << 31) - 1
@@ -99,12 +99,13 @@ class Assignments:
             update.records.append(records.member_metadata(group.group_id, after))
             names_changed = after.topic_names != before.topic_names
         pattern = self._patterns.update(group, before, after, update)
-        needs_new_epoch = names_changed or pattern.resolved or group.must_assign_anew
+        needs_new_epoch = names_changed or pattern.resolved or group.must_reassign
         epoch = group.epoch
-        if group.must_assign_anew:
-            update.records += [records.target_assignment_tombstone(group.group_id, it) for it in group.strangers()]
+        if group.must_reassign:
+            orphans = group.targets_without_member()
+            update.records += [records.target_assignment_tombstone(group.group_id, it) for it in orphans]
         if needs_new_epoch or group.metadata_has_expired(update.now.monotonic_ms):
-            cause = _why_anew(group, before, after) if needs_new_epoch else ""
+            cause = _reason_to_reassign(group, before, after) if needs_new_epoch else ""
             epoch = self._update_epoch(group, cause, group.topics_with(before, after), update)
             if group.has_partition_metadata:
                 update.records.append(records.partition_metadata_tombstone(group.group_id))
@@ -186,7 +187,7 @@ class Assignments:
             note_epoch(update.notes, group, epoch, "the topics that its patterns match have changed")
             group.refresh_deadline = RefreshDeadline(update.now.monotonic_ms + _REFRESH_INTERVAL_MS, epoch)
 
-    def take_out(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update, cause: str) -> None:
+    def remove(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update, cause: str) -> None:
         """Remove these members and start a new group epoch; the next heartbeat of any member computes the assignment.
         """
         for member in leaving:
@@ -199,13 +200,13 @@ class Assignments:
         note_epoch(update.notes, group, group.epoch + 1, f"{cause}; {left or 'no'} members remain")
 
 
-def _why_anew(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> str:
+def _reason_to_reassign(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> str:
     """Reason for a new assignment: the change that the member made."""
     if after.member_id not in group.members:
         return f"{after.member_id} joined"
     if after.topic_names != before.topic_names:
         return f"{after.member_id} changed its subscribed topics"
-    if group.must_assign_anew:
+    if group.must_reassign:
         return "its target assignment was incomplete when this coordinator loaded it"
     return f"{after.member_id} changed its subscribed pattern"
 

@@ -25,7 +25,7 @@ from broker.groups.consumer_member import (
     Subscription,
 )
 from broker.groups.group import Commit, GroupType
-from broker.groups.moves import Moves
+from broker.groups.state_transitions import Moves
 from kraft.metadata.image import TopicsImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
@@ -131,7 +131,7 @@ class ConsumerGroup:
         """A record of an older version that must be removed exists."""
         self.refresh_deadline = _REFRESH_NOW
         """Soft state."""
-        self.must_assign_anew = False
+        self.must_reassign = False
         """Soft state: the loaded target assignment was incomplete."""
         self._static_members: dict[str, str] = {}
         self._owner_epochs: dict[bytes, dict[int, int]] = {}
@@ -367,7 +367,7 @@ class ConsumerGroup:
 
     # -- targets loaded from an incomplete log
 
-    def strangers(self) -> list[str]:
+    def targets_without_member(self) -> list[str]:
         """Ids with a target assignment that are not members."""
         return [member_id for member_id in self.targets if member_id not in self.members]
 
@@ -395,7 +395,7 @@ class ConsumerGroup:
             case ConsumerGroupMetadataKey():
                 if isinstance(value, ConsumerGroupMetadataValue):
                     self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
-                    self.must_assign_anew = False
+                    self.must_reassign = False
             case ConsumerGroupPartitionMetadataKey():
                 self.has_partition_metadata = value is not None
             case ConsumerGroupMemberMetadataKey(member_id=member_id):
@@ -513,7 +513,7 @@ class ConsumerGroup:
 
     def tombstones_with(self, replaced: str | None, replacement: str | None) -> list[CoordinatorRecord]:
         """Tombstones of the whole group, to follow records that replace one member by another."""
-        known = (*self.members, *self.strangers())
+        known = (*self.members, *self.targets_without_member())
         ids = [replacement if member_id == replaced and replacement else member_id for member_id in known]
         return [
             *(records.current_assignment_tombstone(self.group_id, member_id) for member_id in ids),

@@ -135,7 +135,7 @@ def reported_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | 
     return {topic_id: frozenset(partitions) for topic_id, partitions in reported.items()}
 
 
-def tells_all(request: ConsumerGroupHeartbeatRequest) -> bool:
+def is_full_request(request: ConsumerGroupHeartbeatRequest) -> bool:
     """Whether the request has all fields, as after a lost answer; the answer then repeats the assignment."""
     return (
         request.rebalance_timeout_ms != -1

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from broker.groups.moves import Moves
+from broker.groups.state_transitions import Moves
 from protocol.messages.group_log import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentTopicPartitions,

@@ -31,7 +31,7 @@ class Sessions:
         self._context = context
         self._fence = fence
 
-    def heard(self, group_id: str, member_id: str, session_timeout_ms: int, now: Now) -> None:
+    def renew(self, group_id: str, member_id: str, session_timeout_ms: int, now: Now) -> None:
         """The member is alive: restart its session timeout."""
         fence = partial(self._fence, group_id, member_id, f"it sent nothing for {session_timeout_ms} ms")
         self._context.timers.schedule(session_timer(group_id, member_id), now.monotonic_ms + session_timeout_ms, fence)

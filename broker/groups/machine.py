@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.coordinator.outcome import Now, Outcome, ProducerStamp, Reply
-from broker.groups.classic import ClassicGroups
 from broker.groups.classic_group import ClassicGroup
+from broker.groups.classic_groups import ClassicGroups
 from broker.groups.consumer_group import ConsumerGroupKey
+from broker.groups.consumer_groups import ConsumerGroups
 from broker.groups.group import Group, GroupContext, GroupType
 from broker.groups.migration import GroupMigration
-from broker.groups.modern import ConsumerGroups
 from broker.groups.offsets import Offsets
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
@@ -64,10 +64,10 @@ class GroupMachine:
         self.offsets.replay_marker(producer, committed)
 
     def loaded(self, now: Now) -> Outcome:
-        return _together([self.offsets.loaded(now), self.classic.loaded(now), self.consumer.loaded(now)])
+        return _combined([self.offsets.loaded(now), self.classic.loaded(now), self.consumer.loaded(now)])
 
     def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
-        return _together([self.offsets.metadata_changed(delta, now), self.consumer.metadata_changed(delta, now)])
+        return _combined([self.offsets.metadata_changed(delta, now), self.consumer.metadata_changed(delta, now)])
 
     def give_up(self) -> list[Reply]:
         return self.classic.give_up() + self.consumer.give_up()
@@ -99,7 +99,7 @@ class GroupMachine:
             described = consumer_group_describe.DescribedGroup(
                 group_id=group_id,
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                error_message=_not_there(group, group_id, "consumer"),
+                error_message=_not_found_message(group, group_id, "consumer"),
             )
         return Outcome(answers=[(reply, described)])
 
@@ -114,7 +114,7 @@ class GroupMachine:
             described = describe_groups.DescribedGroup(group_id=group_id, group_state="Dead")
             if version >= FIRST_VERSION_WITH_GROUP_NOT_FOUND:
                 described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                described.error_message = _not_there(group, group_id, "classic")
+                described.error_message = _not_found_message(group, group_id, "classic")
         else:
             described = describe_groups.DescribedGroup(group_id=group_id, group_state=group.state_name())
         return Outcome(answers=[(reply, described)])
@@ -133,12 +133,12 @@ class GroupMachine:
             return Outcome(records, [(reply, None)])
         records += group.tombstones()
         outcome = Outcome(records, [(reply, delete_groups.DeletableGroupResult(group_id=group_id))])
-        told = f"group {group_id} is deleted, with its offsets"
-        outcome.notes.note(DecisionKind.LIFECYCLE, f"group {group_id}", told, cause="DeleteGroups asked for it")
+        summary = f"group {group_id} is deleted, with its offsets"
+        outcome.notes.note(DecisionKind.LIFECYCLE, f"group {group_id}", summary, cause="requested by DeleteGroups")
         return outcome
 
 
-def _not_there(group: Group | None, group_id: str, kind: str) -> str:
+def _not_found_message(group: Group | None, group_id: str, kind: str) -> str:
     """Error message for a group that does not exist or is not of `kind`."""
     return f"Group {group_id} not found." if group is None else f"Group {group_id} is not a {kind} group."
 
@@ -155,7 +155,7 @@ def _modernized(
     )
 
 
-def _together(outcomes: list[Outcome]) -> Outcome:
+def _combined(outcomes: list[Outcome]) -> Outcome:
     """Combine the outcomes of several parts into one batch, which is written or fails as a whole."""
     deciding = [it for it in outcomes if it.records or it.answers or it.notes or it.committed is not None]
     if len(deciding) <= 1:

@@ -16,16 +16,16 @@ from functools import partial
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
 from broker.groups import consumer_records as records
-from broker.groups.classic import ClassicGroups
 from broker.groups.classic_group import ClassicGroup
+from broker.groups.classic_groups import ClassicGroups
 from broker.groups.classic_member import ClassicMember, MemberProtocol
 from broker.groups.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerGroupKey
+from broker.groups.consumer_groups import ConsumerGroups
 from broker.groups.consumer_member import ConsumerMember, MemberState, Partitions, partitions_of
 from broker.groups.group import Client, Group, GroupContext
+from broker.groups.group_update import Update
 from broker.groups.limits import MOST_ELEMENTS_READ
-from broker.groups.modern import ConsumerGroups
 from broker.groups.target_assignment import TargetAssignment
-from broker.groups.update import Update
 from protocol.embedded_consumer import read_assignment, read_subscription, read_version, write_assignment
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages.consumer_protocol import (
@@ -96,7 +96,7 @@ class GroupMigration:
             assert isinstance(record.key, ConsumerGroupKey)
             upgraded.replay(record.key, record.value)
         for member in members:
-            self._consumer.sessions.heard(group.group_id, member.member_id, member.session_timeout_ms, update.now)
+            self._consumer.sessions.renew(group.group_id, member.member_id, member.session_timeout_ms, update.now)
         update.notes.note(
             DecisionKind.LIFECYCLE,
             f"group {group.group_id}",
@@ -232,7 +232,7 @@ class GroupMigration:
         classic.die()
         self._context.groups.put(group)
         for member in group.members.values():
-            self._consumer.sessions.heard(
+            self._consumer.sessions.renew(
                 group.group_id, member.member_id, member.session_timeout_ms if member.is_classic else RETRY_MS, now
             )
 
@@ -379,7 +379,7 @@ class GroupMigration:
             self._expect_join(group.group_id, member, now)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         self._context.timers.cancel(sync_timer(group.group_id, member.member_id))
-        self._consumer.sessions.heard(group.group_id, member.member_id, member.session_timeout_ms, now)
+        self._consumer.sessions.renew(group.group_id, member.member_id, member.session_timeout_ms, now)
         response = SyncGroupResponse(
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
@@ -391,7 +391,7 @@ class GroupMigration:
         """Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
         group = self._consumer.group(request.group_id)
         member = self._classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
-        self._consumer.sessions.heard(group.group_id, member.member_id, member.session_timeout_ms, now)
+        self._consumer.sessions.renew(group.group_id, member.member_id, member.session_timeout_ms, now)
         code = ErrorCode.NONE
         if self._has_to_join(group, member, now):
             code = ErrorCode.REBALANCE_IN_PROGRESS
@@ -466,7 +466,7 @@ class GroupMigration:
 
     def _expect_sync(self, group_id: str, member: ConsumerMember, now: Now) -> None:
         self._context.timers.cancel(join_timer(group_id, member.member_id))
-        self._consumer.sessions.heard(group_id, member.member_id, member.session_timeout_ms, now)
+        self._consumer.sessions.renew(group_id, member.member_id, member.session_timeout_ms, now)
         fence = partial(self._consumer.fence, group_id, member.member_id, "it did not sync in time")
         deadline_ms = now.monotonic_ms + member.rebalance_timeout_ms
         self._context.timers.schedule(sync_timer(group_id, member.member_id), deadline_ms, fence)

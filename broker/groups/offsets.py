@@ -13,10 +13,10 @@ from functools import partial
 from itertools import islice
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
-from broker.groups.committed import CommittedOffset, CommittedOffsets, commit_record, tombstone
+from broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, commit_record, tombstone
+from broker.groups.decision_notes import note_gone
 from broker.groups.group import Commit, Group, GroupContext
-from broker.groups.simple import SimpleGroup
-from broker.groups.told import note_gone
+from broker.groups.simple_group import SimpleGroup
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.group_log import (
@@ -228,7 +228,7 @@ class Offsets:
                 if require_stable and self.committed.is_pending(request.group_id, topic.name, index):
                     answer.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
                 elif is_there:
-                    self._tell(request.group_id, topic, answer)
+                    self._fill_in(request.group_id, topic, answer)
         return Outcome(answers=[(reply, response)])
 
     def _check_fetch(self, request: OffsetFetchRequestGroup) -> bool:
@@ -248,7 +248,7 @@ class Offsets:
         partitions = self.committed.partitions_of(group_id)
         return [OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in partitions.items()]
 
-    def _tell(self, group_id: str, topic: OffsetFetchRequestTopics, answer: OffsetFetchResponsePartitions) -> None:
+    def _fill_in(self, group_id: str, topic: OffsetFetchRequestTopics, answer: OffsetFetchResponsePartitions) -> None:
         committed = self.committed.get(group_id, topic.name, answer.partition_index)
         # Offsets of a deleted topic with the same name do not count.
         if committed is not None and not _differ(committed.topic_id, topic.topic_id):

@@ -18,7 +18,7 @@ from broker.groups import consumer_records as records
 from broker.groups.consumer_group import ConsumerGroup, ResolvedPattern
 from broker.groups.consumer_member import ConsumerMember
 from broker.groups.group import GroupContext
-from broker.groups.update import Update
+from broker.groups.group_update import Update
 from broker.patterns import Pattern, PatternError
 from protocol.errors import ErrorCode, KafkaError
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply, Timers
-from broker.transactions.told import note_completed, note_forgotten, note_given, note_hanging, note_prepared
+from broker.transactions.decision_notes import note_completed, note_forgotten, note_given, note_hanging, note_prepared
 from broker.transactions.transaction import (
     AT_REST,
     BUMPS_EPOCH,
@@ -457,7 +457,7 @@ class TransactionMachine:
             note_prepared(notes, transaction, fenced[-1], cause, routine=False)
         outcome = self._ended(fenced, [])
         outcome.notes = notes
-        outcome.failed = lambda error: self._not_now(self._watch_timeouts, error, now)
+        outcome.failed = lambda error: self._write_later(self._watch_timeouts, error, now)
         self._watch_timeouts(now, 0 if fenced and len(fenced) < len(late) else None)
         return outcome
 
@@ -472,7 +472,7 @@ class TransactionMachine:
                 note_hanging(notes, transaction, waited_ms)
         return notes
 
-    def _not_now(self, watch: Callable[[Now], None], error: KafkaError, now: Now) -> Outcome:
+    def _write_later(self, watch: Callable[[Now], None], error: KafkaError, now: Now) -> Outcome:
         log.info("timed-out or expired transactions cannot be written: %s", error)
         watch(now)
         return Outcome()
@@ -489,7 +489,7 @@ class TransactionMachine:
         ]
         tombstones: list[CoordinatorRecord] = [each.tombstone() for each in expired[:EXPIRED_AT_ONCE]]
         self._watch_expiry(now, 0 if len(expired) > EXPIRED_AT_ONCE else None)
-        outcome = Outcome(tombstones, failed=lambda error: self._not_now(self._watch_expiry, error, now))
+        outcome = Outcome(tombstones, failed=lambda error: self._write_later(self._watch_expiry, error, now))
         for each in expired[:EXPIRED_AT_ONCE]:
             note_forgotten(outcome.notes, each, now.wall_ms - each.updated_ms)
         return outcome

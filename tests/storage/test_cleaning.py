@@ -172,7 +172,7 @@ def test_every_legal_move_and_no_other(phase: Phase, event: Event) -> None:
 
 
 @pytest.mark.feature("CR-10")
-def test_as_many_resumes_as_pauses() -> None:
+def test_each_pause_needs_a_resume() -> None:
     state = CleaningState()
     for pauses in range(1, 4):
         state.move(Event.PAUSE)
@@ -183,7 +183,7 @@ def test_as_many_resumes_as_pauses() -> None:
 
 
 @pytest.mark.feature("CR-09", "CR-10")
-def test_an_interrupted_cleaning_leaves_nothing_behind() -> None:
+def test_the_end_of_an_interrupted_cleaning() -> None:
     state = CleaningState()
     state.interrupt()
     assert repr(state) == "IDLE", "nobody cleans: there is nothing to interrupt"

@@ -196,7 +196,7 @@ def test_crash_after_crash(seed: int, crash_at: int, power_cut: bool, again: lis
 @pytest.mark.feature("CR-09", "ST-10")
 @settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(0, 30), st.integers(0, 40), st.booleans())
-def test_what_was_cut_while_a_log_is_cleaned_does_not_come_back(
+def test_truncated_records_do_not_return_from_a_cleaning(
     seed: int, after: int, cut: int, power_cut: bool
 ) -> None:
     """Not from a copy in progress either."""

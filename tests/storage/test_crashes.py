@@ -62,9 +62,9 @@ class Workload:
 
     def on(self, rig: Rig) -> Workload:
         """The same expectations for another disk."""
-        told = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("rig", "log")}
-        other = Workload(rig, told.pop("chance"))
-        for name, value in told.items():
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("rig", "log")}
+        other = Workload(rig, values.pop("chance"))
+        for name, value in values.items():
             setattr(other, name, list(value) if isinstance(value, list) else value)
         return other
 

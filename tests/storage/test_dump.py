@@ -21,8 +21,8 @@ from tests.storage.rig import NOW_MS, batch
 
 def dumped(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str], list[str]]:
     status = main(arguments)
-    told = capsys.readouterr()
-    return status, told.out.splitlines(), told.err.splitlines()
+    captured = capsys.readouterr()
+    return status, captured.out.splitlines(), captured.err.splitlines()
 
 
 @pytest.mark.feature("ST-20")
@@ -91,7 +91,7 @@ def test_the_metadata_log_is_decoded(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("missing.log", None, "No such file or directory"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(
+def test_damage_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, data: bytes | None, problem: str
 ) -> None:
     path = tmp_path / name

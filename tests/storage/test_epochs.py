@@ -16,7 +16,7 @@ from storage.checkpoints import (
     write_durably,
     write_offsets,
 )
-from storage.epochs import LeaderEpochs
+from storage.leader_epochs import LeaderEpochs
 from tests.storage.rig import Rig
 
 growth = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=20)
@@ -66,7 +66,7 @@ def test_the_double_failure_of_kip_101() -> None:
     assert b.entries() == [(1, 0)]
 
 
-def test_an_epoch_that_contradicts_newer_ones_wins() -> None:
+def test_an_assigned_epoch_removes_contradicting_ones() -> None:
     epochs = LeaderEpochs([(1, 0), (2, 10), (4, 20)])
     assert epochs.assign(5, 15)
     assert epochs.entries() == [(1, 0), (2, 10), (5, 15)]
@@ -109,10 +109,10 @@ def test_checkpoints_are_kafkas_text() -> None:
         (b"\xff\xfe", "cp: not text"),
     ],
 )
-def test_a_checkpoint_that_is_none_is_told_in_one_line(data: bytes, problem: str) -> None:
-    with pytest.raises(MalformedCheckpoint) as told:
+def test_a_malformed_checkpoint_is_reported_in_one_line(data: bytes, problem: str) -> None:
+    with pytest.raises(MalformedCheckpoint) as raised:
         parse_offsets(data, "cp")
-    assert str(told.value).startswith(problem)
+    assert str(raised.value).startswith(problem)
 
 
 @pytest.mark.feature("ST-11")

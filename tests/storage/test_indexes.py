@@ -148,7 +148,7 @@ def test_time_entries_are_twelve_bytes_and_only_grow() -> None:
     assert rig.disk.read_bytes(index.path) == struct.pack(">qiqi", 500, 3, 501, 9)
 
 
-def test_a_full_index_says_so() -> None:
+def test_a_full_index() -> None:
     index, times = offset_index(Rig(), max_bytes=20), time_index(Rig(), max_bytes=40)
     index.create()
     times.create()
@@ -230,7 +230,7 @@ def test_a_damaged_index_is_rebuilt_from_its_segment(suffix: str, damage: str) -
         assert again.recovery_events == [], "an empty offset index is slow, not wrong"
 
 
-def test_an_index_whose_file_ends_early_is_found_out() -> None:
+def test_a_truncated_index_is_detected() -> None:
     rig = Rig()
     index = offset_index(rig)
     index.create()
@@ -259,7 +259,7 @@ actions = st.lists(
 @given(st.sampled_from([0, 1, 100, 200, 4096]), actions)
 @example(0, [("append", [1]), ("append", [2]), ("append", [9]), ("append", [3]), ("cut", 2)])
 @example(0, [("append", [1]), ("append", [2]), ("append", [9]), ("append", [3]), ("cut", 2), ("reopen", True)])
-def test_lookups_by_time_know_what_is_in_the_log_and_nothing_that_was_cut(
+def test_lookups_by_time_find_exactly_what_is_in_the_log(
     interval: int, steps: list[tuple[str, object]]
 ) -> None:
     """After any appends, truncations, rolls and reloads; each batch gets an index entry, or few do."""

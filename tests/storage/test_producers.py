@@ -93,16 +93,16 @@ def told_from(sequence: int, steps: list[tuple[str, int]]) -> list[object]:
     rig = Rig()
     log = rig.open(small_segments())
     sent: list[tuple[int, int]] = []
-    told: list[object] = []
+    outcomes: list[object] = []
 
     def send(*batches: tuple[int, int]) -> None:
         data = [producer_batch(5, 0, first & LAST_SEQUENCE, count=count) for first, count in batches]
         try:
             result = append(log, *data)
         except KafkaError as error:
-            told.append(error.code)
+            outcomes.append(error.code)
         else:
-            told.append((result.first_offset, result.last_offset, result.duplicate))
+            outcomes.append((result.first_offset, result.last_offset, result.duplicate))
             if not result.duplicate:
                 sent.extend(batches)
 
@@ -121,7 +121,7 @@ def told_from(sequence: int, steps: list[tuple[str, int]]) -> list[object]:
             log.close()
             log = rig.open(small_segments(), recovery_point=log.log_end_offset, clean_shutdown=True)
     assert log.producers is not None
-    return [*told, (log.producers.entries[5].last_sequence - sequence) & LAST_SEQUENCE]
+    return [*outcomes, (log.producers.entries[5].last_sequence - sequence) & LAST_SEQUENCE]
 
 
 @pytest.mark.feature("PR-12")

@@ -90,7 +90,7 @@ def test_without_delete_in_the_policy_only_what_is_before_the_start_goes() -> No
     st.integers(0, 120),
     st.integers(0, 130),
 )
-def test_it_only_ever_takes_a_prefix_that_may_go(
+def test_it_deletes_only_an_eligible_prefix(
     shape: list[tuple[int, int]], retention_bytes: int, retention_ms: int, start: int, watermark: int
 ) -> None:
     segments = [Aging(10 * place, size, time) for place, (size, time) in enumerate(shape)]

@@ -133,7 +133,7 @@ def test_keys_hash_as_in_java(text: str, value: int, partition: int) -> None:
 
 @pytest.mark.feature("CG-12")
 @on_cluster(brokers=3)
-async def test_what_was_answered_is_known_to_the_next_coordinator(rig: Rig) -> None:
+async def test_answered_commands_are_known_to_the_next_coordinator(rig: Rig) -> None:
     coordinators = {node: coordinate(rig, node) for node in (1, 2, 3)}
     await rig.create(TOPIC, partitions=1, replicas=3)
     await rig.until(lambda: rig.leader(TOPIC) > 0)
@@ -184,7 +184,7 @@ async def test_what_was_answered_is_known_to_the_next_coordinator(rig: Rig) -> N
 
 @pytest.mark.feature("CG-12")
 @on_cluster(brokers=3)
-async def test_who_waits_is_told_when_the_partition_moves(rig: Rig) -> None:
+async def test_waiting_requests_are_refused_when_the_partition_moves(rig: Rig) -> None:
     coordinators = {node: coordinate(rig, node) for node in (1, 2, 3)}
     await rig.create(TOPIC, partitions=1, replicas=3)
     await rig.until(lambda: rig.leader(TOPIC) > 0 and coordinators[rig.leader(TOPIC)].shards)
@@ -205,7 +205,7 @@ async def test_who_waits_is_told_when_the_partition_moves(rig: Rig) -> None:
 
 @pytest.mark.feature("CG-03")
 @on_cluster(brokers=3, min__insync__replicas="2")
-async def test_an_answer_waits_for_the_replicas_and_not_for_ever(rig: Rig) -> None:
+async def test_an_answer_waits_for_the_replicas_for_a_limited_time(rig: Rig) -> None:
     coordinators = {node: coordinate(rig, node, commit_timeout_ms=700) for node in (1, 2, 3)}
     await rig.create(TOPIC, partitions=1, replicas=3)
     await rig.until(lambda: rig.leader(TOPIC) > 0 and coordinators[rig.leader(TOPIC)].shards)

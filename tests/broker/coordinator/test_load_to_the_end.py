@@ -16,7 +16,7 @@ from tests.broker.coordinator.test_coordinator import TOPIC, Answers, coordinate
 
 @pytest.mark.feature("CG-12", "TX-01")
 @on_cluster(brokers=3)
-async def test_a_new_coordinator_knows_what_is_above_its_high_watermark(rig: Rig) -> None:
+async def test_a_new_coordinator_loads_records_above_its_high_watermark(rig: Rig) -> None:
     """The records will be committed; a decision without them would contradict them."""
     coordinators = {node: coordinate(rig, node) for node in (1, 2, 3)}
     await rig.create(TOPIC, partitions=1, replicas=3)
@@ -50,7 +50,7 @@ async def test_a_new_coordinator_knows_what_is_above_its_high_watermark(rig: Rig
     assert shard.machine.pending == {}
     look = answers.reply("look")
     shard.run(partial(shard.machine.look, "a", look), look)
-    assert "look" not in answers.got, "nobody is told what is not committed"
+    assert "look" not in answers.got, "no client sees what is not committed"
     rig.universe.wires.heal()
     await rig.until(lambda: "look" in answers.got)
     assert answers.got["look"] in (2, ErrorCode.COORDINATOR_NOT_AVAILABLE)

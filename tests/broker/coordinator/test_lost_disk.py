@@ -50,7 +50,7 @@ async def group_shard(rig: Rig) -> tuple[int, Shard[GroupMachine]]:
 
 @pytest.mark.feature("CG-12", "RE-18")
 @on_cluster(brokers=3)
-async def test_nothing_is_undone_in_a_machine_that_was_given_up(rig: Rig) -> None:
+async def test_a_dropped_machine_undoes_nothing(rig: Rig) -> None:
     coordinators = {node: coordinate(rig, node) for node in (1, 2, 3)}
     await rig.create(TOPIC, partitions=1, replicas=3)
     await rig.until(lambda: rig.leader(TOPIC) > 0 and coordinators[rig.leader(TOPIC)].shards)
@@ -81,7 +81,7 @@ async def test_nothing_is_undone_in_a_machine_that_was_given_up(rig: Rig) -> Non
 
 @pytest.mark.feature("CG-07", "CG-12", "RE-18")
 @on_a_cluster
-async def test_an_assignment_whose_disk_fails(rig: Rig) -> None:
+async def test_the_disk_fails_during_an_assignment(rig: Rig) -> None:
     node, shard = await group_shard(rig)
     answers, classic = Answers(), shard.machine.classic
     # In version 3 a member joins without MEMBER_ID_REQUIRED.
@@ -112,7 +112,7 @@ async def test_an_assignment_whose_disk_fails(rig: Rig) -> None:
 
 @pytest.mark.feature("CG-06", "CG-12", "RE-18")
 @on_a_cluster
-async def test_a_group_whose_disk_fails_as_it_begins(rig: Rig) -> None:
+async def test_the_disk_fails_while_a_group_is_created(rig: Rig) -> None:
     node, shard = await group_shard(rig)
     answers = Answers()
     break_disk(rig, node)

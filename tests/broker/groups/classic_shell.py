@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from broker.coordinator.outcome import Now, Operation, Outcome, Reply
-from broker.groups.classic import ClassicGroups
 from broker.groups.classic_group import ClassicGroup
+from broker.groups.classic_groups import ClassicGroups
 from broker.groups.classic_rebalance import session_key
 from broker.groups.classic_state import ClassicState
 from broker.groups.group import Client, GroupContext, GroupDirectory
@@ -194,7 +194,7 @@ class Shell:
         for reply in [*self.core.give_up(), *(reply for reply, _ in self.held)]:
             reply.refuse(ErrorCode.NOT_COORDINATOR)
         self.held.clear()
-        assert not any(asked.waits for asked in self.asked), "whoever waits is told to look elsewhere"
+        assert not any(asked.waits for asked in self.asked), "every waiting request is refused"
         del self.log[self.replicated :]
         self.is_cut_off = False
         self._begin()

@@ -13,10 +13,10 @@ from typing import Any
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Operation, Outcome, Reply
 from broker.groups.consumer_group import GROUP_MOVES, ConsumerGroup, GroupState
+from broker.groups.consumer_groups import ConsumerGroups
 from broker.groups.consumer_member import MEMBER_MOVES, STATIC_LEAVE_EPOCH, MemberState
 from broker.groups.group import Client, GroupContext, GroupDirectory
-from broker.groups.modern import ConsumerGroups
-from broker.groups.moves import is_legal
+from broker.groups.state_transitions import is_legal
 from kraft.metadata.image import EMPTY_IMAGE, MetadataImage
 from kraft.metadata.replay import ImageReplay
 from protocol.errors import ErrorCode, KafkaError

@@ -46,7 +46,7 @@ class FakeGroup:
     topics: list[str] = field(default_factory=list)
     error: ErrorCode | None = None
     """Error that every check raises."""
-    heard: list[Commit] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
 
     @property
     def type(self) -> GroupType:
@@ -65,7 +65,7 @@ class FakeGroup:
         return topic in self.topics
 
     def check_commit(self, commit: Commit, now: Now) -> None:
-        self.heard.append(commit)
+        self.commits.append(commit)
         self._check()
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:

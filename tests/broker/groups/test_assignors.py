@@ -88,7 +88,7 @@ def test_every_partition_has_one_owner(counts: dict[bytes, int], data: st.DataOb
 
 @pytest.mark.feature("CG-13")
 @given(COUNTS, TOPICS, NAMES, NAMES)
-def test_members_that_read_the_same_have_the_same_share(
+def test_members_with_equal_subscriptions_have_equal_shares(
     counts: dict[bytes, int], topics: frozenset[bytes], first: list[str], second: list[str]
 ) -> None:
     before = assign_uniformly(spec(counts, dict.fromkeys(first, topics)))

@@ -63,7 +63,7 @@ async def patiently(rig: Rig, node: int, request: Message, version: int | None =
 @pytest.mark.feature("CG-06", "CG-07", "CG-09")
 @pytest.mark.parametrize("age", ["oldest", "old", "newest"])
 @on_cluster(offsets__topic__num__partitions="2", offsets__topic__replication__factor="1")
-async def test_one_joins_syncs_stays_and_leaves(rig: Rig, age: str) -> None:
+async def test_a_member_joins_syncs_sends_heartbeats_and_leaves(rig: Rig, age: str) -> None:
     join, sync, heartbeat, leave = {"oldest": (0, 0, 0, 0), "old": (4, 2, 2, 2), "newest": (9, 5, 4, 5)}[age]
     node = await coordinator(rig)
     answer = await patiently(rig, node, join_request(), join)
@@ -94,7 +94,7 @@ async def test_one_joins_syncs_stays_and_leaves(rig: Rig, age: str) -> None:
 
 @pytest.mark.feature("CG-06")
 @on_cluster(brokers=3, offsets__topic__num__partitions="2")
-async def test_requests_that_are_refused_at_the_door(rig: Rig) -> None:
+async def test_requests_that_fail_validation(rig: Rig) -> None:
     node = await coordinator(rig)
     refused = await patiently(rig, node, join_request(session_timeout_ms=1))
     assert refused.error_code == ErrorCode.INVALID_SESSION_TIMEOUT

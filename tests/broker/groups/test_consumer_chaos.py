@@ -84,7 +84,7 @@ class Strangers:
 @example([("a", "one", 0, JOINS), ("a", "one", -2, {"topic_partitions": []}), ("a", "one", 0, JOINS)])
 @example([("a", "one", 0, JOINS), ("a", "two", 0, JOINS), ("a", "two", -1, {"topic_partitions": []}),
           ("b", "one", 0, JOINS)])  # fmt: skip
-def test_whatever_members_send_they_are_answered_and_what_must_hold_holds(story: list[Any]) -> None:
+def test_arbitrary_requests_are_answered_and_break_no_invariant(story: list[Any]) -> None:
     strangers = Strangers()
     for step in story:
         if isinstance(step, tuple) and len(step) == 4:

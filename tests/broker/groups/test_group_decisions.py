@@ -34,7 +34,7 @@ def test_a_first_generation_from_the_first_who_joins_to_the_assignment() -> None
     assert [it.facts["generation"] for it in shell.decisions.since(0)] == [0, 1, 1]
 
 
-def test_who_is_silent_is_fenced_and_the_others_share() -> None:
+def test_a_silent_member_is_fenced_and_the_others_share() -> None:
     shell = Shell()
     anna, ben = Person(shell), Person(shell)
     shell.stable(anna, ben)
@@ -49,7 +49,7 @@ def test_who_is_silent_is_fenced_and_the_others_share() -> None:
     assert [it.kind.value for it in shell.decisions.since(0)][-2:] == ["fencing", "rebalance"]
 
 
-def test_who_leaves_is_named_and_an_empty_group_says_so() -> None:
+def test_notes_of_a_member_that_leaves_and_of_an_empty_group() -> None:
     shell = Shell()
     anna = Person(shell)
     shell.stable(anna)
@@ -61,7 +61,7 @@ def test_who_leaves_is_named_and_an_empty_group_says_so() -> None:
     ]
 
 
-def test_a_static_member_that_comes_again_fences_the_one_before() -> None:
+def test_a_static_member_that_returns_fences_its_former_id() -> None:
     shell = Shell()
     anna = Person(shell, instance_id="shelf-1")
     shell.stable(anna)
@@ -73,7 +73,7 @@ def test_a_static_member_that_comes_again_fences_the_one_before() -> None:
     )
 
 
-def test_heartbeats_and_requests_that_are_refused_decide_nothing() -> None:
+def test_heartbeats_and_refused_requests_leave_no_notes() -> None:
     shell = Shell()
     anna = Person(shell)
     shell.stable(anna)
@@ -87,7 +87,7 @@ def test_heartbeats_and_requests_that_are_refused_decide_nothing() -> None:
 # -- consumer groups (KIP-848)
 
 
-def test_epochs_and_targets_of_a_consumer_group_with_what_brought_them_about() -> None:
+def test_epochs_and_targets_of_a_consumer_group_with_their_causes() -> None:
     rig = Rig()
     rig.create_topic("news", 4)
     anna, ben = Reader(rig, "anna", "news"), Reader(rig, "ben", "news")
@@ -113,12 +113,12 @@ def test_epochs_and_targets_of_a_consumer_group_with_what_brought_them_about() -
     ]
 
 
-def test_a_deleted_group_is_told_of_and_one_that_cannot_be_deleted_is_not() -> None:
+def test_only_a_successful_deletion_of_a_group_is_noted() -> None:
     bench = Bench()
     commit(bench, "t", 1, group="etl")
     bench.ask(bench.machine.delete, "etl")
     assert [it.told for it in bench.decisions.since(0)] == [
-        "group etl is deleted, with its offsets: DeleteGroups asked for it"
+        "group etl is deleted, with its offsets: requested by DeleteGroups"
     ]
     with pytest.raises(KafkaError):
         bench.ask(bench.machine.delete, "etl")

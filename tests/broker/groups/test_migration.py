@@ -8,10 +8,10 @@ import pytest
 
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.consumer_group import GroupState
+from broker.groups.consumer_groups import ConsumerGroups
 from broker.groups.consumer_member import MemberState
 from broker.groups.group import Commit, GroupContext
 from broker.groups.machine import GroupMachine
-from broker.groups.modern import ConsumerGroups
 from protocol.embedded_consumer import read_assignment, write_assignment
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_protocol import (
@@ -229,7 +229,7 @@ def test_a_classic_group_becomes_a_consumer_group_and_keeps_what_it_has(rig: Mix
 
 
 @pytest.mark.feature("CG-16")
-def test_who_waits_for_a_rebalance_is_told_to_join_the_new_kind(rig: MixedRig) -> None:
+def test_members_in_a_rebalance_are_asked_to_join_the_new_kind(rig: MixedRig) -> None:
     a, b = Old(rig, "news"), Old(rig, "news")
     classic_group(rig, a)
     waiting = b.join()
@@ -267,7 +267,7 @@ def test_the_last_consumer_member_leaves_and_the_group_is_classic_again(rig: Mix
 
 
 @pytest.mark.feature("CG-16")
-def test_a_downgrade_that_cannot_be_written_did_not_happen(rig: MixedRig) -> None:
+def test_a_downgrade_that_cannot_be_written_changes_nothing(rig: MixedRig) -> None:
     a, c = Old(rig, "news"), Reader(rig, "c", "news")
     classic_group(rig, a)
     c.join()
@@ -321,7 +321,7 @@ def test_a_static_member_changes_its_protocol_there_and_back(rig: MixedRig) -> N
 
 
 @pytest.mark.feature("CG-16")
-def test_what_a_member_has_not_given_up_is_its_own_while_the_group_changes_its_kind_twice(rig: MixedRig) -> None:
+def test_unrevoked_partitions_keep_their_owner_through_two_conversions(rig: MixedRig) -> None:
     """A classic member owns all partitions. A member with the consumer protocol joins, is to get half of them, and
     leaves before any were revoked: the group is classic again. Another one joins before the first has rejoined.
     """
@@ -346,7 +346,7 @@ def test_what_a_member_has_not_given_up_is_its_own_while_the_group_changes_its_k
 
 
 @pytest.mark.feature("CG-16")
-def test_what_a_cooperative_member_is_to_give_up_is_its_own_when_the_group_changes_its_kind(
+def test_partitions_to_revoke_keep_their_owner_through_a_conversion(
     rig: MixedRig,
 ) -> None:
     """Its assignment in the new generation leaves out partitions that another member will get in the next one. Before
@@ -372,7 +372,7 @@ def test_what_a_cooperative_member_is_to_give_up_is_its_own_when_the_group_chang
 
 
 @pytest.mark.feature("CG-16")
-def test_who_says_to_have_what_another_one_was_given_does_not_have_it(rig: MixedRig) -> None:
+def test_an_outdated_claim_to_a_partition_does_not_count(rig: MixedRig) -> None:
     """It claimed them when it joined, and has lost them since."""
     a, b = Old(rig, "news"), Old(rig, "news")
     b.owned = {"news": [0, 1, 2, 3]}
@@ -386,7 +386,7 @@ def test_who_says_to_have_what_another_one_was_given_does_not_have_it(rig: Mixed
 
 
 @pytest.mark.feature("CG-16")
-def test_what_a_member_waits_for_is_not_its_own_when_the_group_changes_its_kind_twice(rig: MixedRig) -> None:
+def test_awaited_partitions_are_not_owned_through_two_conversions(rig: MixedRig) -> None:
     """The same, with a second classic member that waits for partitions which the first must revoke."""
     a, b = Old(rig, "news"), Old(rig, "news")
     c, d = Reader(rig, "c", "news"), Reader(rig, "d", "news")
@@ -459,7 +459,7 @@ def test_a_failover_does_not_end_the_rebalance_of_a_group_that_became_classic(ri
 
 
 @pytest.mark.feature("CG-16")
-def test_the_policy_says_what_is_allowed(rig: MixedRig) -> None:
+def test_the_migration_policy(rig: MixedRig) -> None:
     a = Old(rig, "news")
     classic_group(rig, a)
     for policy in ("DISABLED", "downgrade"):
@@ -501,7 +501,7 @@ def test_groups_that_cannot_be_upgraded_stay_as_they_are(rig: MixedRig) -> None:
 
 
 @pytest.mark.feature("CG-16", "CG-14")
-def test_a_classic_member_gives_up_by_joining_again(rig: MixedRig) -> None:
+def test_a_classic_member_revokes_by_rejoining(rig: MixedRig) -> None:
     a, c = Old(rig, "news"), Reader(rig, "c", "news")
     classic_group(rig, a)
     c.join()
@@ -511,7 +511,7 @@ def test_a_classic_member_gives_up_by_joining_again(rig: MixedRig) -> None:
     assert a.sync() is ErrorCode.NONE
     assert len(a.partitions) == 2
     c.beat()
-    assert c.partitions == set(), "it was told, but has not said that it did"
+    assert c.partitions == set(), "it must revoke, and has not confirmed it"
     assert a.beat() is ErrorCode.REBALANCE_IN_PROGRESS
     a.join()
     a.sync()
@@ -521,7 +521,7 @@ def test_a_classic_member_gives_up_by_joining_again(rig: MixedRig) -> None:
 
 
 @pytest.mark.feature("CG-16")
-def test_a_classic_member_that_does_not_join_again_is_out(rig: MixedRig) -> None:
+def test_a_classic_member_that_does_not_rejoin_is_removed(rig: MixedRig) -> None:
     a, c = Old(rig, "news"), Reader(rig, "c", "news")
     classic_group(rig, a)
     c.join()
@@ -535,7 +535,7 @@ def test_a_classic_member_that_does_not_join_again_is_out(rig: MixedRig) -> None
 
 
 @pytest.mark.feature("CG-16")
-def test_a_classic_member_that_does_not_sync_is_out(rig: MixedRig) -> None:
+def test_a_classic_member_that_does_not_sync_is_removed(rig: MixedRig) -> None:
     a, c = Old(rig, "news"), Reader(rig, "c", "news")
     classic_group(rig, a)
     c.join()

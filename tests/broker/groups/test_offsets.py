@@ -38,7 +38,7 @@ def raises(code: ErrorCode) -> pytest.RaisesExc[KafkaError]:
 
 
 @pytest.mark.feature("CG-03", "CG-04")
-def test_who_commits_without_a_group_makes_one_that_has_nothing_but_offsets() -> None:
+def test_a_commit_without_a_group_creates_one_with_only_offsets() -> None:
     bench = Bench()
     bench.create_topic("t")
     assert fetch(bench, "t") == -1
@@ -136,7 +136,7 @@ def test_a_commit_with_a_generation_in_a_transaction_needs_the_group() -> None:
         (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION),
     ],
 )
-def test_the_group_itself_says_who_may_commit(error: ErrorCode, in_transaction: ErrorCode) -> None:
+def test_the_group_checks_each_commit(error: ErrorCode, in_transaction: ErrorCode) -> None:
     bench = Bench()
     bench.create_topic("t")
     group = FakeGroup(error=error)
@@ -145,7 +145,7 @@ def test_the_group_itself_says_who_may_commit(error: ErrorCode, in_transaction: 
         commit(bench, "t", 1, member="m", generation=5, version=7)
     with raises(in_transaction):
         txn_commit(bench, "t", 1, 7, generation=5)
-    assert group.heard == [Commit("m", None, 5, False, 7), Commit("", None, 5, True, 5)]
+    assert group.commits == [Commit("m", None, 5, False, 7), Commit("", None, 5, True, 5)]
     assert bench.log == []
 
 
@@ -158,7 +158,7 @@ class OwnersGroup(FakeGroup):
 
 
 @pytest.mark.feature("CG-03", "CG-13")
-def test_a_commit_in_an_older_epoch_is_asked_for_each_partition() -> None:
+def test_a_commit_with_an_older_epoch_is_checked_by_partition() -> None:
     bench = Bench()
     bench.create_topic("t", 2)
     bench.machine.groups.put(OwnersGroup(kind=GroupType.CONSUMER))
@@ -197,7 +197,7 @@ def test_members_of_a_group_may_have_to_show_their_epoch() -> None:
 
 
 @pytest.mark.feature("CG-04")
-def test_offsets_of_another_topic_of_that_name_are_nothing() -> None:
+def test_offsets_of_a_former_topic_of_the_same_name_do_not_count() -> None:
     bench = Bench()
     topic_id = bench.create_topic("t")
     commit(bench, "t", 1)
@@ -236,7 +236,7 @@ def test_an_aborted_transaction_leaves_nothing() -> None:
 
 
 @pytest.mark.feature("TX-04", "CG-12")
-def test_the_later_record_wins_whichever_way_it_came() -> None:
+def test_the_later_record_wins_in_a_transaction_or_not() -> None:
     bench = Bench()
     bench.create_topic("t")
     txn_commit(bench, "t", 5, 7)
@@ -335,7 +335,7 @@ def test_a_new_coordinator_knows_all_that_was_committed() -> None:
 
 
 @pytest.mark.feature("CG-12")
-def test_what_old_releases_wrote_is_read_and_what_is_unknown_passed_over() -> None:
+def test_old_records_are_read_and_unknown_ones_ignored() -> None:
     bench = Bench()
     bench.create_topic("t")
     key = LegacyOffsetCommitKey(group="g", topic="t", partition=0)
@@ -349,7 +349,7 @@ def test_what_old_releases_wrote_is_read_and_what_is_unknown_passed_over() -> No
 
 
 @pytest.mark.feature("CG-03")
-def test_what_cannot_be_written_did_not_happen() -> None:
+def test_a_failed_write_changes_nothing() -> None:
     bench = Bench()
     bench.create_topic("t")
     bench.broken = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

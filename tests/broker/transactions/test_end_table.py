@@ -92,7 +92,7 @@ def test_the_table(
 @pytest.mark.parametrize("version", [V1, V2])
 @pytest.mark.parametrize("state", [S.EMPTY, S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
-def test_another_producer_id_ends_nothing(state: TransactionState, version: int, commit: bool) -> None:
+def test_another_producer_id_cannot_end_the_transaction(state: TransactionState, version: int, commit: bool) -> None:
     transaction = in_state(state, version)
     with pytest.raises(KafkaError) as refused:
         transaction.check_end(ProducerStamp(8, transaction.producer_epoch), commit, version)
@@ -124,7 +124,7 @@ def test_no_other_step_than_those_of_the_table(old: TransactionState, new: Trans
 
 
 @pytest.mark.feature("TX-03")
-def test_the_table_is_kafkas() -> None:
+def test_the_table_equals_kafkas() -> None:
     assert {new.value: {old.value for old in olds} for new, olds in LEGAL_PREVIOUS.items()} == {
         0: {0, 4, 5},
         1: {0, 1, 4, 5},

@@ -49,7 +49,7 @@ def test_another_producer_with_the_same_id_aborts_what_was_open() -> None:
     assert story(shell)[-1].endswith("requested by InitProducerId; epoch 1 is fenced")
 
 
-def test_who_takes_too_long_is_aborted_and_it_is_told_how_long() -> None:
+def test_a_timeout_is_noted_with_its_duration() -> None:
     shell = Shell()
     producer = shell.init().producer
     shell.add(producer, A)
@@ -58,7 +58,7 @@ def test_who_takes_too_long_is_aborted_and_it_is_told_how_long() -> None:
     assert cause == "it was open for 70000 ms, its timeout is 60000 ms (transaction.timeout.ms)"
 
 
-def test_what_hangs_is_told_once() -> None:
+def test_a_hanging_transaction_is_noted_once() -> None:
     shell = Shell()
     shell.markers_hang = True
     producer = shell.init().producer
@@ -74,7 +74,7 @@ def test_what_hangs_is_told_once() -> None:
     assert story(shell)[-1].startswith("transaction payments is aborted: all 2 partitions have their marker")
 
 
-def test_what_was_not_committed_was_not_decided() -> None:
+def test_uncommitted_decisions_are_not_noted() -> None:
     shell = Shell()
     producer = shell.init().producer
     shell.add(producer, A)
@@ -85,13 +85,13 @@ def test_what_was_not_committed_was_not_decided() -> None:
     assert len(story(shell)) == count
 
 
-def test_commits_do_not_push_out_what_matters() -> None:
+def test_routine_commits_do_not_displace_other_notes() -> None:
     shell = Shell()
     producer = shell.init().producer
     shell.add(producer, A)
     shell.init()
     for _ in range(1_500):
         producer = shell.init().producer
-    told = story(shell)
-    assert any("another producer started" in it for it in told)
-    assert len(told) < 1_500
+    notes = story(shell)
+    assert any("another producer started" in it for it in notes)
+    assert len(notes) < 1_500

@@ -210,7 +210,7 @@ async def test_a_coordinator_dies_and_another_finishes(rig: Rig, commit: bool) -
     for topic, index in partitions:
         leader = rig.leader(topic, index)
         results = markers_in(rig, leader, topic, index)
-        assert results and set(results) == {(producer.stamp, commit)}, "told at least once, and always the same"
+        assert results and set(results) == {(producer.stamp, commit)}, "sent at least once, and always the same"
     assert await producer.init() is E.NONE
     assert set((await producer.add(*partitions)).values()) == {E.NONE}
     assert await producer.end(True) is E.NONE
@@ -231,7 +231,7 @@ async def test_an_open_transaction_is_aborted_in_time(rig: Rig) -> None:
 
 @pytest.mark.feature("TX-07")
 @on_small_cluster()
-async def test_a_topic_that_is_deleted_meanwhile_holds_nobody_up(rig: Rig) -> None:
+async def test_a_deleted_topic_delays_no_transaction(rig: Rig) -> None:
     await rig.create("orders")
     await rig.create("stock")
     producer = Producer(rig)
@@ -273,7 +273,7 @@ async def test_markers_wait_for_a_leader(rig: Rig) -> None:
 
 @pytest.mark.feature("TX-02")
 @on_small_cluster()
-async def test_older_clients_are_told_of_fencing_in_older_words(rig: Rig) -> None:
+async def test_older_clients_get_older_error_codes_of_fencing(rig: Rig) -> None:
     await rig.create("orders")
     zombie = Producer(rig)
     await zombie.init()
@@ -291,7 +291,7 @@ async def test_older_clients_are_told_of_fencing_in_older_words(rig: Rig) -> Non
 
 @pytest.mark.feature("TX-04")
 @on_small_cluster()
-async def test_partitions_that_do_not_exist_keep_the_others_out(rig: Rig) -> None:
+async def test_an_unknown_partition_refuses_the_others(rig: Rig) -> None:
     await rig.create("orders")
     producer = Producer(rig)
     await producer.init()
@@ -387,7 +387,7 @@ async def test_transactions_are_listed_by_state_producer_duration_and_pattern(ri
 
 @pytest.mark.feature("TX-14")
 @on_small_cluster()
-async def test_who_is_not_known_cannot_be_described(rig: Rig) -> None:
+async def test_an_unknown_id_cannot_be_described(rig: Rig) -> None:
     await Producer(rig).init()
     response = await rig.ask(1, DescribeTransactionsRequest(transactional_ids=["payments", "nobody", ""]))
     assert [each.error_code for each in response.transaction_states] == [
@@ -399,7 +399,7 @@ async def test_who_is_not_known_cannot_be_described(rig: Rig) -> None:
 
 
 @on_small_cluster()
-async def test_without_a_coordinator_here_everybody_is_sent_away(rig: Rig) -> None:
+async def test_requests_to_another_broker_are_refused(rig: Rig) -> None:
     init = await rig.ask(1, InitProducerIdRequest(transactional_id="payments", transaction_timeout_ms=1_000))
     assert (init.error_code, init.producer_id, init.producer_epoch) == (E.COORDINATOR_NOT_AVAILABLE, -1, -1)
     end = await rig.ask(1, EndTxnRequest(transactional_id="payments", producer_id=1))

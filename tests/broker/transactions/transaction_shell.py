@@ -136,8 +136,8 @@ class Shell:
         """The partitions accept no markers until `take_markers`."""
         self.results: dict[tuple[str, int], bool] = {}
         """By id, and the offset where the transaction began."""
-        self.told: list[EndedTransaction] = []
-        self._told_of: dict[tuple[str, int], EndedTransaction] = {}
+        self.markers: list[EndedTransaction] = []
+        self._markers_by_transaction: dict[tuple[str, int], EndedTransaction] = {}
         self.decisions = Decisions("broker-1", lambda: WALL_MS + self.now_ms)
         self._begin()
 
@@ -174,7 +174,7 @@ class Shell:
         try:
             outcome = operation(self.now)
         except KafkaError as error:
-            assert reply is not None, "nobody can be told"
+            assert reply is not None, "no reply is pending"
             self.held.append(partial(reply.refuse, error.code))
         else:
             self._carry_out(outcome)
@@ -281,7 +281,7 @@ class Shell:
                 asked.reply.refuse(ErrorCode.NOT_COORDINATOR)
         self.asked.clear()
         self.is_cut_off = False
-        self.results = {each: result for each, result in self.results.items() if each in self._told_of}
+        self.results = {each: result for each, result in self.results.items() if each in self._markers_by_transaction}
         self._begin()
         for key_bytes, value_bytes in self.log:
             key = decode_key(TYPES, key_bytes)
@@ -297,11 +297,12 @@ class Shell:
         decided = self.read_log()[ended.transactional_id]
         assert decided.state in PREPARED, "nothing is decided"
         # An earlier record with the same result may belong to a previous transaction and does not justify this marker.
-        assert self._newest[ended.transactional_id] < self.replicated, "told before it was committed"
-        assert ended == _end_of(decided), "told otherwise than decided"
+        assert self._newest[ended.transactional_id] < self.replicated, "marker sent before the decision was committed"
+        assert ended == _end_of(decided), "marker differs from the decision"
         begun = self._begun[ended.transactional_id]
-        assert self._told_of.setdefault((ended.transactional_id, begun), ended) == ended, "told in two ways"
-        self.told.append(ended)
+        first = self._markers_by_transaction.setdefault((ended.transactional_id, begun), ended)
+        assert first == ended, "two different markers"
+        self.markers.append(ended)
         self.on_their_way.append(ended)
         if not self.markers_hang:
             self.take_markers()

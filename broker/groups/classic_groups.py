@@ -20,8 +20,8 @@ from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_member import ClassicMember, MemberProtocol, member_protocols
 from broker.groups.classic_rebalance import ClassicRebalances
 from broker.groups.classic_state import ClassicState
+from broker.groups.decision_notes import note_assigned, note_member_fenced
 from broker.groups.group import Client, Group, GroupContext, GroupType
-from broker.groups.told import note_assigned, note_member_fenced
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
@@ -115,7 +115,7 @@ class ClassicGroups:
                 # The refusal of a consumer group names no member, as in Kafka.
                 refusal = JoinGroupResponse(member_id="", error_code=error.code)
                 return Outcome(answers=[(reply, refusal)], replay=False)
-        if found is not None and not isinstance(found, ClassicGroup) and not _gives_way(found):
+        if found is not None and not isinstance(found, ClassicGroup) and not _may_be_replaced(found):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         protocols = member_protocols(request.protocols)
         join = _Join(request, client, version, reply, now, protocols, Outcome(replay=False))
@@ -254,7 +254,7 @@ class ClassicGroups:
         note_member_fenced(join.outcome.notes, group.group_id, member.member_id, came)
         self._fence(group, member, join.outcome)
         member.is_new = False
-        was_to_join_again = group.was_to_join_again(member)
+        has_unrevoked_partitions = group.has_unrevoked_partitions(member)
         self.rebalances.rename(group, member, member_id, join.now)
         self._update(group, member, join)
         if group.state is not ClassicState.STABLE:
@@ -264,7 +264,7 @@ class ClassicGroups:
         elif group.choose_protocol() != group.protocol_name:
             reason = f"static member {member.group_instance_id} changes the protocol; reason given: {join.reason}"
             self.rebalances.proceed(group, reason, join.outcome, join.now)
-        elif was_to_join_again:
+        elif has_unrevoked_partitions:
             # Partitions that it had to revoke would stay unowned: no other member requests the generation that
             # reassigns them.
             reason = f"static member {member.group_instance_id} returned and had partitions to revoke"
@@ -359,8 +359,8 @@ class ClassicGroups:
         def failed(error: KafkaError) -> Outcome:
             log.warning("%r: the assignment cannot be written: %s", group, error)
             response = SyncGroupResponse(error_code=error.code)
-            told = [(waiting, response) for waiting, _ in outcome.answers[len(refused) :]]
-            instead = Outcome(answers=[*refused, *told])
+            granted = [(waiting, response) for waiting, _ in outcome.answers[len(refused) :]]
+            instead = Outcome(answers=[*refused, *granted])
             self.rebalances.refuse_syncs(group, error.code, instead, now)
             self.rebalances.prepare(group, "the assignment could not be written", instead, now)
             return instead
@@ -532,7 +532,7 @@ class _Before:
     session_timeout_ms: int
 
 
-def _gives_way(group: Group) -> bool:
+def _may_be_replaced(group: Group) -> bool:
     """Whether a classic group may replace it."""
     return group.is_empty() and group.type is not GroupType.SHARE
 

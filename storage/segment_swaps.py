@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from storage.flushing import Flusher
 from storage.names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX
 from storage.producer_tracker import ProducerTracker
-from storage.removal import Removals
 from storage.segment import Folder, Segment
 from storage.segment_list import SegmentList
+from storage.segment_removal import Removals
 
 
 @dataclass(slots=True)

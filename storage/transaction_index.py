@@ -63,14 +63,14 @@ class AbortedIndex(EntryFile):
             return
         self._forget()
 
-    def begin_anew(self) -> None:
-        """Clear the entries for a rebuild; the file is kept until `renew`."""
+    def start_rebuild(self) -> None:
+        """Clear the entries for a rebuild; the file is kept until `finish_rebuild`."""
         self.close()
         self._exists = self._disk.exists(self.path)
         self._forget()
         self.is_stale = True
 
-    def renew(self) -> None:
+    def finish_rebuild(self) -> None:
         """The entries are rebuilt: replace the file. A crash leaves the old or the new one."""
         self.is_stale = False
         if self._exists and self._disk.read_bytes(self.path) == self._tail:

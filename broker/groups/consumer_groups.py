@@ -21,8 +21,8 @@ from broker.groups.consumer_heartbeat import (
     assignment_of,
     check_epoch,
     check_request,
+    is_full_request,
     reported_partitions,
-    tells_all,
     with_request,
 )
 from broker.groups.consumer_member import (
@@ -33,10 +33,10 @@ from broker.groups.consumer_member import (
     MemberState,
 )
 from broker.groups.consumer_sessions import Sessions
+from broker.groups.decision_notes import note_member_fenced
 from broker.groups.group import Client, Group, GroupContext, GroupType
 from broker.groups.group_configs import consumer_heartbeat_interval_ms, consumer_session_timeout_ms
-from broker.groups.told import note_member_fenced
-from broker.groups.update import Update
+from broker.groups.group_update import Update
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_group_describe import DescribedGroup
@@ -108,13 +108,13 @@ class ConsumerGroups:
         before = self._member_of(group, member_id, request, update)
         after = with_request(before, request, client)
         member = self.assignments.update_member(group, before, after, reported_partitions(request), update)
-        self.sessions.heard(group.group_id, member_id, self._session_timeout_ms(group.group_id), update.now)
+        self.sessions.renew(group.group_id, member_id, self._session_timeout_ms(group.group_id), update.now)
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=consumer_heartbeat_interval_ms(self._context, group.group_id),
         )
-        if joins or tells_all(request) or before.assigned != member.assigned:
+        if joins or is_full_request(request) or before.assigned != member.assigned:
             response.assignment = assignment_of(member)
         return response
 
@@ -244,7 +244,7 @@ class ConsumerGroups:
             return
         if self.migration is not None and self.migration.downgrade(group, leaving, update):
             return
-        self.assignments.take_out(group, leaving, update, cause)
+        self.assignments.remove(group, leaving, update, cause)
 
     def fence(self, group_id: str, member_id: str, reason: str, now: Now) -> Outcome:
         """Timer: remove the member if it is still in the group."""
@@ -296,11 +296,11 @@ class ConsumerGroups:
         topics = self._context.image().topics
         for group in self._groups():
             # The previous coordinator may have missed tombstones and left partitions assigned to former members.
-            is_whole = group.assigns_each_once(topics) and not group.strangers()
-            group.must_assign_anew = not is_whole and group.assignment_epoch == group.epoch
+            is_whole = group.assigns_each_once(topics) and not group.targets_without_member()
+            group.must_reassign = not is_whole and group.assignment_epoch == group.epoch
             session_timeout_ms = self._session_timeout_ms(group.group_id)
             for member in group.members.values():
-                self.sessions.heard(group.group_id, member.member_id, session_timeout_ms, now)
+                self.sessions.renew(group.group_id, member.member_id, session_timeout_ms, now)
                 if member.state is MemberState.UNREVOKED_PARTITIONS and not member.is_classic:
                     self.sessions.expect_revocation(group.group_id, member, now)
         return Outcome()
