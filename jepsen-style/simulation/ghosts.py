@@ -147,7 +147,7 @@ class LogReader:
 
     def _content_of(self, segment: SegmentLike) -> bytearray | None:
         """A copy that compaction made is read by its node, through files it holds open, before it hears that they got
-        their last names (`storage.swapping`). The copy is whole by then: a file of another size is not it.
+        their last names (`storage.segment_swaps`). The copy is whole by then: a file of another size is not it.
         """
         path = segment.log_path
         content = self._content(path)

@@ -74,7 +74,7 @@ CORES = [
     "broker/groups",
     "broker/transactions/transaction.py",
     "broker/transactions/machine.py",
-    "broker/transactions/told.py",
+    "broker/transactions/decision_notes.py",
     "barnabas/why/story.py",
     "barnabas/cluster/proxy/frames.py",
     "barnabas/cluster/proxy/rules.py",

@@ -17,7 +17,7 @@ class PartitionKey(NamedTuple):
 
 
 class Epochs(Protocol):
-    """What is needed of `storage.epochs.LeaderEpochs`."""
+    """What is needed of `storage.leader_epochs.LeaderEpochs`."""
 
     def entries(self) -> list[tuple[int, int]]: ...
 

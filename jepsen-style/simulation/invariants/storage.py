@@ -48,7 +48,7 @@ class IndexedSegment(SegmentLike, Protocol):
 
 
 class AbortedLike(Protocol):
-    """What is needed of a `storage.aborted.AbortedTransaction`."""
+    """What is needed of a `storage.transaction_index.AbortedTransaction`."""
 
     @property
     def producer_id(self) -> int: ...

@@ -1,7 +1,7 @@
-"""A group that has nothing but offsets: somebody committed for it and never joined. A core.
+"""Core: a group that has only offsets, committed by clients that never joined.
 
-There is no record of such a group. It is there as long as it has offsets, and whoever joins makes a group of a real
-kind in its place.
+It has no record of its own. It exists as long as it has offsets, and is replaced by the first group that a member
+creates.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 
 class SimpleGroup:
-    """See `broker.groups.group.Group`. Tools are told that it is a classic group without members."""
+    """Implements `broker.groups.group.Group`. Admin clients see it as a classic group without members."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id

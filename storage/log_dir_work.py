@@ -1,12 +1,12 @@
-"""Slow work that a log dir's owner gives out: opening the logs that are there, making new ones.
+"""Slow work on the logs of a log dir: opening existing logs and creating new ones.
 
-A piece of work is called once, away from the event loop if wanted; it looks at nothing that may change
-meanwhile, and gives what `LogDirectories` is to take in.
+A work object is called once, in any thread; it reads nothing that may change meanwhile, and returns what
+`LogDirectories` is to adopt.
 
-Of new logs nothing is synced but one list for the whole batch, of which topic each of them is
-(`topic-id-checkpoint`). That much must be durable before a log takes its first record: after a power cut,
-records in a directory that does not say whose they are would be worth nothing, or be taken for those of
-another topic of the same name. `partition.metadata` says the same and is synced at leisure (`SettleLogs`).
+New logs are not synced one by one, only one list of their topic ids (`topic-id-checkpoint`). That list must be durable
+before a log takes its first record: after a power cut, records in a directory without a topic id would be useless, or
+be taken for those of another topic of the same name. `partition.metadata` has the same id and is synced later
+(`SettleLogs`).
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ class DirectoryFailure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewLog:
-    """A log that is wanted."""
+    """A log to create."""
 
     topic: str
     partition: int
     topic_id: bytes
     config: TopicConfig
     directory_id: bytes | None = None
-    """Where; None or unknown: where the fewest are."""
+    """Where to create it; None or unknown: in the directory with the fewest logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """Work: open one log that is there. Gives the log, or what went wrong with its directory."""
+    """Work: open an existing log. Returns the log or the failure of its directory."""
 
     directory: LogDirectory
     topic: str
@@ -75,7 +75,7 @@ class OpenLog:
 
     def _open(self) -> PartitionLog:
         directory, key = self.directory, (self.topic, self.partition)
-        # Without the checkpoint, what was cleaned long ago would seem to lie behind the recovery point.
+        # Without the checkpoint, everything cleaned long ago would seem to be behind the recovery point.
         gaps_are_unknown = self.config.compacts and not directory.knows_recovery_points
         log = PartitionLog.open(
             directory.disk,
@@ -104,7 +104,7 @@ class OpenLog:
             _log.warning("%s", error)
             found = None
         if noted is not None and found != noted:
-            # The note is durable, and the file is not as long as there is one: a power cut may leave anything in it.
+            # The list is durable, and while an id is in it, the file is not: after a power cut it may contain anything.
             write_partition_metadata(disk, self.path, noted)
             return noted
         return found
@@ -112,7 +112,7 @@ class OpenLog:
 
 @dataclass(frozen=True, slots=True)
 class MakeLogs:
-    """Work: make logs in one directory. Gives them in the same order, or what went wrong with the directory."""
+    """Work: create logs in one directory. Returns them in the same order, or the failure of the directory."""
 
     directory: LogDirectory
     wanted: Sequence[NewLog]
@@ -125,7 +125,7 @@ class MakeLogs:
         try:
             for new in self.wanted:
                 directory.disk.make_directories(self._path(new))
-            # Before there is anything in them: a process that is killed halfway leaves no log behind whose id may get
+            # Before they have content: a process that is killed halfway must not leave a log behind whose id may get
             # lost later. Makes the names durable, too.
             directory.note_new_logs({(new.topic, new.partition): new.topic_id for new in self.wanted})
             for new in self.wanted:
@@ -157,9 +157,9 @@ class MakeLogs:
 
 @dataclass(frozen=True, slots=True)
 class SettleLogs:
-    """Work: make durable what the `partition.metadata` of new logs says, so that they are new no longer.
+    """Work: make the `partition.metadata` of new logs durable, so that they are no longer new.
 
-    Not while logs are made in the same directory. Gives what went wrong with the directory.
+    Must not run while logs are created in the same directory. Returns the failure of the directory.
     """
 
     directory: LogDirectory
@@ -176,5 +176,5 @@ class SettleLogs:
         except OSError as error:
             if not passes(error):
                 return [DirectoryFailure(directory, error)]
-            _log.warning("the new logs in %s stay new for now: %s", directory.path, error)
+            _log.warning("the new logs in %s cannot be completed yet: %s", directory.path, error)
         return []

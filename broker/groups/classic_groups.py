@@ -1,11 +1,11 @@
-"""Classic groups: what members ask, by JoinGroup, SyncGroup, Heartbeat and LeaveGroup. A core.
+"""Core: requests of classic groups: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-Members join, one of them is told who is in and makes the assignment, all sync to get their parts (KIP-62, KIP-345,
-KIP-394). What they tell each other passes through unread, but for what a static member was to give up when it ended.
-Only a finished generation is written, so commands change the live group themselves and their records are replayed at
-loading alone; a write that fails is undone here.
+Members join, the leader gets the list of members and makes the assignment, and all members sync to get their parts
+(KIP-62, KIP-345, KIP-394). Subscriptions and assignments pass through uninterpreted, except that the coordinator checks
+which partitions a returning static member had to revoke. Only a finished generation is written, so commands change the
+live group themselves, and their records are replayed only while loading; if a write fails, the change is undone here.
 
-Knows no other kind of group: whoever asks this of one is handed to `other_kind`.
+Knows no other kind of group: requests for one are passed to `other_kind`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_member import ClassicMember, MemberProtocol, member_protocols
 from broker.groups.classic_rebalance import ClassicRebalances
 from broker.groups.classic_state import ClassicState
+from broker.groups.decision_notes import note_assigned, note_member_fenced
 from broker.groups.group import Client, Group, GroupContext, GroupType
-from broker.groups.told import note_assigned, note_member_fenced
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
@@ -37,14 +37,14 @@ log = logging.getLogger(__name__)
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
-"""Of JoinGroup."""
+"""JoinGroup version."""
 
 FIRST_VERSION_WITH_MANY = 3
-"""Of LeaveGroup."""
+"""LeaveGroup version that removes several members."""
 
 
 class OtherKind(Protocol):
-    """Serves members that speak the classic protocol to a group of another kind that has members."""
+    """Serves members that use the classic protocol in a non-empty group of another kind."""
 
     def join(self, request: JoinGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome: ...
 
@@ -57,7 +57,7 @@ class OtherKind(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Join:
-    """A JoinGroup under way."""
+    """A JoinGroup in progress."""
 
     request: JoinGroupRequest
     client: Client
@@ -85,7 +85,7 @@ class _Join:
 class ClassicGroups:
     """The classic groups of one partition of `__consumer_offsets`.
 
-    Commands raise KafkaError where the answer is nothing but an error.
+    Commands raise KafkaError for an answer that holds only an error.
     """
 
     def __init__(self, context: GroupContext, other_kind: OtherKind | None = None) -> None:
@@ -95,13 +95,13 @@ class ClassicGroups:
         self._groups = context.groups
 
     def find(self, group_id: str) -> ClassicGroup | None:
-        """None if there is no such group, or it is of another kind."""
+        """None if the group does not exist or is of another kind."""
         return self.rebalances.find(group_id)
 
     # -- JoinGroup
 
     def join(self, request: JoinGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
-        """Come into the group, or say so again. The answer may wait for the others."""
+        """Join the group or rejoin it. The answer may wait for the other members."""
         settings = self._context.settings()
         shortest_ms, longest_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         if not shortest_ms <= request.session_timeout_ms <= longest_ms:
@@ -112,16 +112,16 @@ class ClassicGroups:
             try:
                 return other_kind.join(request, client, version, reply, now)
             except KafkaError as error:
-                # Where a consumer group refuses, Kafka names no member.
+                # The refusal of a consumer group names no member, as in Kafka.
                 refusal = JoinGroupResponse(member_id="", error_code=error.code)
                 return Outcome(answers=[(reply, refusal)], replay=False)
-        if found is not None and not isinstance(found, ClassicGroup) and not _gives_way(found):
+        if found is not None and not isinstance(found, ClassicGroup) and not _may_be_replaced(found):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         protocols = member_protocols(request.protocols)
         join = _Join(request, client, version, reply, now, protocols, Outcome(replay=False))
         group = found if isinstance(found, ClassicGroup) else self._create(found, join)
         if not group.accepts(request.member_id, settings.group_max_size):
-            # There is room for those who came first. Its own place goes to one of them.
+            # Members that joined first have precedence; a member without room loses its place to one of them.
             self.rebalances.leave(group, request.member_id, join.outcome)
             join.answer(JoinGroupResponse(member_id="", error_code=ErrorCode.GROUP_MAX_SIZE_REACHED))
             self.rebalances.complete_join_if_all_joined(group, join.outcome, now)
@@ -132,19 +132,19 @@ class ClassicGroups:
             self._join_new(group, join)
         elif request.member_id in group.pending_join:
             if request.group_instance_id is not None:
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "only dynamic members are given an id to join with")
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "static members get no member id to join with")
             self._add(group, request.member_id, join)
         else:
             self._join_again(group, join)
         return join.outcome
 
     def _other_kind(self, group: Group | None) -> OtherKind | None:
-        """Whoever is to serve a member of that group in place of us; None if we do."""
+        """The server of that group if it is a non-empty group of another kind; None if it is served here."""
         is_other = group is not None and group.type is GroupType.CONSUMER and not group.is_empty()
         return self.other_kind if is_other else None
 
     def _create(self, found: Group | None, join: _Join) -> ClassicGroup:
-        """The group begins with this join, in the place of an empty one of another kind if there is one."""
+        """Create the group with its first member; it replaces an empty group of another kind."""
         request = join.request
         if request.member_id:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -159,7 +159,7 @@ class ClassicGroups:
         return group
 
     def _creation_failed(self, group: ClassicGroup, found: Group | None, join: _Join, error: KafkaError) -> Outcome:
-        log.warning("group %s cannot be written: %s", group.group_id, error)
+        log.warning("the new group %s cannot be written: %s", group.group_id, error)
         self.rebalances.cancel_timers(group)
         group.waiting()
         group.die()
@@ -170,7 +170,7 @@ class ClassicGroups:
         return Outcome(answers=[(join.reply, JoinGroupResponse(error_code=error.code))])
 
     def _join_new(self, group: ClassicGroup, join: _Join) -> None:
-        """Somebody who has no member id."""
+        """Handle a JoinGroup without a member id."""
         request = join.request
         instance_id = request.group_instance_id
         prefix = join.client.client_id if instance_id is None else instance_id
@@ -182,7 +182,8 @@ class ClassicGroups:
             else:
                 self._replace(group, group.members[old_id], member_id, join)
         elif join.version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED:
-            # It joins again with that id. If it gives up meanwhile, no nameless member is left behind (KIP-394).
+            # The client joins again with that id. If it gives up before, no member without a client is left behind
+            # (KIP-394).
             self.rebalances.watch_pending(group, member_id, request.session_timeout_ms, join.now)
             join.answer(JoinGroupResponse(member_id=member_id, error_code=ErrorCode.MEMBER_ID_REQUIRED))
         else:
@@ -208,10 +209,10 @@ class ClassicGroups:
         group.add(member, request.protocol_type)
         group.await_join(member, join.reply)
         self.rebalances.watch_new(group, member, join.now)
-        self.rebalances.proceed(group, f"{member_id} joins; its reason: {join.reason}", join.outcome, join.now)
+        self.rebalances.proceed(group, f"{member_id} joins; reason given: {join.reason}", join.outcome, join.now)
 
     def _join_again(self, group: ClassicGroup, join: _Join) -> None:
-        """Somebody who says to be a member."""
+        """Handle a JoinGroup of an existing member."""
         request = join.request
         member = group.check_member(request.member_id, request.group_instance_id)
         if group.is_empty():
@@ -221,22 +222,22 @@ class ClassicGroups:
         if is_unchanged and (
             group.state is ClassicState.COMPLETING_REBALANCE or (group.state is ClassicState.STABLE and not is_leader)
         ):
-            # Perhaps it missed its answer.
+            # A retry: its answer may have been lost.
             self.rebalances.watch(group, member, member.session_timeout_ms, join.now)
             join.answer(group.join_response(member))
         else:
-            # A leader that joins again wants a new assignment, for reasons that may not show in its protocols.
+            # A leader that rejoins wants a new assignment, for reasons that may not show in its protocols.
             self._update(group, member, join)
-            reason = f"{member.member_id} joins again; its reason: {join.reason}"
+            reason = f"{member.member_id} rejoins; reason given: {join.reason}"
             self.rebalances.proceed(group, reason, join.outcome, join.now)
 
     def _update(self, group: ClassicGroup, member: ClassicMember, join: _Join) -> None:
-        """The member says anew what it is, and its JoinGroup waits."""
+        """Take protocols and timeouts from the JoinGroup and let it wait."""
         group.set_protocols(member, join.protocols)
         member.rebalance_timeout_ms = join.rebalance_timeout_ms
         member.session_timeout_ms = join.request.session_timeout_ms
-        # Kafka forgets the JoinGroup that was waiting. It gets an answer here, since a connection's later answers
-        # queue up behind it; its client, if it still listens, joins again.
+        # Kafka drops the JoinGroup that was waiting. Here it is answered, because later answers of its connection queue
+        # behind it; a client that still reads the answer joins again.
         superseded = JoinGroupResponse(member_id=member.member_id, error_code=ErrorCode.REBALANCE_IN_PROGRESS)
         group.answer_join(member, superseded, join.outcome)
         group.await_join(member, join.reply)
@@ -244,28 +245,30 @@ class ClassicGroups:
     # -- static members (KIP-345)
 
     def _replace(self, group: ClassicGroup, member: ClassicMember, member_id: str, join: _Join) -> None:
-        """A static member comes again, without its member id: whoever still has that is fenced."""
+        """A static member returned without its member id: it gets a new one, and the holder of the old one is fenced.
+        """
         before = _Before(
             group.leader_id, member.member_id, member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
         )
-        came = f"static member {member.group_instance_id} came again, as {member_id}"
+        came = f"static member {member.group_instance_id} returned as {member_id}"
         note_member_fenced(join.outcome.notes, group.group_id, member.member_id, came)
         self._fence(group, member, join.outcome)
         member.is_new = False
-        was_to_join_again = group.was_to_join_again(member)
+        has_unrevoked_partitions = group.has_unrevoked_partitions(member)
         self.rebalances.rename(group, member, member_id, join.now)
         self._update(group, member, join)
         if group.state is not ClassicState.STABLE:
-            # In CompletingRebalance the leader may be assigning to the old id already: all begin anew.
-            reason = f"static member {member.group_instance_id} is back; its reason: {join.reason}"
+            # In CompletingRebalance the leader may already be assigning to the old id, so the rebalance starts again.
+            reason = f"static member {member.group_instance_id} returned; reason given: {join.reason}"
             self.rebalances.proceed(group, reason, join.outcome, join.now)
         elif group.choose_protocol() != group.protocol_name:
-            reason = f"static member {member.group_instance_id} changes the protocol; its reason: {join.reason}"
+            reason = f"static member {member.group_instance_id} changes the protocol; reason given: {join.reason}"
             self.rebalances.proceed(group, reason, join.outcome, join.now)
-        elif was_to_join_again:
-            # What it was to give up would stay nobody's: no one else asks for the generation that gives it away.
-            reason = f"static member {member.group_instance_id} is back and had partitions to give up"
-            self.rebalances.proceed(group, f"{reason}; its reason: {join.reason}", join.outcome, join.now)
+        elif has_unrevoked_partitions:
+            # Partitions that it had to revoke would stay unowned: no other member requests the generation that
+            # reassigns them.
+            reason = f"static member {member.group_instance_id} returned and had partitions to revoke"
+            self.rebalances.proceed(group, f"{reason}; reason given: {join.reason}", join.outcome, join.now)
         else:
             self._keep_assignment(group, member, before, join)
 
@@ -277,8 +280,8 @@ class ClassicGroups:
         group.answer_sync(member, SyncGroupResponse(error_code=fenced), outcome)
 
     def _keep_assignment(self, group: ClassicGroup, member: ClassicMember, before: _Before, join: _Join) -> None:
-        """Nothing changes but the id: no rebalance. A leader would assign again, unless it is told not to (KIP-814) or,
-        where its version has no way to say so, is told that somebody else leads.
+        """Only the id changes, so there is no rebalance. To keep a leader from assigning again, the answer sets
+        SkipAssignment (KIP-814) or, for versions without that field, names another leader.
         """
         response = group.join_response(member)
         if join.version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT:
@@ -311,7 +314,8 @@ class ClassicGroups:
     # -- SyncGroup
 
     def sync(self, request: SyncGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
-        """Ask for one's part; the leader brings those of all. The answer may wait for the leader."""
+        """Answer with the member's assignment; the leader's request carries all of them. Other members may wait for it.
+        """
         found = self._groups.get(request.group_id)
         other_kind = self._other_kind(found)
         if other_kind is not None:
@@ -329,11 +333,11 @@ class ClassicGroups:
         outcome = Outcome(replay=False)
         self.rebalances.synced(group, member)
         if group.state is ClassicState.STABLE:
-            # Who is late was heard all the same: it may not lose at once what it is given here.
+            # A SyncGroup renews the session, so that a slow member does not lose at once what it is given here.
             self.rebalances.watch(group, member, member.session_timeout_ms, now)
             outcome.answers.append((reply, group.sync_response(member)))
             return outcome
-        # As with a JoinGroup, the one that was waiting before must not stay without an answer.
+        # As with JoinGroup, a superseded request must still be answered.
         superseded = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
         group.answer_sync(member, superseded, outcome)
         member.awaiting_sync = reply
@@ -342,7 +346,7 @@ class ClassicGroups:
         return outcome
 
     def _assign(self, group: ClassicGroup, request: SyncGroupRequest, outcome: Outcome, now: Now) -> None:
-        """The leader's SyncGroup: the generation is written, and Stable."""
+        """Store the leader's assignments and write the generation; the group becomes Stable."""
         parts = {part.member_id: part.assignment for part in request.assignments}
         for member in group.members.values():
             member.assignment = parts.get(member.member_id, b"")
@@ -353,12 +357,12 @@ class ClassicGroups:
         note_assigned(outcome.notes, group)
 
         def failed(error: KafkaError) -> Outcome:
-            log.warning("%r: its assignment cannot be written: %s", group, error)
+            log.warning("%r: the assignment cannot be written: %s", group, error)
             response = SyncGroupResponse(error_code=error.code)
-            told = [(waiting, response) for waiting, _ in outcome.answers[len(refused) :]]
-            instead = Outcome(answers=[*refused, *told])
+            granted = [(waiting, response) for waiting, _ in outcome.answers[len(refused) :]]
+            instead = Outcome(answers=[*refused, *granted])
             self.rebalances.refuse_syncs(group, error.code, instead, now)
-            self.rebalances.prepare(group, "its assignment could not be written", instead, now)
+            self.rebalances.prepare(group, "the assignment could not be written", instead, now)
             return instead
 
         outcome.failed = failed
@@ -366,7 +370,7 @@ class ClassicGroups:
     # -- Heartbeat
 
     def heartbeat(self, request: HeartbeatRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
-        """Say that one is there; be told whether there is a rebalance to join."""
+        """Renew the member's session. The answer reports a rebalance in progress."""
         found = self._groups.get(request.group_id)
         other_kind = self._other_kind(found)
         if other_kind is not None:
@@ -384,7 +388,7 @@ class ClassicGroups:
     # -- LeaveGroup
 
     def leave(self, request: LeaveGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
-        """Go, or have static members go by their instance ids."""
+        """Remove the member, or the members listed by member or instance id (KIP-345)."""
         found = self._groups.get(request.group_id)
         other_kind = self._other_kind(found)
         if other_kind is not None:
@@ -419,10 +423,10 @@ class ClassicGroups:
         return outcome
 
     def _remove(self, group: ClassicGroup, who: MemberIdentity, outcome: Outcome) -> ErrorCode:
-        """One of those that a LeaveGroup names goes, if it is there."""
+        """Remove one member that a LeaveGroup names."""
         member_id = who.member_id
         if not member_id:
-            # Somebody removes a static member, of which only the instance id is known.
+            # An admin client removes a static member by its instance id.
             found = None if who.group_instance_id is None else group.static_members.get(who.group_instance_id)
             if found is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
@@ -432,14 +436,14 @@ class ClassicGroups:
                 group.check_member(member_id, who.group_instance_id)
             except KafkaError as error:
                 return error.code
-        log.info("group %s: %s leaves; its reason: %s", group.group_id, member_id, who.reason or "not provided")
+        log.info("group %s: %s leaves; reason given: %s", group.group_id, member_id, who.reason or "not provided")
         self.rebalances.leave(group, member_id, outcome)
         return ErrorCode.NONE
 
-    # -- tools
+    # -- descriptions
 
     def describe(self, group: ClassicGroup) -> DescribedGroup:
-        """What DescribeGroups says; the members' bytes only of a Stable group."""
+        """DescribeGroups entry. Metadata and assignments are included only if the group is Stable."""
         is_stable = group.state is ClassicState.STABLE
         protocol_name = (group.protocol_name or "") if is_stable else ""
         members = [
@@ -461,10 +465,10 @@ class ClassicGroups:
             members=members,
         )
 
-    # -- from one kind to another
+    # -- migration between kinds
 
     def interrupt(self, group: ClassicGroup) -> list[tuple[Reply, Message]]:
-        """The group is about to become one of another kind: whoever waits is to join again."""
+        """Return the waiting requests with REBALANCE_IN_PROGRESS answers; the group is about to change its kind."""
         outcome = Outcome()
         code = ErrorCode.REBALANCE_IN_PROGRESS
         for member in group.members.values():
@@ -473,7 +477,7 @@ class ClassicGroups:
         return outcome.answers
 
     def adopt(self, group: ClassicGroup, now: Now) -> None:
-        """A group that was of another kind is one of these from now on; `group.record()` says so in the log."""
+        """Take over a group that was of another kind; `group.record()` is written by the caller."""
         self._groups.put(group)
         for member in group.members.values():
             self.rebalances.watch(group, member, member.session_timeout_ms, now)
@@ -481,7 +485,7 @@ class ClassicGroups:
     # -- the log
 
     def replay(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
-        """A finished generation is in the log; or the group is no more."""
+        """Load a finished generation, or remove the group for a tombstone."""
         before = self.find(key.group)
         if before is not None:
             self.rebalances.cancel_timers(before)
@@ -492,7 +496,7 @@ class ClassicGroups:
             self._groups.remove(key.group)
 
     def loaded(self, now: Now) -> Outcome:
-        """All of the log has been replayed: whoever is in a group has a whole session to be heard."""
+        """The whole log has been replayed: every member gets a full session timeout."""
         outcome = Outcome(replay=False)
         max_size = self._context.settings().group_max_size
         for group in self._groups:
@@ -502,12 +506,12 @@ class ClassicGroups:
                 if len(group.members) > max_size:
                     self.rebalances.prepare(group, f"it has more than {max_size} members", outcome, now)
                 elif group.is_unled:
-                    reason = "it was of another kind, and the coordinator before this one did not end its rebalance"
+                    reason = "it was a consumer group, and the previous coordinator did not finish its rebalance"
                     self.rebalances.prepare(group, reason, outcome, now)
         return outcome
 
     def give_up(self) -> list[Reply]:
-        """The partition is led elsewhere: those who wait."""
+        """The leadership has moved: replies that still wait."""
         replies = []
         for group in self._groups:
             if isinstance(group, ClassicGroup):
@@ -518,18 +522,18 @@ class ClassicGroups:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What a static member was before it came again."""
+    """State of a static member before it was replaced."""
 
     leader_id: str | None
-    """Of the group."""
+    """Leader of the group at that time."""
     member_id: str
     protocols: tuple[MemberProtocol, ...]
     rebalance_timeout_ms: int
     session_timeout_ms: int
 
 
-def _gives_way(group: Group) -> bool:
-    """May a classic group take its place?"""
+def _may_be_replaced(group: Group) -> bool:
+    """Whether a classic group may replace it."""
     return group.is_empty() and group.type is not GroupType.SHARE
 
 

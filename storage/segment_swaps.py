@@ -1,17 +1,16 @@
-"""Puts a copy in the place of the segments it was made from, so that no crash leaves neither or a mixture.
+"""Replaces segments by their compacted copy, so that no crash leaves neither or a mixture.
 
-Kafka's protocol, with a sync of the directory after each step, since a power cut may undo any rename that was not
-synced while it keeps a later one:
+Kafka's protocol, with a sync of the directory after each step, since a power cut may undo an unsynced rename while it
+keeps a later one:
 
-1. The copy's files are there as `.cleaned`: else an index that became a `.swap` next would be taken for one of step 5,
-   should all names of its log be lost.
-2. `.cleaned` becomes `.swap`. Before that is durable, recovery throws the copy away; afterwards it finishes the
-   swap.
+1. The copy's files exist as `.cleaned`: otherwise an index that became a `.swap` next would be taken for one of step 5,
+should all names of its log be lost.
+2. `.cleaned` becomes `.swap`. Before that is durable, recovery removes the copy; afterwards it finishes the swap.
 3. The files of the replaced segments become `.deleted`.
-4. The copy's `.log` takes its name,
-5. then its indexes. As long as the log is a `.swap`, every other file of that name is an old one.
+4. The copy's `.log` gets its final name,
+5. then its indexes. As long as the log is a `.swap`, every other file with that base offset is an old one.
 
-From the moment that a swap begins its log is read from the copy, whatever names the files have by then.
+From the start of a swap the log is read from the copy, whatever the current names of its files are.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from dataclasses import dataclass
 from storage.flushing import Flusher
 from storage.names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX
 from storage.producer_tracker import ProducerTracker
-from storage.removal import Removals
 from storage.segment import Folder, Segment
 from storage.segment_list import SegmentList
+from storage.segment_removal import Removals
 
 
 @dataclass(slots=True)
 class CleanedFolder(Folder):
-    """Where a copy is until it takes its place: beside the log's segments, under a name of its own."""
+    """Directory of a copy until it is swapped in: beside the log's segments, with names of its own."""
 
     home: Folder
 
@@ -43,18 +42,18 @@ class CleanedFolder(Folder):
 
 
 class SegmentSwap:
-    """The part of a swap that concerns the disk. Call it, from any thread; twice is no harm. Raises OSError."""
+    """The disk part of a swap. Call it in any thread; a second call does no harm. Raises OSError."""
 
     __slots__ = ("_folder", "_lock", "_steps", "copy", "due_ms", "replaced")
 
     def __init__(self, folder: Folder, copy: Segment, replaced: Sequence[Segment], due_ms: int) -> None:
-        """All files of `copy` are durable, their names aside, and open."""
+        """All files of `copy` are open and durable, except for their names."""
         self.copy = copy
         self.replaced = replaced
         self.due_ms = due_ms
-        """When the replaced files may go."""
+        """Time at which the replaced files may be deleted."""
         self._folder = folder
-        # The log's owner must be able to wait for a swap that has begun elsewhere, before it cuts the log.
+        # The log's owner must be able to wait for a swap that began in another thread, before it truncates the log.
         self._lock = threading.Lock()
         indexes = SEGMENT_SUFFIXES[1:]
         self._steps: list[Callable[[], None]] = [
@@ -85,7 +84,7 @@ class SegmentSwap:
 
 
 class SegmentSwaps:
-    """Of one log, one after the other: compaction makes copies here, and has them take the place of segments."""
+    """Swaps of one log, one after the other: compaction creates copies and has them replace segments."""
 
     __slots__ = ("_flusher", "_folder", "_removals", "_segments", "_tracker", "unfinished")
 
@@ -103,19 +102,20 @@ class SegmentSwaps:
         self._removals = removals
         self._tracker = tracker
         self.unfinished: SegmentSwap | None = None
-        """One that has begun, and may have failed: its copy is read from already. It is to be run again before anything
-        else is copied: the files of the next copy have the names that its own may still have.
+        """A swap that has begun, and may have failed: its copy is read already. It must be run again before the next
+        copy, whose files would get the names that its own may still have.
         """
 
     def begin_copy(self, base_offset: int, index_max_bytes: int, now_ms: int) -> Segment:
-        """An empty segment that may take the place of others. Raises OSError."""
+        """An empty segment for a copy. Raises OSError."""
         copy = Segment.create(CleanedFolder.beside(self._folder), base_offset, index_max_bytes, now_ms)
         copy.hold_open()
         return copy
 
     def replace(self, replaced: Sequence[Segment], copy: Segment, due_ms: int) -> SegmentSwap | None:
-        """Read from `copy` from now on, which is durable and holds what is left of `replaced`, whose files may go at
-        `due_ms`; None if those are not all here any more. What it gives is to be run, anywhere; then call `finished`.
+        """Read from `copy` from now on, which is durable and holds what is left of `replaced`, whose files may be
+        deleted at `due_ms`; None if the log no longer has all of them. The result must be run, in any thread; then call
+        `finished`.
         """
         place = self._segments.find(replaced)
         if place is None:
@@ -127,7 +127,7 @@ class SegmentSwaps:
         return self.unfinished
 
     def finished(self, swap: SegmentSwap) -> None:
-        """It has run: the files have their names."""
+        """The swap has run: the files have their final names."""
         if self.unfinished is not swap:
             return
         self.unfinished = None
@@ -137,7 +137,7 @@ class SegmentSwaps:
             self._tracker.segments_deleted(swap.replaced[1:])
 
     def settle(self) -> None:
-        """Waits for the one that has begun, perhaps elsewhere. Raises OSError."""
+        """Wait for a swap that has begun, perhaps in another thread. Raises OSError."""
         if self.unfinished is not None:
             self.unfinished()
             self.finished(self.unfinished)

@@ -1,7 +1,4 @@
-"""What a transaction's coordinator tells of it: who may write, how it ends and why, when that is done. A core.
-
-Words only; the machine decides.
-"""
+"""Core: decision notes of transaction coordinators: new epochs, results with their reasons, completions."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from broker.transactions.transaction import Transaction
 from runtime.decisions import DecisionKind, Notes
 
 MAX_NAMED = 5
-"""Partitions that are named one by one."""
+"""Maximum number of partitions listed by name."""
 
 
 def subject_of(transactional_id: str) -> str:
@@ -18,17 +15,17 @@ def subject_of(transactional_id: str) -> str:
 
 
 def note_given(notes: Notes, before: Transaction, given: ProducerStamp) -> None:
-    """A producer has a new epoch, and fences those before it."""
+    """A producer got a new epoch, which fences the previous ones."""
     name = subject_of(before.transactional_id)
-    cause = "InitProducerId asked for it, the id was not known"
+    cause = "requested by InitProducerId; the id was unknown"
     if before.producer_epoch >= 0:
-        cause = f"InitProducerId asked for it; who still has epoch {before.producer_epoch} is fenced"
+        cause = f"requested by InitProducerId; epoch {before.producer_epoch} is fenced"
         if given.producer_id != before.producer_id:
-            cause = f"InitProducerId asked for it; the epochs of producer {before.producer_id} are used up"
+            cause = f"requested by InitProducerId; the epochs of producer {before.producer_id} are exhausted"
     notes.note(
         DecisionKind.TRANSACTION,
         name,
-        f"{name} is producer {given.producer_id}'s in epoch {given.producer_epoch}",
+        f"{name} belongs to producer {given.producer_id} in epoch {given.producer_epoch}",
         cause=cause,
         producer_id=given.producer_id,
         producer_epoch=given.producer_epoch,
@@ -66,7 +63,7 @@ def note_completed(notes: Notes, prepared: Transaction, completed: Transaction) 
         DecisionKind.TRANSACTION,
         name,
         f"{name} is {'committed' if completed.commits else 'aborted'}",
-        cause=f"all {len(prepared.partitions)} partitions have their marker, {took_ms} ms after that was decided",
+        cause=f"all {len(prepared.partitions)} partitions have their marker, {took_ms} ms after the decision",
         producer_id=completed.producer_id,
         producer_epoch=completed.producer_epoch,
         partitions=len(prepared.partitions),
@@ -76,7 +73,7 @@ def note_completed(notes: Notes, prepared: Transaction, completed: Transaction) 
 
 
 def note_hanging(notes: Notes, prepared: Transaction, waited_ms: int) -> None:
-    """Some partitions do not take their marker."""
+    """Some partitions do not accept their marker."""
     name = subject_of(prepared.transactional_id)
     partitions = [f"{topic}-{index}" for topic, index in sorted(prepared.partitions)]
     named = ", ".join(partitions[:MAX_NAMED]) + (" …" if len(partitions) > MAX_NAMED else "")
@@ -86,7 +83,7 @@ def note_hanging(notes: Notes, prepared: Transaction, waited_ms: int) -> None:
         f"{name} hangs",
         also=partitions[:MAX_NAMED],
         cause=f"it is to be {'committed' if prepared.commits else 'aborted'} since {waited_ms} ms, and not all of its "
-        f"partitions took their marker so far: {named}",
+        f"partitions have accepted their marker: {named}",
         producer_id=prepared.producer_id,
         producer_epoch=prepared.producer_epoch,
         partitions=len(partitions),
@@ -95,13 +92,13 @@ def note_hanging(notes: Notes, prepared: Transaction, waited_ms: int) -> None:
 
 
 def note_forgotten(notes: Notes, transaction: Transaction, unused_ms: int) -> None:
-    """The transactional id expired."""
+    """The transactional id has expired."""
     name = subject_of(transaction.transactional_id)
     notes.note(
         DecisionKind.LIFECYCLE,
         name,
         f"{name} is forgotten",
-        cause=f"it was not used for {unused_ms} ms (transactional.id.expiration.ms)",
+        cause=f"it was unused for {unused_ms} ms (transactional.id.expiration.ms)",
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
         routine=True,

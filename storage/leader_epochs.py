@@ -1,8 +1,7 @@
-"""Which leader epoch wrote which part of a log, and so: where do two logs part? A core: no disk, no time.
+"""Core: the leader epochs of a log with their start offsets, from which the divergence of two logs follows.
 
-Each entry says at which offset an epoch began. Both strictly increase, which every method keeps true. A
-replica that asks "where does your epoch E end?" (KIP-101, KIP-279) learns the first offset at which the two
-logs can differ. Partition replication and the metadata quorum share this.
+Both columns strictly increase. A replica that asks for the end of epoch E (KIP-101, KIP-279) gets the first offset at
+which the two logs may differ. Used by partition replication and by the metadata quorum.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochs:
-    """The epochs of one log, oldest first. `dirty` says that they changed since the owner last cleared it."""
+    """The epochs of one log, oldest first. `dirty` is set when they change and cleared by the owner."""
 
     __slots__ = ("_epochs", "_starts", "dirty", "latest_epoch")
 
@@ -23,7 +22,7 @@ class LeaderEpochs:
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.latest_epoch = UNDEFINED_EPOCH
-        """-1 if the log knows no epoch."""
+        """-1 if the log has no epoch."""
         self.dirty = False
         for epoch, start_offset in entries:
             self.assign(epoch, start_offset)
@@ -37,10 +36,10 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Epoch `epoch` begins at `start_offset`; gives whether that was news.
+        """Epoch `epoch` begins at `start_offset`. Returns whether that changed anything.
 
-        Entries it contradicts (a later epoch, or one that began at or after it) are forgotten: they were
-        never followed by data that survived.
+        Contradicting entries (a later epoch, or one that began at or after it) are removed: no data of theirs has
+        survived.
         """
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"epoch {epoch} at offset {start_offset}")
@@ -55,10 +54,10 @@ class LeaderEpochs:
         return True
 
     def assign_batch(self, epoch: int, offset: int, end_offset: int, known: Iterable[tuple[int, int]]) -> None:
-        """A batch of `epoch` at `offset` comes behind a log that ends at `end_offset`.
+        """Append a batch of `epoch` at `offset` to a log that ends at `end_offset`.
 
-        If there is a gap between, and `known` (epoch, start offset) entries, oldest first, begin in it, they are as old
-        as that batch or older: compaction has left nothing else of them.
+        `known` (epoch, start offset) entries, oldest first, that begin in a gap before the batch are not newer than the
+        batch: compaction has removed all their records.
         """
         if epoch <= self.latest_epoch:
             return
@@ -75,13 +74,13 @@ class LeaderEpochs:
         self.dirty = True
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log now ends at `end_offset`: epochs that began there or later are gone."""
+        """The log now ends at `end_offset`: remove epochs that began there or later."""
         keep = bisect_left(self._starts, end_offset)
         if keep < len(self._starts):
             self._cut(keep)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log now starts at `start_offset`: the epoch that covers it starts there, older ones go."""
+        """The log now starts at `start_offset`: the epoch that contains it starts there, older ones are removed."""
         covering = bisect_right(self._starts, start_offset) - 1
         if covering < 0 or (covering == 0 and self._starts[0] == start_offset):
             return
@@ -95,10 +94,10 @@ class LeaderEpochs:
             self._cut(0)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(the largest epoch here that is at most `epoch`, the offset after its last record).
+        """(the largest epoch here that is at most `epoch`, its end offset).
 
-        The latest epoch ends at `log_end_offset`. For an epoch older than all known ones: that epoch, and the
-        start of the oldest known one. (-1, -1) for an epoch that is not known yet.
+        The latest epoch ends at `log_end_offset`. For an epoch older than all known ones: that epoch, and the start of
+        the oldest known one. (-1, -1) for an epoch newer than all known ones.
         """
         if epoch == self.latest_epoch and epoch != UNDEFINED_EPOCH:
             return epoch, log_end_offset
@@ -110,7 +109,7 @@ class LeaderEpochs:
         return self._epochs[higher - 1], self._starts[higher]
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch whose leader wrote `offset`; -1 if it is older than all entries."""
+        """Epoch of the leader that wrote `offset`; -1 if it precedes all entries."""
         covering = bisect_right(self._starts, offset) - 1
         return self._epochs[covering] if covering >= 0 else UNDEFINED_EPOCH
 

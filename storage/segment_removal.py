@@ -1,6 +1,6 @@
-"""Removes the files of segments that are no part of their log any more, once nobody is expected to read them.
+"""Delayed removal of the files of segments that left their log, while readers may still use them.
 
-Knows files and when they are due; why they go is `PartitionLog`'s.
+`PartitionLog` decides which ones and why.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from storage.segment import Folder, Segment
 
 
 class SegmentRemoval:
-    """Call it, from any thread; twice is no harm. Raises OSError."""
+    """Call it in any thread; a second call does no harm. Raises OSError."""
 
     __slots__ = ("_folder", "_lock", "segments")
 
     def __init__(self, folder: Folder, segments: Sequence[Segment]) -> None:
         self.segments = segments
-        """None of them when it has run."""
+        """Empty when it has run."""
         self._folder = folder
-        # The log's owner must be able to wait for what has begun elsewhere.
+        # The log's owner must be able to wait for a removal that began in another thread.
         self._lock = threading.Lock()
 
     def __call__(self) -> None:
         with self._lock:
             if self.segments:
-                # A rename that is durable says that all before it happened, too, but only as long as it is there.
+                # A durable rename implies that all earlier ones happened, but only as long as its file exists.
                 self._folder.disk.sync_directory(self._folder.path)
                 for segment in self.segments:
                     segment.remove_files()
@@ -34,28 +34,28 @@ class SegmentRemoval:
 
 
 class Removals:
-    """Of one log: the segments that were taken out of it, until their files are gone."""
+    """Segments that were removed from one log, until their files are deleted."""
 
     __slots__ = ("_condemned", "_folder", "_given_out")
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._condemned: list[tuple[int, Segment]] = []
-        """(when it is due, which one)"""
+        """(due time, segment)"""
         self._given_out: list[SegmentRemoval] = []
-        """Some may have run."""
+        """Some of them may have run."""
 
     @property
     def condemned(self) -> list[Segment]:
-        """Whose removal nobody was given yet."""
+        """Segments whose removal has not been started."""
         return [segment for _, segment in self._condemned]
 
     def condemn(self, segments: Sequence[Segment], due_ms: int) -> None:
-        """Their files are to go, once it is time."""
+        """Remove their files when they are due."""
         self._condemned += [(due_ms, segment) for segment in segments]
 
     def due(self, now_ms: int) -> SegmentRemoval | None:
-        """What removes the files that are due; None if none are."""
+        """Work that removes the files that are due; None if there are none."""
         due = [segment for due_ms, segment in self._condemned if due_ms <= now_ms]
         if not due:
             return None
@@ -65,8 +65,8 @@ class Removals:
         return removal
 
     def finish(self) -> None:
-        """Remove everything, here and now. The log is to go on before it, perhaps: a start that found those files
-        would take that for older still, and finish deleting it. Durable with the next sync of the directory. Raises
+        """Remove everything, synchronously. The log may be about to grow at its front: a start that found those files
+        would take the new ones for older segments, and delete them. Durable with the next sync of the directory. Raises
         OSError.
         """
         for removal in [*self._given_out, SegmentRemoval(self._folder, self.condemned)]:

@@ -1,7 +1,4 @@
-"""What a group's coordinator tells of it: rebalances and generations, members that are fenced, groups that end. A core.
-
-Words only; the groups decide.
-"""
+"""Core: decision notes of group coordinators: rebalances, generations, fenced members, removed groups."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ def subject_of(group_id: str) -> str:
 
 
 def note_rebalance(notes: Notes, group: ClassicGroup, cause: str) -> None:
-    """All members of a classic group are asked to join again."""
+    """Members of a classic group were asked to rejoin."""
     name = subject_of(group.group_id)
     notes.note(
         DecisionKind.REBALANCE,
@@ -28,17 +25,17 @@ def note_rebalance(notes: Notes, group: ClassicGroup, cause: str) -> None:
 
 
 def note_generation(notes: Notes, group: ClassicGroup, late: list[str]) -> None:
-    """The next generation of a classic group begins, or nobody is in it any more."""
+    """A classic group starts its next generation or has become empty."""
     name, members = subject_of(group.group_id), len(group.members)
     cause = "all have joined"
     if late:
-        cause = f"the time to join is over, and {', '.join(late)} did not"
+        cause = f"the rebalance timeout is over, and {', '.join(late)} did not join"
     if group.is_empty():
         notes.note(
             DecisionKind.LIFECYCLE,
             name,
             f"{name} is empty in generation {group.generation}",
-            cause="nobody is left in it" if not late else f"nobody is left in it: {', '.join(late)} did not join again",
+            cause="no member remains" if not late else f"no member remains: {', '.join(late)} did not rejoin",
             generation=group.generation,
             members=0,
         )
@@ -56,7 +53,7 @@ def note_generation(notes: Notes, group: ClassicGroup, late: list[str]) -> None:
 
 
 def note_assigned(notes: Notes, group: ClassicGroup) -> None:
-    """The leader of a classic group has told who reads what."""
+    """The leader of a classic group has sent the assignments."""
     name = subject_of(group.group_id)
     notes.note(
         DecisionKind.REBALANCE,
@@ -80,7 +77,7 @@ def note_member_fenced(notes: Notes, group_id: str, member_id: str, cause: str) 
 
 
 def note_epoch(notes: Notes, group: ConsumerGroup, epoch: int, cause: str) -> None:
-    """A consumer group's epoch goes up: its partitions are dealt anew."""
+    """A consumer group's epoch has increased, which leads to a new assignment."""
     name = subject_of(group.group_id)
     notes.note(
         DecisionKind.REBALANCE,
@@ -99,7 +96,7 @@ def note_targets(notes: Notes, group: ConsumerGroup, epoch: int, assignor: str, 
         DecisionKind.REBALANCE,
         name,
         f"{name} has a new target assignment of epoch {epoch} for {members} members",
-        cause=f"the one before was of epoch {group.assignment_epoch}; by the assignor {assignor}",
+        cause=f"the previous one had epoch {group.assignment_epoch}; assignor {assignor}",
         group_epoch=epoch,
         members=members,
         assignor=assignor,
@@ -107,6 +104,6 @@ def note_targets(notes: Notes, group: ConsumerGroup, epoch: int, assignor: str, 
 
 
 def note_gone(notes: Notes, group_id: str, cause: str) -> None:
-    """The group is no more."""
+    """The group was removed."""
     name = subject_of(group_id)
     notes.note(DecisionKind.LIFECYCLE, name, f"{name} is forgotten", cause=cause)

@@ -1,13 +1,13 @@
-"""The transaction index of a segment: the aborted transactions whose marker is in it (KIP-98).
+"""The transaction index of a segment: aborted transactions whose marker is in the segment (KIP-98).
 
-Who reads committed records only is told which transactions among what it reads were aborted, and drops their
-records by itself. Entries are as Kafka's: 34 bytes, big-endian: version, producer id, first offset, offset of the
-marker, and the last stable offset after it. The last tells where a search may end: no transaction that ends later
-begins below it. Most segments have no aborted transaction and so no file.
+A read_committed consumer gets the list of aborted transactions in what it reads, and drops their records itself.
+Entries are Kafka's: 34 bytes, big-endian: version, producer id, first offset, offset of the marker, and the last stable
+offset after it. The last field ends a search: transactions with a later marker begin at or after it. Most segments have
+no aborted transaction and no index file.
 
-As with the other indexes the last entries are in memory until they are written out; an unflushed segment gets its
-index rebuilt. But a file that is empty, or not there, says that nothing was aborted, so it never is while it is being
-rebuilt: the old one stays until the new one is durable. Knows no segment.
+As with the other indexes, the last entries are in memory until they are written out, and the index of an unflushed
+segment is rebuilt. But an empty or missing file means that nothing was aborted, so that state must not exist during a
+rebuild: the old file stays until the new one is durable. Knows no segment.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class AbortedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Of the marker."""
+    """Offset of the marker."""
     last_stable_offset: int
     """Once the marker is replicated."""
 
 
 class AbortedIndex(EntryFile):
-    """In the order of the markers."""
+    """Entries in the order of their markers."""
 
     __slots__ = ("_exists", "is_stale", "last_offset", "name_is_new")
 
@@ -49,32 +49,32 @@ class AbortedIndex(EntryFile):
         super().__init__(disk, path, base_offset, 0, ENTRY_BYTES)
         self._exists = False
         self.name_is_new = False
-        """The file was made and its directory not synced since; to be cleared by whoever does that."""
+        """The file was created and its directory not synced since; cleared by the caller that syncs it."""
         self.is_stale = False
-        """The entries of the segment's markers have to be made again, from its batches and the producers' state."""
+        """The entries must be rebuilt from the segment's batches and the producer state."""
         self.last_offset = base_offset - 1
-        """Of the last marker."""
+        """Offset of the last marker."""
 
     def create(self) -> None:
-        """No entries; the file is emptied if there is one."""
+        """Start without entries; an existing file is emptied."""
         self._exists = self._disk.exists(self.path)
         if self._exists:
             super().create()
             return
         self._forget()
 
-    def begin_anew(self) -> None:
-        """No entries, as they have to be made again; the file stays what it is until `renew`."""
+    def start_rebuild(self) -> None:
+        """Clear the entries for a rebuild; the file is kept until `finish_rebuild`."""
         self.close()
         self._exists = self._disk.exists(self.path)
         self._forget()
         self.is_stale = True
 
-    def renew(self) -> None:
-        """All entries were made again: replace the file. Any crash leaves the old or the new one."""
+    def finish_rebuild(self) -> None:
+        """The entries are rebuilt: replace the file. A crash leaves the old or the new one."""
         self.is_stale = False
         if self._exists and self._disk.read_bytes(self.path) == self._tail:
-            # Perhaps not durable.
+            # It may not be durable.
             self._dirty = True
         elif self._exists or self.entries:
             write_durably(self._disk, self.path, bytes(self._tail))
@@ -88,7 +88,7 @@ class AbortedIndex(EntryFile):
         self._loaded()
 
     def load(self) -> None:
-        """Take the entries of the file, if there is one. `CorruptIndex` if they are none of this segment."""
+        """Load the entries of the file, if it exists. Raises `CorruptIndex` if they do not fit the segment."""
         self._exists = self._disk.exists(self.path)
         if self._exists:
             super().load()
@@ -109,7 +109,7 @@ class AbortedIndex(EntryFile):
             last_offset = entry.last_offset
 
     def append(self, entry: AbortedTransaction) -> None:
-        """Only memory is touched: see `write_out`."""
+        """Changes only memory: see `write_out`."""
         assert entry.last_offset > self.last_offset, f"{entry} after {self.last_offset}: {self.path}"
         self._tail += _ENTRY.pack(_VERSION, *entry)
         self.entries += 1
@@ -133,8 +133,8 @@ class AbortedIndex(EntryFile):
             slot = end
 
     def collect(self, from_offset: int, upper_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those with records or their marker in [from_offset, upper_offset), and whether no later segment can have
-        more of them. Raises OSError, `CorruptIndex`.
+        """Transactions with records or their marker in [from_offset, upper_offset), and whether later segments cannot
+        contain any more. Raises OSError, `CorruptIndex`.
         """
         found: list[AbortedTransaction] = []
         if not self.entries:
@@ -147,7 +147,7 @@ class AbortedIndex(EntryFile):
         return found, False
 
     def truncate_to(self, offset: int) -> None:
-        """Forget the markers at or above `offset`."""
+        """Remove the markers at or above `offset`."""
         self.truncate_to_entries(self._floor(_LAST_OFFSET, _LAST_OFFSET_AT, offset - 1) + 1)
 
 
@@ -159,8 +159,8 @@ def _decode(data: bytes | bytearray, position: int, path: str) -> AbortedTransac
 
 
 def read_entries(data: bytes, path: str) -> Iterator[AbortedTransaction]:
-    """What is in a file. Raises `CorruptIndex`, after the entries before the fault."""
+    """Parse a file. Raises `CorruptIndex`, after the entries before the damage."""
     for position in range(0, len(data), ENTRY_BYTES):
         if position + ENTRY_BYTES > len(data):
-            raise CorruptIndex(f"{path}: {len(data)} bytes are no multiple of {ENTRY_BYTES}")
+            raise CorruptIndex(f"{path}: {len(data)} bytes are not a multiple of {ENTRY_BYTES}")
         yield _decode(data, position, path)

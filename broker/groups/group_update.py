@@ -1,4 +1,4 @@
-"""One command on a consumer group, as far as it has come. A core."""
+"""Core: the state of one command on a consumer group."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from runtime.decisions import Notes
 
 @dataclass(slots=True)
 class Update:
-    """What has been decided so far. Nothing of it is true before it is replayed."""
+    """Decisions so far. They take effect only by replay."""
 
     now: Now
     records: list[CoordinatorRecord] = field(default_factory=list)
     answers: list[tuple[Reply, Message]] = field(default_factory=list)
     notes: Notes = field(default_factory=Notes)
     undo: Callable[[], None] | None = None
-    """Set: the group is one of another kind already, and the records are for those who load it. To be called if they
-    cannot be written.
+    """If set, the group has already been replaced by one of another kind, and the records only matter for loading. Must
+    be called if they cannot be written.
     """
 
     def outcome(self) -> Outcome:

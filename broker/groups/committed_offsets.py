@@ -1,6 +1,6 @@
-"""How far groups have come: the offsets that count, and those of transactions that are still open. A core.
+"""Core: committed offsets, and pending ones of open transactions.
 
-Only records change it, and markers of transactions, in the order of the log. Knows no requests and no kinds of groups.
+Changed only by records and transaction markers, in log order. Knows neither requests nor kinds of groups.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
 
 VALUE_VERSION = 4
 VALUE_VERSION_WITH_EXPIRY = 1
-"""The only version that keeps an expire timestamp."""
+"""The only version with an expire timestamp."""
 
 
 class CommittedOffset(NamedTuple):
-    """What one commit said of one partition."""
+    """The value of one commit to one partition."""
 
     offset: int
     leader_epoch: int
-    """-1 if the client did not say."""
+    """-1 if the client did not send it."""
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int
-    """-1 where the broker's retention decides; clients before version 5 could say how long."""
+    """-1 if the broker's retention applies; clients before version 5 could choose their own."""
     topic_id: bytes
-    """Zero if it is not known."""
+    """Zero if unknown."""
 
 
 class _Kept(NamedTuple):
     place: int
-    """Grows with the log. A transaction that commits changes nothing that was committed after its own record."""
+    """Position in the log order. A committed transaction does not replace offsets committed after its own record."""
     committed: CommittedOffset
 
 
@@ -46,23 +46,23 @@ class CommittedOffsets:
     def __init__(self) -> None:
         self._groups: dict[str, Topics] = {}
         self._pending: dict[int, dict[str, Topics]] = {}
-        """By producer id."""
+        """By producer id, then group id."""
         self._open: dict[str, dict[int, None]] = {}
-        """By group: the producers that have pending offsets in it. Ordered, where a set would not be."""
+        """Producers with pending offsets, by group id. Dicts keep an order, which sets do not."""
         self._place = 0
 
-    # -- looking
+    # -- lookup
 
     def __contains__(self, group_id: str) -> bool:
-        """Whether the group has offsets, or will have some when a transaction commits."""
+        """Whether the group has committed or pending offsets."""
         return group_id in self._groups or group_id in self._open
 
     def __len__(self) -> int:
-        """Offsets that count, of all groups."""
+        """Number of committed offsets of all groups."""
         return sum(len(partitions) for topics in self._groups.values() for partitions in topics.values())
 
     def groups(self) -> Iterator[str]:
-        """All that have offsets, or will have some when a transaction commits."""
+        """Groups with committed or pending offsets."""
         yield from list(self._groups)
         yield from [group_id for group_id in self._open if group_id not in self._groups]
 
@@ -74,30 +74,30 @@ class CommittedOffsets:
         return None if kept is None else kept.committed
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether a transaction may still change it."""
+        """Whether an open transaction has a pending offset for the partition."""
         return any(
             partition in self._pending[producer_id].get(group_id, {}).get(topic, {})
             for producer_id in self._open.get(group_id, ())
         )
 
     def of_group(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
-        """Topic, partition and what was committed, without what is pending."""
+        """Topic, partition and committed offset, without pending ones."""
         return _walk(self._groups.get(group_id, {}))
 
     def partitions_of(self, group_id: str) -> dict[str, list[int]]:
-        """The partitions for which the group has offsets, by topic."""
+        """Partitions with committed offsets, by topic."""
         return {topic: list(partitions) for topic, partitions in self._groups.get(group_id, {}).items()}
 
     def of_group_and_pending(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
-        """As `of_group`, and what is pending; a partition may come more than once."""
+        """Like `of_group`, plus pending offsets; a partition may occur more than once."""
         yield from _walk(self._groups.get(group_id, {}))
         for producer_id in self._open.get(group_id, ()):
             yield from _walk(self._pending[producer_id].get(group_id, {}))
 
-    # -- what the log says
+    # -- replay
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int | None) -> None:
-        """A record. With `producer_id` it belongs to that producer's open transaction."""
+        """Apply a record. With `producer_id` it is part of that producer's open transaction."""
         self._place += 1
         if value is None:
             self._forget(key)
@@ -110,7 +110,7 @@ class CommittedOffsets:
         self._open.setdefault(key.group, {})[producer_id] = None
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
-        """The producer's transaction ended."""
+        """The producer's transaction was committed or aborted."""
         groups = self._pending.pop(producer_id, None)
         if groups is None:
             return
@@ -129,7 +129,7 @@ class CommittedOffsets:
         groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = kept
 
     def _forget(self, key: OffsetCommitKey) -> None:
-        """A tombstone takes what is pending, too."""
+        """A tombstone removes pending offsets, too."""
         _remove(self._groups, key)
         for producer_id in list(self._open.get(key.group, ())):
             groups = self._pending[producer_id]
@@ -174,7 +174,6 @@ def _committed(value: OffsetCommitValue) -> CommittedOffset:
 
 
 def commit_record(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> CoordinatorRecord:
-    """The record that says so."""
     expires = committed.expire_timestamp_ms >= 0
     value = OffsetCommitValue(
         offset=committed.offset,
@@ -189,5 +188,4 @@ def commit_record(group_id: str, topic: str, partition: int, committed: Committe
 
 
 def tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
-    """The record that forgets a partition's offset."""
     return CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)

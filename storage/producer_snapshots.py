@@ -1,8 +1,6 @@
-"""The producer snapshot files of one log: one at each roll and at a clean stop, named by the offset they
-stand for.
+"""The producer snapshot files of one log: one at each roll and at a clean stop, named by their offset.
 
-Knows the files, not what is in them. A snapshot that a crash tore fails its CRC and the one before it is
-used.
+Does not interpret their content. A snapshot torn by a crash fails its CRC, and the previous one is used.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ class SnapshotFiles:
         """Written but not known to be durable."""
 
     def write(self, offset: int, data: bytes) -> None:
-        """Without a sync: a snapshot can be made again, so it must not hold up an append."""
+        """Without a sync: a snapshot can be rebuilt, so it must not delay an append."""
         file = self._folder.disk.open(self._folder.snapshot(offset), create=True)
         try:
             file.truncate(0)
@@ -45,7 +43,7 @@ class SnapshotFiles:
         return self._folder.disk.read_bytes(self._folder.snapshot(offset))
 
     def sync(self, offset: int) -> None:
-        """Make the snapshot at `offset` durable, if there is one, whoever wrote it."""
+        """Make the snapshot at `offset` durable, if it exists."""
         if offset not in self.offsets:
             return
         file = self._folder.disk.open(self._folder.snapshot(offset))
@@ -59,7 +57,7 @@ class SnapshotFiles:
         self.unsynced = [each for each in self.unsynced if each != offset]
 
     def remove(self, offsets: Iterable[int]) -> None:
-        """Files that are gone already are no error."""
+        """Missing files are no error."""
         disk = self._folder.disk
         for offset in list(offsets):
             path = self._folder.snapshot(offset)
@@ -71,8 +69,8 @@ class SnapshotFiles:
                 self.unsynced.remove(offset)
 
     def remove_after(self, end_offset: int) -> None:
-        """The log now ends at `end_offset`. Durable at once: one that came back after a power cut would be
-        taken for a snapshot of what is appended next.
+        """The log now ends at `end_offset`. Durable at once: a snapshot restored by a power cut would be applied to
+        other records.
         """
         later = [offset for offset in self.offsets if offset > end_offset]
         if later:
@@ -80,7 +78,7 @@ class SnapshotFiles:
             self._folder.disk.sync_directory(self._folder.path)
 
     def remove_strays(self, base_offsets: Iterable[int], end_offset: int) -> None:
-        """Keep those of a segment's start and the newest of all, of those the log reaches."""
+        """Keep the snapshots at segment starts and the newest of all, up to the log end."""
         self.remove_after(end_offset)
         wanted = {*base_offsets, *self.offsets[-1:]}
         self.remove(offset for offset in self.offsets if offset not in wanted)

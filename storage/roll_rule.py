@@ -1,6 +1,6 @@
-"""When the active segment of a log has to end, and another to begin. A core: facts in, a decision out.
+"""Core: the rule by which the active segment of a log is closed and a new one started.
 
-It is full, or its first record has waited for `segment.ms`. An empty one never ends.
+It is full, or its first record is older than `segment.ms`. An empty one is never closed.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from storage.segment import AppendedBatch, Segment
 
 
 class RollRule:
-    """Of one log."""
+    """Rule for one log."""
 
     __slots__ = ("_log_name",)
 
     def __init__(self, log_name: str) -> None:
-        """`log_name`: topic and partition, which jitter is drawn from."""
+        """`log_name`: topic and partition, which determine the jitter."""
         self._log_name = log_name
 
     def is_due(self, active: Segment, size_bytes: int, last: AppendedBatch, config: TopicConfig, now_ms: int) -> bool:
-        """Before so many bytes are appended, of which `last` is the last batch."""
+        """Before `size_bytes` are appended, whose last batch is `last`."""
         if not active.size_bytes:
             return False
         offsets = active.offset_index
@@ -36,7 +36,7 @@ class RollRule:
     def _longest_wait_ms(self, active: Segment, config: TopicConfig) -> int:
         limit = config.longest_segment_ms
         if config.segment_jitter_ms > 0:
-            # Drawn from the names, so that a replay draws the same, and not all partitions roll together.
+            # Derived from the names, so that a replay gets the same jitter, and not all partitions roll together.
             seed = f"{self._log_name}-{active.base_offset}".encode()
             limit -= min(crc32c(seed) % config.segment_jitter_ms, limit)
         return limit

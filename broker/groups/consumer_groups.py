@@ -1,10 +1,10 @@
-"""Consumer groups (KIP-848): one heartbeat, an assignment made here, and no barrier. A core.
+"""Core: consumer groups (KIP-848), with one heartbeat request, server-side assignment and no global barrier.
 
-A member tells with its heartbeat what it subscribes to and what it owns, and is told what to give up and what to take.
-What is decided is written and comes back by `replay`; nothing else changes what is durable. Who is in a group is said
-here, what members get in `consumer_assignments`, and when they are too late in `consumer_sessions`.
+A member's heartbeat reports its subscription and its owned partitions; the answer lists its assignment. Decisions are
+written and come back by `replay`; nothing else changes durable state. This file decides membership;
+`consumer_assignments` computes assignments, and `consumer_sessions` enforces timeouts.
 
-Knows no other kind of group. Where one has to become the other it asks `migration`.
+Knows no other kind of group: conversions go through `migration`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from broker.groups.consumer_heartbeat import (
     assignment_of,
     check_epoch,
     check_request,
+    is_full_request,
     reported_partitions,
-    tells_all,
     with_request,
 )
 from broker.groups.consumer_member import (
@@ -33,10 +33,10 @@ from broker.groups.consumer_member import (
     MemberState,
 )
 from broker.groups.consumer_sessions import Sessions
+from broker.groups.decision_notes import note_member_fenced
 from broker.groups.group import Client, Group, GroupContext, GroupType
 from broker.groups.group_configs import consumer_heartbeat_interval_ms, consumer_session_timeout_ms
-from broker.groups.told import note_member_fenced
-from broker.groups.update import Update
+from broker.groups.group_update import Update
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_group_describe import DescribedGroup
@@ -53,18 +53,20 @@ log = logging.getLogger(__name__)
 
 
 class Migration(Protocol):
-    """Makes consumer groups of classic ones, and the other way round."""
+    """Converts groups between the classic and the consumer kind."""
 
     def upgrade(self, group: Group, update: Update) -> ConsumerGroup:
-        """A group with the members of the classic one; adds to `update` what writes it. Raises KafkaError
+        """A consumer group with the members of the classic one; adds its records to `update`. Raises KafkaError
         GROUP_ID_NOT_FOUND if that is not possible or not allowed.
         """
 
     def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update) -> bool:
-        """True: without those who leave the group is a classic one; `update` has what writes it."""
+        """Convert the group to a classic one without the leaving members, if possible; adds its records to `update`.
+        Returns whether it did.
+        """
 
     def forget_timers(self, group_id: str, member_id: str) -> None:
-        """The member is gone, or of another kind."""
+        """The member was removed or has changed its protocol."""
 
 
 class ConsumerGroups:
@@ -81,7 +83,7 @@ class ConsumerGroups:
     def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, client: Client, version: int, reply: Reply, now: Now
     ) -> Outcome:
-        """Join, stay, or leave. What goes wrong is in the answer, in words."""
+        """Join, stay or leave. Errors are in the answer, with a message."""
         update = Update(now)
         try:
             check_request(request, version, self.assignments.assignor_names())
@@ -91,7 +93,7 @@ class ConsumerGroups:
                 response = self._join_or_stay(request, client, update)
         except KafkaError as error:
             response = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-            # Others may have been told already that they have to join again.
+            # Members may already have been asked to rejoin.
             return Outcome(answers=[*update.answers, (reply, response)])
         update.answers.append((reply, response))
         return update.outcome()
@@ -106,20 +108,20 @@ class ConsumerGroups:
         before = self._member_of(group, member_id, request, update)
         after = with_request(before, request, client)
         member = self.assignments.update_member(group, before, after, reported_partitions(request), update)
-        self.sessions.heard(group.group_id, member_id, self._session_timeout_ms(group.group_id), update.now)
+        self.sessions.renew(group.group_id, member_id, self._session_timeout_ms(group.group_id), update.now)
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=consumer_heartbeat_interval_ms(self._context, group.group_id),
         )
-        if joins or tells_all(request) or before.assigned != member.assigned:
+        if joins or is_full_request(request) or before.assigned != member.assigned:
             response.assignment = assignment_of(member)
         return response
 
-    # -- who it is
+    # -- lookup
 
     def find(self, group_id: str) -> ConsumerGroup | None:
-        """None if there is no such group, or it is of another kind."""
+        """None if the group does not exist or is of another kind."""
         group = self._context.groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
@@ -133,7 +135,7 @@ class ConsumerGroups:
         return group
 
     def _group_to_join(self, group_id: str, update: Update) -> ConsumerGroup:
-        """A group without records yet if there is none. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        """The group, or a new one that is not written yet. Raises KafkaError GROUP_ID_NOT_FOUND."""
         group = self._context.groups.get(group_id)
         if group is None:
             return ConsumerGroup(group_id)
@@ -161,7 +163,7 @@ class ConsumerGroups:
     def _member_of(
         self, group: ConsumerGroup, member_id: str, request: ConsumerGroupHeartbeatRequest, update: Update
     ) -> ConsumerMember:
-        """The member as it is. Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID,
+        """The current or new member. Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID,
         FENCED_INSTANCE_ID.
         """
         joins = request.member_epoch == JOIN_EPOCH
@@ -199,14 +201,14 @@ class ConsumerGroups:
         return static
 
     def replace(self, group: ConsumerGroup, before: ConsumerMember, member_id: str, update: Update) -> ConsumerMember:
-        """A static member that was away, most often under a new id: it takes over all that the old one had."""
+        """A static member has returned, usually with a new id: it takes over all state of the old member."""
         member = before.changed(member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=0)
         group_id = group.group_id
         target = group.targets.get(before.member_id, {})
         if member_id != before.member_id:
-            # Under its own id they would end the session that begins now, too.
+            # With an unchanged id they would cancel the session that starts now.
             update.records += records.member_tombstones(group_id, before.member_id)
-            came = f"static member {before.instance_id} came again, as {member_id}"
+            came = f"static member {before.instance_id} returned as {member_id}"
             note_member_fenced(update.notes, group_id, before.member_id, came)
         update.records += [
             records.member_metadata(group_id, member),
@@ -227,25 +229,25 @@ class ConsumerGroups:
             static = group.static_member(request.instance_id)
             member = self.checked_static_member(static, request.member_id, request.instance_id)
             if request.member_epoch == STATIC_LEAVE_EPOCH:
-                # Its partitions wait for it, in an epoch that is older than all others.
+                # Its partitions are reserved for it, in an epoch below all others.
                 assigned = {topic_id: dict.fromkeys(owned, 0) for topic_id, owned in member.assigned.items()}
                 gone = member.changed(epoch=STATIC_LEAVE_EPOCH, revoking={}, assigned=assigned)
                 update.records.append(records.current_assignment(group.group_id, gone))
-                log.info("group %s: static member %s leaves for a while", group.group_id, member.member_id)
+                log.info("group %s: static member %s leaves temporarily", group.group_id, member.member_id)
                 return response
         self.remove(group, [member], update, f"{member.member_id} left")
         return response
 
     def remove(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update, cause: str) -> None:
-        """These are not in the group any more, which may make it a classic one."""
+        """Remove members, which may convert the group to a classic one."""
         if not leaving:
             return
         if self.migration is not None and self.migration.downgrade(group, leaving, update):
             return
-        self.assignments.take_out(group, leaving, update, cause)
+        self.assignments.remove(group, leaving, update, cause)
 
     def fence(self, group_id: str, member_id: str, reason: str, now: Now) -> Outcome:
-        """Timer: out of the group, if it is still in it."""
+        """Timer: remove the member if it is still in the group."""
         group = self.find(group_id)
         member = None if group is None else group.members.get(member_id)
         if group is None or member is None:
@@ -271,7 +273,7 @@ class ConsumerGroups:
         group = self.find(group_id)
         if group is None:
             if value is None:
-                # What it would forget was compacted away.
+                # The tombstone refers to a group whose records were compacted away.
                 return
             group = ConsumerGroup(group_id)
             self._context.groups.put(group)
@@ -283,28 +285,28 @@ class ConsumerGroups:
             self._context.groups.remove(group_id)
 
     def forget_timers(self, group_id: str, member_id: str) -> None:
-        """Nobody waits for this member any more."""
+        """Cancel all timers of the member."""
         self.sessions.forget(group_id, member_id)
         if self.migration is not None:
             self.migration.forget_timers(group_id, member_id)
 
     def loaded(self, now: Now) -> Outcome:
-        """All of the log has been replayed: sessions begin anew."""
+        """The whole log has been replayed: start the sessions."""
         self.assignments.loaded()
         topics = self._context.image().topics
         for group in self._groups():
-            # The coordinator before this one may have lacked tombstones, and left partitions to members that are gone.
-            is_whole = group.assigns_each_once(topics) and not group.strangers()
-            group.must_assign_anew = not is_whole and group.assignment_epoch == group.epoch
+            # The previous coordinator may have missed tombstones and left partitions assigned to former members.
+            is_whole = group.assigns_each_once(topics) and not group.targets_without_member()
+            group.must_reassign = not is_whole and group.assignment_epoch == group.epoch
             session_timeout_ms = self._session_timeout_ms(group.group_id)
             for member in group.members.values():
-                self.sessions.heard(group.group_id, member.member_id, session_timeout_ms, now)
+                self.sessions.renew(group.group_id, member.member_id, session_timeout_ms, now)
                 if member.state is MemberState.UNREVOKED_PARTITIONS and not member.is_classic:
                     self.sessions.expect_revocation(group.group_id, member, now)
         return Outcome()
 
     def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
-        """Topics came, went, grew or moved. The groups look at it with their next heartbeat."""
+        """Topics were created, deleted, extended or moved. Groups check their topics at the next heartbeat."""
         names = self.assignments.metadata_changed(delta)
         if names:
             for group in self._groups():
@@ -313,7 +315,7 @@ class ConsumerGroups:
         return Outcome()
 
     def give_up(self) -> list[Reply]:
-        """The partition is led elsewhere: nobody waits here."""
+        """Nothing waits here."""
         return []
 
     def _groups(self) -> list[ConsumerGroup]:

@@ -1,4 +1,4 @@
-"""Tables of legal moves between states. A core."""
+"""Core: tables of legal state transitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 State = TypeVar("State", bound=Enum)
 
 Moves = Mapping[State, tuple[State, ...]]
-"""State to the states that may follow it. Staying is no move and always legal."""
+"""Each state with the states that may follow it. Remaining in a state is always legal."""
 
 
 def is_legal(moves: Moves[State], before: State, after: State) -> bool:
