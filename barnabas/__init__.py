@@ -226,30 +226,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name == "__version__":
-        found: object = _version()
-    elif name in _MODULES:
-        found = import_module(_MODULES[name])
+    if name in _MODULES:
+        found: object = import_module(_MODULES[name])
+    elif name == "__version__":
+        found = import_module("runtime.version").version()
     elif name in __all__:
         found = getattr(import_module(_HOMES.get(name, _HOME_OF_THE_REST)), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found
     return found
-
-
-def _version() -> str:
-    """Version of the installed package; that of pyproject.toml in a checkout without an installation."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("barnabas")
-    except PackageNotFoundError:
-        import tomllib
-        from pathlib import Path
-
-        project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-        return str(project["version"])
 
 
 def __dir__() -> list[str]:

@@ -8,13 +8,11 @@ asks for a compression of its own the bytes on disk are not those the producer s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
 import trio
 
-from broker.lines import Lines
 from broker.traffic import Conversions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, read_header
@@ -23,7 +21,7 @@ from protocol.records.compression import Compression, UnfoldsTooFar
 from protocol.records.record import decode_records
 from protocol.records.record_check import BYTES_IN_STEP, ProduceLimits, RecordCheck
 from protocol.records.validation import validate_produce
-from runtime.world import World
+from runtime.worker import Worker
 from settings.topic import TopicConfig
 
 Batches = list[tuple[int, BatchHeader]]
@@ -63,16 +61,6 @@ class Allowance:
             self.left = 0  # what comes later in the request must not come first
             raise NeedsTime
         self.left -= steps
-
-
-@dataclass(slots=True)
-class SlowAdmissions:
-    """Requests with batches that need time."""
-
-    lines: Lines[int] = field(default_factory=Lines)
-    """By the id of the connection: what was sent later is appended later."""
-    one_at_a_time: trio.Lock = field(default_factory=trio.Lock)
-    """Held for one batch: no more than one is unfolded, and all connections together get one slice of each turn."""
 
 
 class _Log(Protocol):
@@ -157,21 +145,25 @@ class Admission:
             allowance.left = 0
             raise NeedsTime from None
 
-    async def in_steps(self, world: World, slow: SlowAdmissions) -> tuple[memoryview, Batches]:
-        """As `at_once`, with turns for others. Raises KafkaError."""
-        async with slow.one_at_a_time:
+    async def in_steps(self, worker: Worker) -> tuple[memoryview, Batches]:
+        """As `at_once`, with turns for others. Raises KafkaError.
+
+        The worker is held for the whole batch: only one is unfolded at a time, and all connections together get one
+        slice of each turn.
+        """
+        async with worker.reserved() as run:
             check, self._check = self._check, None
             if check is not None:
                 unfold = partial(check.unfold, self._limits.unfolded_limit_bytes)
                 if check.is_compressed:
-                    await world.run_blocking(unfold)
+                    await run(unfold)
                 else:
                     unfold()
                 while not check.go_on(STEPS_IN_SLICE):
                     await trio.lowlevel.checkpoint()
             wanted = self._wanted
             if wanted is not None:
-                await world.run_blocking(partial(self._recompress, wanted))
+                await run(partial(self._recompress, wanted))
         return self._buffer, self._batches
 
     def _recompress(self, codec: Compression) -> None:

@@ -37,7 +37,7 @@ from broker.telemetry import Software
 from protocol.api_keys import ApiKey
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.produce import ProduceRequest
-from runtime.dispatch import Aside, Call, Dispatcher, Handler
+from runtime.dispatch import Call, Dispatcher, Execution, Handler
 from runtime.server import Steps
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def make_dispatcher(broker: BrokerServices) -> Dispatcher:
         api_versions(broker, call, advertised)
 
     handlers[ApiKey.API_VERSIONS] = tell_versions
-    aside = Aside(broker.background, broker.world.run_blocking, broker.world.count_work)
-    dispatcher = Dispatcher(handlers, broker.world.stopwatch, aside)
+    execution = Execution(broker.background, broker.worker, broker.world.count_work)
+    dispatcher = Dispatcher(handlers, broker.world.stopwatch, execution)
     advertised = dispatcher.advertised()
     return dispatcher

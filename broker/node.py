@@ -50,11 +50,11 @@ from runtime.background import Background
 from runtime.channel import Channel
 from runtime.decision_pages import decision_pages
 from runtime.decisions import DecisionKind, Decisions
-from runtime.exchange import ServerLimits
 from runtime.observatory import Observatory
 from runtime.process import CannotRun
-from runtime.server import Server
+from runtime.server import Server, ServerLimits
 from runtime.uuids import random_uuid
+from runtime.worker import Worker
 from runtime.world import World
 from settings.broker import BrokerSettings
 from settings.describe import BrokerLayers
@@ -199,6 +199,7 @@ class _BrokerNode:
             world=world,
             nursery=nursery,
             background=Background(nursery),
+            worker=Worker(world.run_blocking),
             metadata=self._metadata,
             publisher=self._publisher,
             store=store,
@@ -218,7 +219,7 @@ class _BrokerNode:
         directories.on_no_room = self._disk_room.refused
         self._assignments = DirectoryAssignments(store, requests, self._lifecycle)
         dispatcher = make_dispatcher(self.services)
-        self._server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes))
+        self._server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes), self.services.worker)
         self._server.on_long_turn = dispatcher.overran
         dispatcher.decisions = decisions
         if self.services.telemetry is not None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import trio
 
-from broker.admission import SlowAdmissions
 from broker.apis.transactions import add_partitions_here
 from broker.auto_topics import AutoTopics
 from broker.controller_channel import ControllerChannel
@@ -23,6 +22,7 @@ from broker.forwarding import ForwardingLines
 from broker.groups.coordinator import group_coordinator
 from broker.groups.machine import GroupMachine
 from broker.lifecycle import BrokerLifecycle
+from broker.lines import Lines
 from broker.log_store import LogStore
 from broker.metadata_cache import MetadataCache
 from broker.metadata_publisher import MetadataPublisher
@@ -39,6 +39,7 @@ from broker.transactions.markers import MarkerWriter
 from broker.transactions.verification import TransactionVerifier
 from runtime.background import Background
 from runtime.decisions import Decisions
+from runtime.worker import Worker
 from runtime.world import World
 from settings.broker import BrokerSettings
 
@@ -56,6 +57,8 @@ class BrokerServices:
     """For parts of the broker that live as long as it does."""
     background: Background
     """For work that ends by itself; request handlers use `Call.spawn`."""
+    worker: Worker
+    """For long work of requests."""
     metadata: MetadataCache
     publisher: MetadataPublisher
     """What brings `metadata` and `partitions` forward."""
@@ -73,7 +76,8 @@ class BrokerServices:
     producer_ids: ProducerIds
     decisions: Decisions
     bytes_out: BytesOut = field(default_factory=BytesOut)
-    slow_admissions: SlowAdmissions = field(default_factory=SlowAdmissions)
+    slow_admissions: Lines[int] = field(default_factory=Lines)
+    """Requests with batches that need time, by the id of the connection: what was sent later is appended later."""
     conversions: Conversions = field(init=False)
     cleaner_work: CleanerWork = field(default_factory=CleanerWork)
     group_events: GroupEvents = field(default_factory=GroupEvents)

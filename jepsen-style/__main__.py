@@ -20,7 +20,7 @@ COMMANDS: tuple[str, ...] = ("run", "check", "report", "suite", "seeds", "shrink
 
 KEEP_WHAT_THEY_HAVE = frozenset({"run", "suite", "seeds", "shrink", "plants"})
 """Told to end, these tell what they have found until then."""
-NEEDED = ("trio", "typer", "numpy", "pyarrow")
+NEEDED = ("trio", "typer", "numpy")
 COULD_NOT_RUN = 2
 
 

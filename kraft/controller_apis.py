@@ -18,7 +18,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.refusals import refusal_of
 from protocol.schema import Message
-from runtime.dispatch import Aside, Call, Dispatcher, Handler
+from runtime.dispatch import Call, Dispatcher, Execution, Handler
 from runtime.server import Steps
 
 DECIDED = (
@@ -61,7 +61,7 @@ FEW_BYTES = 100
 """A request of this size names so few resources that they are described at once."""
 
 
-def make_dispatcher(service: ControllerService, aside: Aside) -> Dispatcher:
+def make_dispatcher(service: ControllerService, execution: Execution) -> Dispatcher:
     """The table of a controller's listener."""
     decide: Handler = partial(_decide, service)
     for_clients: dict[ApiKey, Handler] = dict.fromkeys(DECIDED_FOR_CLIENTS, decide)
@@ -78,7 +78,7 @@ def make_dispatcher(service: ControllerService, aside: Aside) -> Dispatcher:
     handlers |= service.replica.handlers()
     handlers |= {
         ApiKey.BROKER_HEARTBEAT: partial(_heartbeat, service),
-        ApiKey.ENVELOPE: envelope_handler(for_clients, aside),
+        ApiKey.ENVELOPE: envelope_handler(for_clients, execution),
         ApiKey.DESCRIBE_CLUSTER: partial(_describe_cluster, service),
     }
 
@@ -87,7 +87,7 @@ def make_dispatcher(service: ControllerService, aside: Aside) -> Dispatcher:
 
     handlers[ApiKey.API_VERSIONS] = tell_versions
     handlers = {key: _of_nodes(handle) if key in OF_NODES else handle for key, handle in handlers.items()}
-    dispatcher = Dispatcher(handlers, service.stopwatch, aside)
+    dispatcher = Dispatcher(handlers, service.stopwatch, execution)
     served = dispatcher.advertised()
     return dispatcher
 

@@ -17,6 +17,7 @@ from kraft.commit_feed import CommittedBatch
 from kraft.controller.controller import QuorumController
 from kraft.controller.heard import note_heard
 from kraft.controller.state import MAX_RECORDS_PER_OPERATION
+from kraft.controller.unclean_elections import unclean_elections
 from kraft.metadata.image import MetadataImage
 from kraft.metadata.snapshot import image_to_records
 from kraft.metadata_replica import MetadataReplica, NotLeader
@@ -65,6 +66,8 @@ class ControllerService:
         self._snapshotting = False
         self._timetable_changed = trio.Event()
         self.times = ControllerTimes()
+        self.unclean_elections = 0
+        """Committed since this process started."""
         self.watch = BrokerWatch(world, nursery, self._broker_process_gone)
 
     def attach(self, replica: MetadataReplica) -> None:
@@ -166,6 +169,8 @@ class ControllerService:
 
     def handle_commit(self, batch: CommittedBatch) -> None:
         deltas = self.core.handle_commit(batch.base_offset, batch.epoch, batch.append_time_ms, batch.records)
+        if batch.append_time_ms >= self._started_ms:
+            self.unclean_elections += sum(map(unclean_elections, deltas))
         if not self.core.is_active and batch.append_time_ms >= self._started_ms:
             for delta in deltas:
                 note_heard(self._decisions, self.core.defaults.node_id, delta)

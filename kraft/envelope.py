@@ -14,7 +14,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, MalformedMessage
 from protocol.framing import parse_request_header
 from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from runtime.dispatch import Aside, Call, Dispatcher, Handler
+from runtime.dispatch import Call, Dispatcher, Execution, Handler
 from runtime.server import Request, Steps, Timed
 from runtime.world import Chunk, FileRegion
 
@@ -43,6 +43,9 @@ class EnvelopeSlot:
     def comes_from_node(self) -> None:
         self._envelope.slot.comes_from_node()
 
+    async def take_steps(self, steps: Steps) -> None:
+        await self._envelope.slot.take_steps(steps)
+
     def fill(self, chunks: Sequence[Chunk]) -> None:
         self._finish(EnvelopeResponse(response_data=b"".join(map(_in_memory, chunks))))
 
@@ -70,9 +73,9 @@ def _in_memory(chunk: Chunk) -> bytes:
     return bytes(chunk)
 
 
-def envelope_handler(forwardable: Mapping[ApiKey, Handler], aside: Aside) -> Handler:
+def envelope_handler(forwardable: Mapping[ApiKey, Handler], execution: Execution) -> Handler:
     """Serves envelopes by these handlers."""
-    dispatcher = Dispatcher(forwardable, aside=aside)
+    dispatcher = Dispatcher(forwardable, execution=execution)
 
     def open_envelope(envelope: Call) -> Steps | None:
         message: EnvelopeRequest = envelope.message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kraft.controller_service import ControllerService
 from kraft.metadata.image import NO_LEADER, MetadataImage
@@ -16,6 +16,7 @@ from runtime.metrics import (
     process_families,
     request_families,
     server_families,
+    space_families,
 )
 from runtime.server import Server
 from runtime.world import World
@@ -23,7 +24,9 @@ from runtime.world import World
 _PREFIX = "kafka_controller_kafkacontroller_"
 
 
-def controller_metrics(world: World, service: ControllerService, dispatcher: Dispatcher, server: Server) -> Gather:
+def controller_metrics(
+    world: World, service: ControllerService, dispatcher: Dispatcher, server: Server, directories: Sequence[str]
+) -> Gather:
     """What `/metrics` of a controller tells."""
     busy = BusyClock(world)
 
@@ -38,6 +41,7 @@ def controller_metrics(world: World, service: ControllerService, dispatcher: Dis
         yield from server_families(server)
         yield from busy_families(busy)
         yield from process_families(world)
+        yield from space_families(world.disk, directories)
 
     return gather
 
@@ -81,6 +85,9 @@ def _time_families(service: ControllerService) -> Iterator[Family]:
     times = service.times
     told = "How often this controller became the active one."
     yield Family.of("counter", _PREFIX + "newactivecontrollers", told, times.activations)
+    text = "Elections of a leader that was neither in sync nor eligible: acknowledged records may be lost."
+    name = "kafka_controller_controllerstats_uncleanleaderelections"
+    yield Family.of("counter", name, text, service.unclean_elections)
     told = "Decisions on requests, and on what is due by the clock."
     yield Family.of("counter", _PREFIX + "eventqueueoperationsstarted", told, times.processing.count)
     prefix = "kafka_controller_controllereventmanager_"

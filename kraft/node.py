@@ -24,10 +24,11 @@ from protocol.messages.metadata_log import FeatureLevelRecord
 from runtime.background import Background
 from runtime.decision_pages import decision_pages
 from runtime.decisions import Decisions
-from runtime.dispatch import Aside
+from runtime.dispatch import Execution
 from runtime.metrics import metrics_page
 from runtime.observatory import Observatory
 from runtime.server import Server, ServerLimits
+from runtime.worker import Worker
 from runtime.world import World
 from settings.controller import ControllerSettings
 from settings.errors import SettingsError
@@ -65,13 +66,15 @@ async def run_controller(
             config = replica_config(settings, cluster_id, directory_id, directory)
             replica = MetadataReplica(config, world, service, decisions)
             service.attach(replica)
-            aside = Aside(Background(nursery), world.run_blocking, world.count_work)
-            dispatcher = make_dispatcher(service, aside)
-            server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes))
+            worker = Worker(world.run_blocking)
+            dispatcher = make_dispatcher(service, Execution(Background(nursery), worker, world.count_work))
+            server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes), worker)
             server.on_long_turn = dispatcher.overran
             dispatcher.decisions = decisions
             observatory = Observatory(partial(_what_is_missing, replica))
-            observatory.pages["/metrics"] = metrics_page(controller_metrics(world, service, dispatcher, server))
+            observatory.pages["/metrics"] = metrics_page(
+                controller_metrics(world, service, dispatcher, server, settings.all_log_dirs)
+            )
             state = ControllerState(settings.node_id, service, decisions, partial(_what_is_missing, replica))
             observatory.pages["/state"] = state.page
             observatory.pages |= decision_pages(decisions)

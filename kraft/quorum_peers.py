@@ -65,11 +65,11 @@ class QuorumPeers:
     def ask(
         self, peer_id: int, request: Request, message: Message, timeout_ms: int, told: Callable[[Any], object]
     ) -> bool:
-        """Send in this very turn, as `Channel.ask`; False if there is no connection yet, and then nothing was done."""
+        """`Channel.send_now`; returns False, and does nothing, if there is no connection yet."""
         channel = self._channel_for(peer_id, request)
         if not channel.ready:
             return False
-        channel.ask(message, told, timeout_ms=timeout_ms)
+        channel.send_now(message, told, timeout_ms=timeout_ms)
         return True
 
     async def is_gone(self, peer_id: int) -> bool:

@@ -83,3 +83,19 @@ class MemoryBudget:
         self.closed += 1
         largest.abort(f"the memory for connections is used up, and {why} ({size_of(largest)} bytes)")
         return True
+
+
+class Counted:
+    """The part of one connection in a sum of the budget."""
+
+    __slots__ = ("_changed", "size_bytes")
+
+    def __init__(self, changed: Callable[[int], None]) -> None:
+        """`changed` adds to the sum."""
+        self._changed = changed
+        self.size_bytes = 0
+
+    def set(self, size_bytes: int) -> None:
+        change, self.size_bytes = size_bytes - self.size_bytes, size_bytes
+        if change:
+            self._changed(change)

@@ -1,4 +1,4 @@
-"""`barnabas demo`: a cluster loses a leader and its active controller under load, and no acked record."""
+"""`barnabas demo`: a cluster loses a partition leader and the active controller under load, but no acked record."""
 
 from __future__ import annotations
 
@@ -20,27 +20,25 @@ if TYPE_CHECKING:
     from barnabas.demo.play import Audience, Event, Run, Summary
 
 _ROWS_AROUND_EVENTS = 18
-"""Of the view: what is not a list of events."""
+"""Rows of the view other than the list of events."""
 
 
 def demo(  # noqa: PLR0913, PLR0917 - options of a command
     scenario: Annotated[
-        str, typer.Option("--scenario", metavar="NAME", help="kill, pause, all-at-once or rolling.")
+        str, typer.Option("--scenario", metavar="NAME", help="Scenario: kill, pause, all-at-once or rolling.")
     ] = "kill",
     data: Data = DEFAULT_DATA,
     base_port: BasePort = None,
     settings: Settings = None,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=1, help="How long the story takes; the cluster's own time comes on top.")
+        float, typer.Option("--seconds", min=1, help="Duration of the script; recovery times of the cluster are added.")
     ] = 20.0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="A summary for programs; the story on standard error.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON summary; events go to standard error.")] = False,
     picture_path: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE", help="Also draw the end of it, as an SVG.")
+        Path | None, typer.Option("--picture", metavar="FILE", help="Save the final view as an SVG file.")
     ] = None,
 ) -> None:
-    """Show a cluster lose its leader and its controller under load, and no acked record.
+    """Show a cluster lose a leader and its active controller under load, without losing an acked record.
 
     Uses the cluster in --data, or starts one there, and leaves it running.
     """
@@ -49,7 +47,7 @@ def demo(  # noqa: PLR0913, PLR0917 - options of a command
     from barnabas.demo.workload import CLIENT
 
     if scenario not in SCENARIOS:
-        raise WrongArgument(f"--scenario {scenario}: there are {', '.join(SCENARIOS)}")
+        raise WrongArgument(f"--scenario must be one of {', '.join(SCENARIOS)}; got {scenario!r}")
     story = SCENARIOS[scenario]
     cluster = _cluster(data, base_port, settings)
     try:
@@ -71,7 +69,7 @@ def demo(  # noqa: PLR0913, PLR0917 - options of a command
 
 
 def _cluster(data: Path, base_port: int | None, settings: list[str] | None) -> LocalCluster:
-    """The cluster in `data`, with all nodes running. One that runs is taken as it is."""
+    """The cluster in `data` with all nodes running; a running cluster keeps its settings."""
     from barnabas.cluster.local import LocalCluster
 
     present = LocalCluster(data)
@@ -88,7 +86,7 @@ def _cluster(data: Path, base_port: int | None, settings: list[str] | None) -> L
 
 
 def _make_whole(cluster: LocalCluster) -> list[str]:
-    """Every node runs afterwards, whatever happened; gives the names of those that did not."""
+    """Restarts nodes that are not running, whatever happened. Returns their names."""
     states = {node.name: node.state for node in cluster.processes()}
     paused = [name for name, state in states.items() if state == "paused"]
     ended = [name for name, state in states.items() if state in ("dead", "stopped")]
@@ -103,7 +101,7 @@ def _make_whole(cluster: LocalCluster) -> list[str]:
 
 @contextmanager
 def _audience(as_json: bool) -> Iterator[Audience]:
-    """A live view on a terminal, else a line for each event."""
+    """A live view on a terminal, otherwise one line per event."""
     from rich.console import Console
     from rich.live import Live
 
@@ -113,10 +111,10 @@ def _audience(as_json: bool) -> Iterator[Audience]:
     console = Console()
     if as_json or not console.is_terminal:
 
-        def hears(event: Event) -> None:
+        def on_event(event: Event) -> None:
             print(line_of(event), file=sys.stderr if as_json else sys.stdout, flush=True)
 
-        yield Audience(hears)
+        yield Audience(on_event)
         return
 
     with Live(console=console, auto_refresh=False) as live:
@@ -152,5 +150,5 @@ def _draw(run: Run, summary: Summary, path: Path) -> None:
 
 
 def _note(text: str) -> None:
-    """For whoever reads along, and never between the lines of a summary for programs."""
+    """Prints a note, to standard error if standard output is JSON."""
     typer.echo(text, err=True)

@@ -82,7 +82,7 @@ def _require_packages() -> None:
         import hypercorn
         import quart_trio
     except ModuleNotFoundError as error:
-        raise ClusterError(f"the page needs {error.name}: pip install 'barnabas[page]'") from None
+        raise ClusterError(f"the page needs {error.name}: pip install '.[page]' in a checkout of Barnabas") from None
     del hypercorn, quart_trio
 
 

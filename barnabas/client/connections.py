@@ -148,7 +148,7 @@ class NodeConnection:
     def ask(
         self, request: Message, on_response: Callable[[Any], object], timeout_ms: int, at_most: int | None = None
     ) -> None:
-        """As `Channel.ask`, without yielding; only for a node that does not throttle (`free_from_ms`). Raises
+        """As `Channel.send_now`, without yielding; only for a node that does not throttle (`free_from_ms`). Raises
         UnsupportedVersionException as `call`.
         """
 
@@ -157,7 +157,7 @@ class NodeConnection:
             on_response(answer)
 
         try:
-            self.channel.ask(request, answered, timeout_ms=timeout_ms, at_most=at_most)
+            self.channel.send_now(request, answered, timeout_ms=timeout_ms, at_most=at_most)
         except (UnsupportedVersion, UnsupportedFieldError) as unsupported:
             self._raise_unsupported(request, unsupported)
 
@@ -168,7 +168,7 @@ class NodeConnection:
                 raise NotSent(f"{self.node} is not dialled for another {wait_ms} ms: {self._reason}")
             await self.connect(timeout_ms)
         try:
-            await self.channel.tell(request, timeout_ms=timeout_ms)
+            await self.channel.send_unanswered(request, timeout_ms=timeout_ms)
         except AuthenticationFailed as failed:
             raise failed.error from failed
         except (UnsupportedVersion, UnsupportedFieldError) as unsupported:

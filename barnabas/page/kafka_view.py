@@ -15,7 +15,6 @@ from barnabas.client.admin import Admin, OffsetSpec
 from barnabas.client.admin.brokers import ClusterDescription, QuorumInfo
 from barnabas.client.admin.topic_values import TopicPartitionInfo
 from barnabas.client.cluster import Cluster, ClusterSettings, NoBrokerAvailable, TopicPartition
-from barnabas.cluster.node_page import NoAnswer, NodePage
 from barnabas.page.changes import Led, Look, changes
 from barnabas.page.node_state import (
     MOST_NODES,
@@ -23,16 +22,13 @@ from barnabas.page.node_state import (
     MetadataState,
     NodeName,
     NodeState,
-    NotAState,
     PartitionState,
-    read_state,
 )
 from barnabas.page.watch import Address, Watch
+from barnabas.why.node_addresses import NodeAddress, NodeListener, candidates, probe
 from protocol.errors import KafkaError
 from runtime.world import World
 
-HTTP_SHIFT, HTTP_PORT = 200, 9292
-"""Where nodes tell of themselves: so far above the port of their listener, or there, as they do in containers."""
 INTERVAL_SECONDS = 1.0
 DISCOVERY_SECONDS = 10.0
 """How often new nodes, and new pages of nodes, are looked for."""
@@ -41,7 +37,7 @@ MOST_TOPICS = 200
 """More are not listed."""
 SILENT_MS = 3_000
 """A voter that has not fetched for so long is shown as unreachable."""
-PROBE_SECONDS = 1.0
+
 GOOD_FOR_MS = 4_000
 """What others tell of a node is asked for once a second, in several questions, and may be late."""
 OFFSETS_SECONDS = 1.0
@@ -122,28 +118,19 @@ class KafkaView:
             endpoints = quorum.nodes.get(voter.replica_id, ()) if quorum is not None else ()
             at = (endpoints[0].host, endpoints[0].port) if endpoints else ("", 0)
             places[NodeName.of("controller", voter.replica_id)] = at
+        listeners = [NodeListener(node.role, node.id, *at) for node, at in list(places.items())[:MOST_NODES]]
         async with trio.open_nursery() as nursery:
-            for node, (host, port) in list(places.items())[:MOST_NODES]:
-                watch.sight_of(node)
-                if node.name not in self._found and host:
-                    nursery.start_soon(self._probe, node, host, port)
+            for listener in listeners:
+                watch.sight_of(NodeName.of(listener.role, listener.id))
+                if listener.name not in self._found:
+                    nursery.start_soon(self._probe, listener, candidates(listener, listeners))
         watch.look_at(list(self._found.values()))
 
-    async def _probe(self, node: NodeName, host: str, port: int) -> None:
-        for http_port in (port + HTTP_SHIFT, HTTP_PORT):
-            if not 0 < http_port < 65536:
-                continue
-            page = NodePage(self._world.network, host, http_port)
-            with trio.move_on_after(PROBE_SECONDS):
-                try:
-                    state = read_state(await page.get("/state"))
-                except (NoAnswer, NotAState):
-                    continue
-                finally:
-                    page.close()
-                if (state.role, state.id) == (node.role, node.id):
-                    self._found[node.name] = Address(node, host, http_port)
-                    return
+    async def _probe(self, listener: NodeListener, addresses: Sequence[NodeAddress]) -> None:
+        address = await probe(self._world.network, listener, addresses)
+        if address is not None:
+            node = NodeName.of(listener.role, listener.id)
+            self._found[node.name] = Address(node, address.host, address.port)
 
     # How those are that have none
 

@@ -17,7 +17,8 @@ from barnabas.cluster.node_page import NoAnswer, NodePage, Refused
 from barnabas.page.feed import Feed
 from barnabas.page.node_state import NodeName, NodeState, NotAState, read_state
 from barnabas.page.seeing import Sight, cluster_seen, partitions_seen
-from barnabas.why.asking import Place, ask_all
+from barnabas.why.node_addresses import NodeAddress
+from barnabas.why.node_queries import ask_all
 from barnabas.why.story import story
 from runtime.world import World
 
@@ -286,8 +287,8 @@ class Watch:
 
     async def story_of(self, subject: str) -> list[Mapping[str, Any]]:
         """What all nodes know of a subject, each thing once, by time."""
-        places = [Place(each.node.name, each.host, each.http_port) for each in self.addresses]
-        answers = await ask_all(self.world.network, places, subject, ANSWER_SECONDS)
+        addresses = [NodeAddress(each.node.name, each.host, each.http_port) for each in self.addresses]
+        answers = await ask_all(self.world.network, addresses, subject, ANSWER_SECONDS)
         return [event.to_json() for event in story(answers.decisions)]
 
 

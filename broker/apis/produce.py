@@ -84,7 +84,7 @@ def produce(broker: BrokerServices, call: Call) -> None:
         return
     kind = _Produce if call.message.transactional_id is None else _TransactionalProduce
     work = kind(broker, call)
-    broker.slow_admissions.lines.enter(call.request.connection_id, work.take_turn)
+    broker.slow_admissions.enter(call.request.connection_id, work.take_turn)
     work.has_waited = True
 
 
@@ -227,7 +227,7 @@ class _Produce:
                     return
             await call.take_steps(self._try_rest())
         finally:
-            self._broker.slow_admissions.lines.over(call.request.connection_id)
+            self._broker.slow_admissions.over(call.request.connection_id)
 
     def _forget_replicas(self) -> None:
         """Nobody waits for their acknowledgements."""
@@ -251,7 +251,7 @@ class _Produce:
             assert admission is not None
             admitted: Admitted
             try:
-                admitted = await admission.in_steps(broker.world, broker.slow_admissions)
+                admitted = await admission.in_steps(broker.worker)
             except KafkaError as refusal:
                 admitted = refusal
             # Somebody else may lead by now.

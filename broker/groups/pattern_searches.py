@@ -1,8 +1,9 @@
-"""Which topics the patterns of consumer groups find, searched for beside the heartbeats. A core.
+"""Core: asynchronous search for the topics that match the patterns of consumer groups.
 
-A search is made when somebody subscribes to a pattern for the first time, when topics were created since the last one,
-and once in group.consumer.regex.refresh.interval.ms; never twice within ten seconds. It looks at all patterns of a
-group together, in turns of bounded work, so that neither many topics nor a mean pattern keep others waiting.
+A group's patterns are searched when a member subscribes to a new pattern, when topics were created since the last
+search, and once per group.consumer.regex.refresh.interval.ms, but at most every ten seconds. A search covers all
+patterns of the group together, in steps of bounded work, so that neither many topics nor an expensive pattern block the
+event loop.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from broker.groups import consumer_records as records
 from broker.groups.consumer_group import ConsumerGroup, ResolvedPattern
 from broker.groups.consumer_member import ConsumerMember
 from broker.groups.group import GroupContext
-from broker.groups.update import Update
+from broker.groups.group_update import Update
 from broker.patterns import Pattern, PatternError
 from protocol.errors import ErrorCode, KafkaError
 
@@ -25,26 +26,26 @@ LEAST_INTERVAL_MS = 10_000
 WORK_OF_ONE_TURN = 10_000
 """Instructions of the matcher: a few milliseconds, 30 for the meanest of patterns."""
 RETRY_MS = 500
-"""After which a result is written that could not be written."""
+"""Delay before a result is written again that could not be written."""
 MOST_COMPILED = 100
 """Patterns that are kept ready."""
 
 
 class PatternChange(NamedTuple):
-    """What a member's heartbeat changed about patterns."""
+    """Effect of a member's heartbeat on its pattern."""
 
     changed: bool
-    """It subscribes to another one, or to none."""
+    """The member changed its subscribed pattern, or to none."""
     resolved: bool
-    """And what it finds is known already, so that the group subscribes to other topics from now on."""
+    """The new pattern is resolved already, so the group's topics change at once."""
 
 
 class _Search(NamedTuple):
-    """One search, as far as it has come."""
+    """A search in progress."""
 
     patterns: tuple[str, ...]
     version: int
-    """The offset of the metadata that is searched."""
+    """Metadata offset of the search."""
     began_ms: int
     """Wall time."""
     turns: Iterator[dict[str, set[str]] | None]
@@ -75,7 +76,7 @@ def search_timer(group_id: str) -> Hashable:
 
 
 class PatternSearches:
-    """The searches of one partition's groups. `found(group, topics, changed, update)` is told of each result."""
+    """The searches of one partition's groups. `found(group, topics, changed, update)` receives each result."""
 
     def __init__(
         self, context: GroupContext, found: Callable[[ConsumerGroup, Iterable[str], bool, Update], None]
@@ -84,10 +85,10 @@ class PatternSearches:
         self._found = found
         self._compiled: dict[str, Pattern] = {}
         self._topics_created_at = -1
-        """The offset of the newest metadata that has a new topic."""
+        """Offset of the newest metadata that added a topic."""
 
     def loaded(self) -> None:
-        """Nobody knows which topics are new since the last search: all could be."""
+        """After loading, every topic may be newer than the last search."""
         self._topics_created_at = max(self._topics_created_at, self._context.image().offset)
 
     def topics_created(self, offset: int) -> None:
@@ -96,7 +97,7 @@ class PatternSearches:
     def update(
         self, group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember, update: Update
     ) -> PatternChange:
-        """Begins a search if one is due. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
+        """Start a search if one is due. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
         old, new = before.topic_pattern, after.topic_pattern
         change = PatternChange(old != new, False)
         is_new = False
@@ -125,7 +126,7 @@ class PatternSearches:
         last = next(iter(group.resolved_patterns.values()), None)
         if last is None:
             return True
-        # A clock that was set back must not put off a search for long.
+        # A clock that was set back must not delay a search for long.
         since_ms = abs(now.wall_ms - last.timestamp_ms)
         if since_ms <= LEAST_INTERVAL_MS:
             return False
@@ -158,7 +159,7 @@ class PatternSearches:
             try:
                 compiled[pattern] = self._compile(pattern)
             except KafkaError:
-                # Taken by another version: it finds nothing here.
+                # Accepted by another version; it matches nothing here.
                 continue
         turns = find_topics(compiled, list(image.topics.by_name), WORK_OF_ONE_TURN)
         search = _Search(patterns, image.offset, now.wall_ms, turns)
@@ -168,7 +169,7 @@ class PatternSearches:
         self._context.timers.schedule(search_timer(group_id), now.monotonic_ms, partial(self._turn, group_id, search))
 
     def _turn(self, group_id: str, search: _Search, now: Now) -> Outcome:
-        """Timer: search on; at the end write what is new."""
+        """Timer: continue the search; at the end write the new results."""
         found = next(search.turns)
         if found is None:
             self._schedule(group_id, search, now)
@@ -182,8 +183,8 @@ class PatternSearches:
         update = Update(now)
         resolved: dict[str, ResolvedPattern] = {}
         changed = False
-        # Who came to a new pattern from another one has left topics behind, which may be somebody else's now, also if
-        # the new one finds nothing. (Kafka lets them lie.)
+        # A member that changed its pattern no longer subscribes to the topics of the old one, so their partitions must
+        # be reassigned even if the new pattern matches nothing. (Kafka does not do that.)
         with_topics = {member.topic_pattern for member in group.members.values() if group.target_of(member)}
         for pattern in search.patterns:
             if not group.patterns.get(pattern, 0):
@@ -202,7 +203,7 @@ class PatternSearches:
         return outcome
 
     def _again(self, group_id: str, search: _Search, found: dict[str, set[str]], now: Now) -> Outcome:
-        """It could not be written. The result stays true for a while."""
+        """Retry a failed write. The result remains valid for a while."""
         again = search._replace(turns=iter([found]))
         self._context.timers.schedule(
             search_timer(group_id), now.monotonic_ms + RETRY_MS, partial(self._turn, group_id, again)
@@ -210,7 +211,7 @@ class PatternSearches:
         return Outcome()
 
     def forget(self, group: ConsumerGroup, leaving: Iterable[ConsumerMember], update: Update) -> list[str]:
-        """The patterns to which nobody subscribes once these have left."""
+        """Patterns without subscribers once these members have left."""
         given_up = Counter(member.topic_pattern for member in leaving if member.topic_pattern)
         forgotten = [pattern for pattern, count in given_up.items() if group.patterns.get(pattern, 0) == count]
         update.records += [records.resolved_pattern_tombstone(group.group_id, pattern) for pattern in forgotten]

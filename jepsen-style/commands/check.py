@@ -26,7 +26,7 @@ def command(
         typer.Option("--legality", callback=_print_table, is_eager=True, help="only print what Kafka allows, and when"),
     ] = False,
 ) -> None:
-    """Checks a recorded history, and writes its verdict, Parquet files and report anew.
+    """Checks a recorded history, and writes its verdict and report again.
 
     Exit code 0: valid; 1: an anomaly, or nobody can tell; 2: it cannot be checked. The last line is the verdict, and
     the command that does the same run again.

@@ -105,7 +105,7 @@ def regression(_first: int) -> Iterator[Job]:
 def nightly(first: int) -> Iterator[Job]:
     yield from regression(first)
     fresh = f"{first}-{first + FRESH_SEEDS - 1}"
-    yield Job("fresh-seeds", ("seeds", fresh, "--must-meet", str(PAIRS)), keeps=False)
+    yield Job("fresh-seeds", ("seeds", fresh, "--jobs", "1", "--must-meet", str(PAIRS)), keeps=False)
     for count, job in enumerate(swarm(first, workloads())):
         if count % LOCAL_EVERY == 0:
             workload = workloads()[count // LOCAL_EVERY % len(workloads())]

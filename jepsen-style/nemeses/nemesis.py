@@ -17,13 +17,13 @@ from typing import Any, Literal, NoReturn
 import trio
 
 from barnabas.cluster.errors import ClusterError
-from nemeses.budget import Budget
+from loss_budget import LossBudget, NodeState, ObservedBudget
 from nemeses.choosing import between, happens, one_of, shuffled, some_of, weighted
 from nemeses.messages import Wish
 from nemeses.traffic import Traffic
 from operations import Place
 from runtime.world import Chance
-from worlds.cluster import ClusterUnderTest, LinkFault, NodeState
+from worlds.cluster import ClusterUnderTest, LinkFault
 
 Tell = Callable[[Literal["invoke", "info"], str, Mapping[str, Any]], object]
 """(type, f, value): becomes a line of the history."""
@@ -227,7 +227,7 @@ class Nemesis:
         self.tell: Tell = tell or _nobody_listens
         self.options = options or NemesisOptions()
         self.traffic = Traffic(cluster, interval_seconds)
-        self.budget = Budget(cluster.brokers, self.options.min_insync_replicas)
+        self.budget: LossBudget = ObservedBudget(cluster.brokers, self.options.min_insync_replicas)
         self.active: list[Fault] = []
         self._stories = STORIES
         self._chance = chance

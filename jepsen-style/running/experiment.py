@@ -199,7 +199,7 @@ async def _listen(run: Run, say: Say, *, task_status: trio.TaskStatus[None]) -> 
 
 
 def judged(directory: Path, failure: str | None, say: Say) -> Outcome:
-    """What is in a run's directory; `failure` is why the run ended early. Parquet files and report are made anew."""
+    """What is in a run's directory; `failure` is why the run ended early. The report is written again."""
     try:
         # Loaded once for all: a long one takes a while.
         history = History.load(directory)
@@ -219,18 +219,12 @@ def judged(directory: Path, failure: str | None, say: Say) -> Outcome:
 
 
 def _keep(directory: Path, history: History, verdict: Verdict, say: Say) -> None:
-    """Verdict, Parquet files and report. Where the disk is full the verdict is still told."""
+    """Verdict and report. Where the disk is full the verdict is still told."""
     from reports import page
     from reports.facts import ReportError
 
     try:
         write(directory, verdict)
-        try:
-            from histories import parquet
-        except ImportError as error:
-            say(f"there are no Parquet files: {error} (pip install 'barnabas[faults]')")
-        else:
-            parquet.write_history(history, directory)
         say(f"report: {page.write(directory, history)}")
     except OSError as error:
         say(f"{directory}: {error.strerror}: not everything could be kept")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from barnabas.cluster.proxy.rules import Way
+from loss_budget import Membership, NodeState
 from operations import Place
 from runtime.world import World
 
@@ -38,8 +39,6 @@ FAULTS = (
 """Every kind; `--nemesis` takes these words. `partition`: one, halves, one-way, bridge, ring. `kill-at` and `pause-at`:
 at a named fault point. `cut-off`: a broker from all nodes, and from no client, for longer than its session. `hostile`:
 a client that sends whatever it can."""
-
-NodeState = Literal["running", "paused", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +97,6 @@ class ReplicaView(NamedTuple):
     leader: int
     """-1: nobody."""
     isr: tuple[int, ...]
-
-
-class Membership(NamedTuple):
-    """Who has the acknowledged records of a partition, as one broker knows it."""
-
-    node: str
-    """Who says so."""
-    place: Place
-    replicas: tuple[str, ...]
-    isr: tuple[str, ...]
-    elr: tuple[str, ...]
 
 
 class ClusterUnderTest(Protocol):

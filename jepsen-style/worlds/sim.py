@@ -1,6 +1,6 @@
 """The simulated cluster under test: one process, virtual time, and the same run bit for bit from the same seed.
 
-Every promise of `barnabas.cluster.simulation` is watched while the run goes on. What was broken, and what was covered,
+Every promise of `simulation` is watched while the run goes on. What was broken, and what was covered,
 stands in `promises.json` and `coverage.json` of the run directory, and `on_broken` is told at once. Clients live on
 hosts of their own, named by whoever asks for their world, so that their links can be broken, too.
 """
@@ -25,16 +25,12 @@ from barnabas.cluster.layout import LOCAL_SHAPE
 from barnabas.cluster.proxy.rules import MessageRule as ProxyRule
 from barnabas.cluster.proxy.rules import Way
 from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode, current_node
-from barnabas.cluster.simulation.coverage import Coverage
-from barnabas.cluster.simulation.failures import describe, is_of_disk, place_of
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.messages import MessageFaults
-from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
 from barnabas.testing.cluster import QUICK_GROUPS
 from broker.coordinator.coordinator import partition_for
 from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from broker.replication.replica import Leading
 from histories.whole import write_whole
+from loss_budget import Membership, NodeState
 from operations import Place
 from plants.catalogue import find
 from plants.plant import planted
@@ -47,8 +43,13 @@ from runtime.simulated.determinism import SimulationStuck
 from runtime.simulated.store import DEFAULT_CAPACITY_BYTES
 from runtime.simulated.universe import WALL_START_MS
 from runtime.world import World
+from simulation.coverage import Coverage
+from simulation.failures import describe, is_of_disk, place_of
+from simulation.findings import Findings
+from simulation.messages import MessageFaults
+from simulation.watch import NodeLog, Watch, watching
 from storage.names import METADATA_TOPIC
-from worlds.cluster import FAULTS, Damage, LinkFault, Membership, MessageRule, NodeState, ReplicaView
+from worlds.cluster import FAULTS, Damage, LinkFault, MessageRule, ReplicaView
 from worlds.opening import WorldOptions
 from worlds.sim_damage import damage_store
 from worlds.sim_links import SimLinks

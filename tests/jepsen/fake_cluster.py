@@ -11,10 +11,11 @@ import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
+from loss_budget import Membership, NodeState
 from operations import Place
 from protocol.api_keys import ApiKey
 from runtime.world import Connection, DialRefused, World
-from worlds.cluster import Damage, LinkFault, Membership, MessageRule, NodeState, ReplicaView
+from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView
 
 PLACE = Place("t", 0)
 OFTEN, NOW_AND_THEN = 2.0, 0.1

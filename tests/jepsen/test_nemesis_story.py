@@ -17,16 +17,14 @@ from hypothesis import strategies as st
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
-from nemeses.budget import Budget
 from nemeses.faults import STORIES
 from nemeses.messages import Drawn, Wish, draw
 from nemeses.nemesis import Nemesis, NemesisOptions
 from nemeses.shapes import SHAPES
 from nemeses.traffic import Traffic
-from operations import Place
 from protocol.api_keys import ApiKey
 from runtime.simulated import Universe, run_simulation
-from worlds.cluster import FAULTS, Membership
+from worlds.cluster import FAULTS
 
 # Tests are imported by path; what they share is, too.
 _spec = importlib.util.spec_from_file_location("jepsen_fake_cluster", Path(__file__).parent / "fake_cluster.py")
@@ -163,46 +161,6 @@ def test_shapes_of_partitions(shape: str, seed: int, count: int) -> None:
     elif count > 3:
         assert all(len(seen) > count / 2 for seen in sees.values())
         assert len({frozenset(seen) for seen in sees.values()}) > 1
-
-
-def membership(node: str, isr: str, elr: str = "") -> Membership:
-    return Membership(node, Place("t", 0), ("a", "b", "c"), tuple(isr), tuple(elr))
-
-
-@pytest.mark.feature("FI-03")
-def test_the_budget_in_one_partition() -> None:
-    budget = Budget(["a", "b", "c"])
-    running = dict.fromkeys("abc", "running")
-    budget.observe(running, [membership(node, "abc") for node in "abc"])
-    assert budget.may_end(["a", "b", "c"], losing=False), "a kill loses nothing"
-    assert not budget.may_end(["a", "b"], losing=True), "two copies are all that is promised"
-    assert budget.may_end(["a"], losing=True)
-    assert not budget.may_end(["a"], losing=True, held=["b", "c"]), "the others may end at any moment"
-    budget.ended(["a"], losing=True)
-    budget.observe(running | {"a": "dead"}, [membership(node, "bc") for node in "bc"])
-    assert not budget.may_end(["b"], losing=True)
-    assert budget.may_end(["b"], losing=False), "c has everything and lives on"
-    assert not budget.may_end(["b", "c"], losing=False)
-    # Started, but not in sync: it still counts as lossy, also when it says nothing yet.
-    budget.observe(running, [membership(node, "bc") for node in "bc"])
-    assert budget.lossy == ["a"]
-    budget.observe(running, [membership(node, "bc") for node in "abc"])
-    assert not budget.may_end(["b", "c"], losing=False)
-    budget.observe(running, [membership(node, "abc") for node in "abc"])
-    assert not budget.lossy and budget.may_end(["b"], losing=True)
-
-
-@pytest.mark.feature("FI-03")
-def test_the_budget_asks_everybody() -> None:
-    budget = Budget(["a", "b", "c"])
-    running = dict.fromkeys("abc", "running")
-    # b was cut off: it believes that all are in sync. a and c know that c alone has everything.
-    budget.observe(running, [membership("a", "c"), membership("b", "abc"), membership("c", "c")])
-    assert not budget.may_end(["c"], losing=True)
-    # Eligible replicas have all that was acknowledged.
-    budget.observe(running, [membership(node, "c", "b") for node in "abc"])
-    assert budget.may_end(["c"], losing=True)
-    assert not Budget(["a", "b", "c"], min_insync_replicas=1).may_end(["a"], losing=True)
 
 
 @pytest.mark.feature("FI-03")

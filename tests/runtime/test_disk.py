@@ -17,9 +17,6 @@ def test_files_keep_what_is_written(play_on_disk) -> None:
         assert file.pread(100, 0) == b"hello World" + bytes(9) + b"!"
         assert file.pread(3, 6) == b"Wor"
         assert file.pread(10, 21) == b""
-        buffer = bytearray(8)
-        assert file.pread_into(memoryview(buffer), 16) == 5
-        assert buffer == bytes(4) + b"!" + bytes(3)
         await world.run_blocking(file.sync)
         file.close()
         assert world.disk.read_bytes(f"{directory}/log")[:5] == b"hello"

@@ -110,7 +110,7 @@ async def test_health_and_readiness(nursery: trio.Nursery) -> None:
     assert await get(port, "/readyz") == (200, "ready\n")
     assert await get(port, "/numbers?a=1") == (200, '{"a": "1"}')
     assert await get(port, "/") == (200, "/healthz\n/numbers\n/readyz\n")
-    assert await get(port, "/nothing") == (404, "/nothing is not here; there are\n/healthz\n/numbers\n/readyz\n")
+    assert await get(port, "/nothing") == (404, "no page /nothing; the pages are\n/healthz\n/numbers\n/readyz\n")
 
 
 async def test_a_head_without_a_body_and_many_requests_of_one_connection(nursery: trio.Nursery) -> None:

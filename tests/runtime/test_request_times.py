@@ -61,7 +61,7 @@ label = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=
 def test_prometheus_reads_what_is_written(samples: list[tuple[str, str, float]]) -> None:
     family = Family("gauge", "a_b", "What it is: \\ and\nmore", ("x", "y"), [((x, y), v) for x, y, v in samples])
     [read] = text_string_to_metric_families(b"".join(render(family)).decode())
-    assert (read.name, read.type, read.documentation) == ("a_b", "gauge", family.told)
+    assert (read.name, read.type, read.documentation) == ("a_b", "gauge", family.help)
     for sample, (x, y, value) in zip(read.samples, samples, strict=True):
         assert sample.labels == {"x": x, "y": y}
         assert sample.value == float(value) or (math.isnan(value) and math.isnan(sample.value))

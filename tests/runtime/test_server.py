@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 import trio
 
-from runtime.exchange import BURST_REQUESTS, STEPS_IN_A_TURN, Steps
 from runtime.outgoing import Outgoing
-from runtime.server import Request, ResponseSlot, Server, ServerLimits
+from runtime.server import Request, ResponseSlot, Server, ServerLimits, Steps
+from runtime.server_connection import BURST_REQUESTS
 from runtime.simulated import make_world, run_simulation
+from runtime.step_driver import STEPS_IN_A_TURN
 from runtime.world import Connection, ConnectionLost, FileRegion, World
 
 METADATA = 3
@@ -548,26 +549,6 @@ def test_a_peer_that_does_not_read_is_not_read_either(play) -> None:
     stage(play, handle, replace(LIMITS, max_unsent_bytes=1_000_000), act)
 
 
-def test_a_muted_connection_is_answered_but_not_read(play) -> None:
-    def handle(request: Request, slot: ResponseSlot) -> None:
-        if request.body:
-            slot.mute(300)
-        slot.fill([request.correlation_id.to_bytes(4, "big")])
-
-    async def act(scene: Scene) -> None:
-        greedy, modest = await scene.peer(), await scene.peer()
-        await greedy.ask(request_frame(1, b"too much"), request_frame(2))
-        started = trio.current_time()
-        assert await greedy.answer() == b"\0\0\0\1"
-        await modest.ask(request_frame(3))
-        assert await modest.answer() == b"\0\0\0\3"
-        assert trio.current_time() - started < 0.25
-        assert await greedy.answer() == b"\0\0\0\2"
-        assert trio.current_time() - started > 0.25
-
-    stage(play, handle, LIMITS, act)
-
-
 @pytest.mark.feature("RP-11")
 def test_connections_beyond_the_maximum_wait(play) -> None:
     async def act(scene: Scene) -> None:
@@ -832,6 +813,32 @@ def test_work_of_a_step_is_done_aside_and_its_result_comes_back() -> None:
     in_simulation(act, handle)
 
 
+def test_steps_in_a_background_task_are_taken_as_those_of_a_new_request() -> None:
+    """Their work is done in the worker too, and an error of it is thrown into the handler."""
+    nurseries: list[trio.Nursery] = []
+
+    def handle(request: Request, slot: ResponseSlot) -> None:
+        nurseries[0].start_soon(slot.take_steps, steps(request, slot))
+
+    def steps(request: Request, slot: ResponseSlot) -> Steps:
+        doubled = yield lambda: 2 * request.correlation_id
+        try:
+            yield lambda: 1 // 0
+        except ZeroDivisionError:
+            for _ in range(2 * STEPS_IN_A_TURN):
+                yield None
+            slot.fill([b"%d" % doubled])
+
+    async def act(scene: Scene, sends: list[int]) -> None:
+        async with trio.open_nursery() as nursery:
+            nurseries.append(nursery)
+            peer = await scene.peer()
+            await peer.ask(request_frame(21))
+            assert await peer.answer() == b"42"
+
+    in_simulation(act, handle)
+
+
 def test_a_peer_that_never_takes_its_answers_is_idle(play) -> None:
     async def act(scene: Scene) -> None:
         reader, silent = await scene.peer(), await scene.peer()
@@ -909,8 +916,6 @@ def test_a_closed_connection_lets_go_of_its_answers_at_once() -> None:
     slots: list[ResponseSlot] = []
 
     class Kept:
-        throttled_ms = 0.0
-
         def __init__(self, slot: ResponseSlot) -> None:
             self.slot = slot
 

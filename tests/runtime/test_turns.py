@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import pytest
 import trio
 import trio.testing
 from trio.testing import MockClock
 
 from runtime.turns import LONGEST_PENALTY_SECONDS, ROUND_SECONDS, Share, Turns
-
-T = TypeVar("T")
 
 
 class Stopwatch:
@@ -25,16 +20,12 @@ class Stopwatch:
         return self.now
 
 
-async def inline(work: Callable[[], T]) -> T:
-    return work()
-
-
 class Crowd:
     """Connections, each with a share, that note the order of their turns."""
 
     def __init__(self) -> None:
         self.stopwatch = Stopwatch()
-        self.turns = Turns(self.stopwatch, inline)
+        self.turns = Turns(self.stopwatch)
         self.order: list[str] = []
 
     def spend(self, share: Share, seconds: float) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.cluster.simulation import seed
-from barnabas.cluster.simulation.chances import NEVER, Standing, chance_since
-from barnabas.cluster.simulation.swarm import TopicPlan
 from broker.replication.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
+from simulation import seed
+from simulation.chances import NEVER, Standing, chance_since
+from simulation.swarm import TopicPlan
 
 BROKERS, CONTROLLERS, PRODUCERS = ("1", "2", "3"), ("101", "102", "103"), ("p",)
 TERM = ("active controller", 4)

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.ghosts import Batch
-from barnabas.cluster.simulation.invariants.groups import Coordinator, GroupPartition, GroupPromises
-from barnabas.cluster.simulation.invariants.partitions import PartitionPromises
-from barnabas.cluster.simulation.invariants.places import PartitionKey
-from barnabas.cluster.simulation.invariants.producers import check_producers
-from barnabas.cluster.simulation.invariants.transactions import Fate, TransactionPromises, check_exactly_once
 from kraft.metadata.image import EMPTY_IMAGE
 from protocol.records.batch import read_header
 from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch
 from protocol.records.record import Record
+from simulation.findings import Findings
+from simulation.ghosts import Batch
+from simulation.invariants.groups import Coordinator, GroupPartition, GroupPromises
+from simulation.invariants.partitions import PartitionPromises
+from simulation.invariants.places import PartitionKey
+from simulation.invariants.producers import check_producers
+from simulation.invariants.transactions import Fate, TransactionPromises, check_exactly_once
 
 pytestmark = pytest.mark.feature("FI-11")
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from barnabas.cluster.simulation.core import (
+from broker.controller_channel import ControllerChannel
+from protocol.records.builder import build_batch
+from protocol.records.record import Record
+from runtime.simulated.chance import make_stream
+from runtime.simulated.store import Store
+from simulation.ghosts import GhostLog
+from simulation.invariants.places import PartitionKey
+from simulation.liveness_phase import (
     Core,
     Truth,
     choose_core,
@@ -16,14 +23,7 @@ from barnabas.cluster.simulation.core import (
     why_not_recoverable,
     writable,
 )
-from barnabas.cluster.simulation.ghosts import GhostLog
-from barnabas.cluster.simulation.invariants.places import PartitionKey
-from barnabas.cluster.simulation.seed import run_seed
-from broker.controller_channel import ControllerChannel
-from protocol.records.builder import build_batch
-from protocol.records.record import Record
-from runtime.simulated.chance import make_stream
-from runtime.simulated.store import Store
+from simulation.seed import run_seed
 
 KEY = PartitionKey("t", 0)
 BROKERS, CONTROLLERS = (1, 2, 3), (101, 102, 103)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.producer import Acked, Failed, Outcome, Unknown
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.places import PartitionKey
-from barnabas.cluster.simulation.workload import Sent, check_history
+from simulation.findings import Findings
+from simulation.invariants.places import PartitionKey
+from simulation.workload import Sent, check_history
 
 KEY = PartitionKey("topic", 0)
 ERROR = Exception("something went wrong")

@@ -7,13 +7,15 @@ from random import Random
 
 import pytest
 
-from barnabas.cluster.hostile.aims import AIMS, Aim
+from barnabas.cluster.hostile.aims import AIMS, OWN_PREFIX, Aim
 from barnabas.cluster.hostile.knowledge import Knowledge, structs_of
 from barnabas.cluster.hostile.requests import Drawn, Requests
-from barnabas.cluster.simulation.seed import run_seed
 from plants.catalogue import find
 from plants.plant import planted
 from protocol.api_keys import API_SPECS, ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from simulation.seed import run_seed
 
 OTHERS = ("orders", "readers", "payments")
 """A topic, a group and a transactional id of somebody else."""
@@ -62,6 +64,19 @@ def test_every_api_and_version_is_drawn_and_only_what_reads_names_what_is_others
     served = {(key, version) for key, spec in API_SPECS.items() for version in versions_of(key) if spec.listeners}
     assert seen == served
     assert {ApiKey.METADATA, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.END_TXN, ApiKey.HEARTBEAT} <= named
+
+
+@pytest.mark.feature("FI-05")
+def test_a_refusal_that_repeats_a_foreign_topic_id_makes_it_nobodys_own() -> None:
+    """A Metadata request may name a topic of its own and the id of another; the refusal repeats both."""
+    knowledge = Knowledge()
+    own, foreign = bytes([1] * 16), bytes([2] * 16)
+    name = OWN_PREFIX + "t0"
+    refusal = MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=foreign)
+    described = MetadataResponseTopic(error_code=ErrorCode.NONE, name=name, topic_id=own)
+    knowledge.hear(ApiKey.METADATA, MetadataResponse(topics=[refusal, described]))
+    assert knowledge.own_topic_ids.values == [own]
+    assert set(knowledge.topic_ids.values) == {own, foreign}
 
 
 @pytest.mark.feature("FI-05")

@@ -9,12 +9,12 @@ import pytest
 import trio
 
 from barnabas.client.consumer.settings import ConsumerOptions
-from barnabas.cluster.simulation.group_workload import POLL_MS, GroupPart
-from barnabas.cluster.simulation.invariants.groups import GroupPromises
-from barnabas.cluster.simulation.seed import SeedReport, run_seed
-from barnabas.cluster.simulation.swarm import GroupPlan, Plan, draw_plan
 from runtime.simulated import Universe
 from runtime.simulated.chance import Stream, make_stream
+from simulation.group_workload import POLL_MS, GroupPart
+from simulation.invariants.groups import GroupPromises
+from simulation.seed import SeedReport, run_seed
+from simulation.swarm import GroupPlan, Plan, draw_plan
 
 QUIET: dict[str, object] = {
     "fault_weights": {"clock jump": 1.0},

@@ -12,11 +12,11 @@ from itertools import count, islice
 
 import pytest
 
-from barnabas.cluster.simulation.seed import run_seed
-from barnabas.cluster.simulation.swarm import FAULTS, GroupPlan, Plan, TopicPlan, draw_plan
 from plants.catalogue import find
 from plants.plant import planted
 from runtime.simulated import Universe
+from simulation.seed import run_seed
+from simulation.swarm import FAULTS, GroupPlan, Plan, TopicPlan, draw_plan
 
 SEEDS = 20
 

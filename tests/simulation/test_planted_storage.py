@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from barnabas.cluster.simulation.seed import SeedReport, run_seed
-from barnabas.cluster.simulation.swarm import TopicPlan
 from kraft.controller import partition_change
 from runtime.world import Disk
+from simulation.seed import SeedReport, run_seed
+from simulation.swarm import TopicPlan
 from storage import flushing
 from storage.indexes import OffsetIndex
 from storage.segment import Folder

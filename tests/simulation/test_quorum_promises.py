@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.quorum import QuorumPromises, ReplicaView
 from kraft.metadata.image import MetadataImage
+from simulation.findings import Findings
+from simulation.invariants.quorum import QuorumPromises, ReplicaView
 
 from .fake_logs import Disks, FakeLog
 

@@ -11,21 +11,22 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
-from barnabas.cluster.simulate import (
+from commands.seeds import command
+from simulation.coverage import parse_pairs
+from simulation.many_seeds import (
     ENOUGH_SEEDS,
     MUST_HAPPEN,
     RecordedSeed,
     Summary,
     describe_failure,
-    main,
     parse_seeds,
     read_seeds,
     run_recorded,
 )
-from barnabas.cluster.simulation.coverage import parse_pairs
-from barnabas.cluster.simulation.seed import LEAST_ACKS, LEAST_FAULTS, LEAST_SECONDS, SeedReport, run_seed
-from barnabas.cluster.simulation.swarm import Plan
+from simulation.seed import LEAST_ACKS, LEAST_FAULTS, LEAST_SECONDS, SeedReport, run_seed
+from simulation.swarm import Plan
 
 BLOCKS = 10
 SEEDS_IN_A_BLOCK = 5
@@ -36,7 +37,7 @@ PAST = Path(__file__).with_name("seeds.txt")
 """Seeds that failed once."""
 
 REPLAY = """
-from barnabas.cluster.simulation.seed import run_seed
+from simulation.seed import run_seed
 report = run_seed({seed})
 print(report.digest, report.counts, report.broken)
 """
@@ -75,7 +76,7 @@ def test_what_failed_once_does_not_fail_again(recorded: RecordedSeed) -> None:
 @pytest.mark.feature("FI-05")
 def test_a_seed_replays_exactly_in_other_processes() -> None:
     def replay(hash_seed: str) -> str:
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT}:{ROOT / 'jepsen-style'}"}
         script = REPLAY.format(seed=4)
         done = subprocess.run(
             [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=True
@@ -85,6 +86,13 @@ def test_a_seed_replays_exactly_in_other_processes() -> None:
     first = replay("1")
     assert first == replay("77")
     assert "'acks'" in first
+
+
+def run_command(seeds: str, **options: object) -> int:
+    """The exit code of `python jepsen-style seeds`."""
+    with pytest.raises(typer.Exit) as ended:
+        command(seeds, **options)  # type: ignore[arg-type]
+    return ended.value.exit_code
 
 
 def report_of(seed: int, counts: dict[str, int], *broken: str) -> SeedReport:
@@ -142,7 +150,7 @@ def test_a_run_that_does_not_meet_what_it_must_names_the_pair(
 ) -> None:
     pairs = tmp_path / "pairs.txt"
     pairs.write_text("is starting | *\nloads a snapshot | clock jump  # nothing of the kind in one seed\n")
-    assert main(["--seeds", "3", "--jobs", "1", "--must-meet", str(pairs)]) == 1
+    assert run_command("3", jobs=1, must_meet=pairs) == 1
     told = capsys.readouterr().out
     assert "never met: loads a snapshot | clock jump" in told and "every promise was kept" in told
 
@@ -160,9 +168,8 @@ def test_a_pair_that_nothing_can_meet_is_refused(
 ) -> None:
     pairs = tmp_path / "pairs.txt"
     pairs.write_text(line)
-    with pytest.raises(SystemExit) as ended:
-        main(["--seeds", "3", "--must-meet", str(pairs)])
-    assert ended.value.code == 2 and told in capsys.readouterr().err
+    assert run_command("3", must_meet=pairs) == 2
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.feature("FI-05")
@@ -200,9 +207,9 @@ def test_which_seeds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     wrong.write_text("7 sometimes  # a word that means nothing\n")
     with pytest.raises(ValueError, match="7 sometimes"):
         read_seeds(wrong)
-    with pytest.raises(SystemExit):
-        main(["--seeds", "some"])
-    assert "--seeds" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["--seeds", "1", "--also", "not/there"])
+    assert run_command("some") == 2
+    assert "got 'some'" in capsys.readouterr().err
+    assert run_command("1", also=Path("not/there")) == 2
     assert "--also not/there" in capsys.readouterr().err
+    assert run_command("1", require_coverage=101.0) == 2
+    assert "between 0 and 100; got 101" in capsys.readouterr().err

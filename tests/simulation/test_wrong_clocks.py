@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cluster.simulation.wrong_clocks import WrongClocks
 from runtime.simulated import Universe
+from simulation.wrong_clocks import WrongClocks
 
 NAMES = ("broker-1", "broker-2")
 HOUR_MS = 3_600_000

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from barnabas.client.aborted_producers import AbortedProducers
 from barnabas.client.consumer.record import ConsumerRecord, TimestampType
 from barnabas.client.errors import CorruptRecordException, RecordDeserializationException, UnreadableBatchException
 from barnabas.client.metadata import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import AbortedTransaction
 from protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, iterate_batches
-from protocol.records.control import read_end_txn
 from protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Fields, Headers, decode_fields
 
 log = logging.getLogger(__name__)
@@ -211,7 +211,9 @@ def survey(
     first batch that cannot be read ends it, with `CompletedFetch.error`.
     """
     batches: list[_Batch] = []
-    filtered = None if aborted is None else _AbortedNow(aborted)
+    filtered = None
+    if aborted is not None:
+        filtered = AbortedProducers((each.producer_id, each.first_offset) for each in aborted)
     try:
         for place, header in iterate_batches(buffer):
             is_wanted = not header.is_control
@@ -222,25 +224,6 @@ def survey(
     except CorruptBatch as error:
         return CompletedFetch(partition, buffer, batches, position, _corrupt(partition, error.message))
     return CompletedFetch(partition, buffer, batches, position)
-
-
-class _AbortedNow:
-    """Producers with an aborted transaction at the current batch."""
-
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        self._to_come = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-        self._producers: dict[int, None] = {}
-
-    def covers(self, buffer: Buffer, place: int, header: BatchHeader) -> bool:
-        """Whether the batch at `place` belongs to an aborted transaction. CorruptBatch for a broken marker."""
-        while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
-            self._producers[self._to_come.pop().producer_id] = None
-        if header.is_control:
-            marker = read_end_txn(buffer, place)
-            if marker is not None and not marker.committed:
-                self._producers.pop(header.producer_id, None)
-            return False
-        return header.is_transactional and header.producer_id in self._producers
 
 
 _new_record: Any = tuple.__new__  # skips the Python-level constructor of the named tuple

@@ -6,25 +6,18 @@ check responses and call `forget`.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any
 
 import trio
 
 from barnabas.client.cluster import Cluster, NoBrokerAvailable
+from barnabas.client.coordinator_lookup import STALE_COORDINATOR, CoordinatorType, coordinator_in, lookup_request
 from barnabas.client.metadata import Node
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.find_coordinator import FindCoordinatorResponse
 from protocol.schema import Message
 from runtime.channel import ChannelError, NotSent
 
-STALE_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-"""Errors after which the coordinator has to be looked up again."""
-
-
-class CoordinatorType(IntEnum):
-    GROUP = 0
-    TRANSACTION = 1
+__all__ = ["STALE_COORDINATOR", "CoordinatorLink", "CoordinatorType"]
 
 
 class CoordinatorLink:
@@ -76,18 +69,12 @@ class CoordinatorLink:
         return answer
 
     async def _ask(self) -> int | None:
-        request = FindCoordinatorRequest(key_type=self._kind, coordinator_keys=[self.key])
         try:
-            response: FindCoordinatorResponse = await self._cluster.call_any(request)
+            response: FindCoordinatorResponse = await self._cluster.call_any(lookup_request(self._kind, self.key))
         except (NoBrokerAvailable, ChannelError):
             return None
-        for found in response.coordinators:
-            code = error_code(found.error_code)
-            if found.key != self.key:
-                continue
-            if code is ErrorCode.NONE:
-                self._cluster.learn_nodes([Node(found.node_id, found.host, found.port)])
-                return found.node_id
-            if not code.retriable:
-                raise KafkaError(code, found.error_message or f"the coordinator of {self.key}")
-        return None
+        found = coordinator_in(response, self.key)
+        if not isinstance(found, Node):
+            return None
+        self._cluster.learn_nodes([found])
+        return found.node_id

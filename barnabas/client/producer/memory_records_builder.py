@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from barnabas.client.transaction_requests import NO_PRODUCER, ProducerId
 from protocol.records.batch import BATCH_HEADER_BYTES
 from protocol.records.builder import build_batch
 from protocol.records.compression import Compression
 from protocol.records.layout import Fields, record_bytes
+
+__all__ = ["NO_PRODUCER", "BatchFormat", "CompressionRatioEstimator", "MemoryRecordsBuilder", "ProducerId"]
 
 ESTIMATION_FACTOR = 1.05
 """Safety factor on the estimated size of a compressed batch."""
@@ -52,17 +55,6 @@ class BatchFormat:
     codec: Compression = Compression.NONE
     level: int | None = None
     transactional: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerId:
-    """Identity of a producer towards brokers (KIP-98)."""
-
-    producer_id: int
-    epoch: int
-
-
-NO_PRODUCER = ProducerId(-1, -1)
 
 
 class MemoryRecordsBuilder:

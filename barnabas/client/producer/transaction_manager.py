@@ -11,29 +11,29 @@ from version 2 on the brokers add them, and every transaction ends with a new ep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 
 from barnabas.client.errors import IllegalStateException
 from barnabas.client.groups.membership import ConsumerGroupMetadata
-from barnabas.client.metadata import TopicPartition, by_topic
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
-from barnabas.client.producer.memory_records_builder import ProducerId
+from barnabas.client.transaction_requests import (
+    BROKERS_ADD_FROM,
+    LAST_WITHOUT_IMPLICIT_ADD,
+    NO_PRODUCER,
+    ProducerId,
+    TransactionRequests,
+    add_error,
+    added_codes,
+    commit_error,
+)
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-)
+from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-)
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 
 class TransactionState(Enum):
@@ -89,12 +89,6 @@ ABORTABLE = frozenset(
 """Errors that an abort resolves; any other error that is not retriable is fatal for the producer."""
 ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
-LAST_WITHOUT_IMPLICIT_ADD = {"produce": 11, "txn_offset_commit": 4, "end_txn": 4}
-"""In later versions the request makes the broker add the partition, or bump the epoch."""
-LAST_ADD_OF_CLIENTS = 3
-"""Later versions of AddPartitionsToTxn are for brokers only."""
-
-
 class TransactionManager:
     """The state of one transactional id."""
 
@@ -117,8 +111,8 @@ class TransactionManager:
 
     @property
     def brokers_add(self) -> bool:
-        """Whether brokers add partitions and offsets, and each end bumps the epoch."""
-        return self.version >= 2
+        """Brokers add partitions and offsets, and each end bumps the epoch."""
+        return self.version >= BROKERS_ADD_FROM
 
     def at_most(self, request: str) -> int | None:
         """Highest version of that request with the wanted semantics; None for any."""
@@ -160,14 +154,9 @@ class TransactionManager:
         self.version = version
 
     def init_request(self) -> InitProducerIdRequest:
-        """With the present id, if any: then only this very producer gets the next epoch."""
-        had = self.producer or ProducerId(-1, -1)
-        return InitProducerIdRequest(
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=self.timeout_ms,
-            producer_id=had.producer_id,
-            producer_epoch=had.epoch,
-        )
+        """Carries the current producer id, if there is one, so that only this producer gets the next epoch."""
+        requests = TransactionRequests(self.transactional_id, self.producer or NO_PRODUCER)
+        return requests.init_producer_id(self.timeout_ms)
 
     def initialized(self, response: InitProducerIdResponse) -> Verdict:
         verdict = self._judge(error_code(response.error_code))
@@ -198,39 +187,19 @@ class TransactionManager:
     def add_request(self) -> AddPartitionsToTxnRequest:
         """For all partitions that the coordinator does not know yet."""
         wanted = [partition for partition, known in self._partitions.items() if not known]
-        producer = self._of_producer()
-        return AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=producer.producer_id,
-            v3_and_below_producer_epoch=producer.epoch,
-            v3_and_below_topics=[
-                AddPartitionsToTxnTopic(name=topic, partitions=indexes) for topic, indexes in by_topic(wanted).items()
-            ],
-        )
+        return self._requests.add_partitions(wanted)
 
     def added(self, response: AddPartitionsToTxnResponse) -> Verdict:
-        answers = {
-            TopicPartition(topic.name, answer.partition_index): error_code(answer.partition_error_code)
-            for topic in response.results_by_topic_v3_and_below
-            for answer in topic.results_by_partition
-        }
-        failures = [code for code in answers.values() if code is not ErrorCode.NONE]
-        if failures:
-            # The coordinator accepts all or none: OPERATION_NOT_ATTEMPTED says less than the other errors.
-            reasons = [code for code in failures if code is not ErrorCode.OPERATION_NOT_ATTEMPTED]
-            return self._judge((reasons or failures)[0])
+        answers = added_codes(response)
+        error = add_error(answers.values())
+        if error is not ErrorCode.NONE:
+            return self._judge(error)
         self._started = True
         self._partitions.update((partition, True) for partition in answers if partition in self._partitions)
         return Verdict.DONE
 
     def add_offsets_request(self, group_id: str) -> AddOffsetsToTxnRequest:
-        producer = self._of_producer()
-        return AddOffsetsToTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            group_id=group_id,
-        )
+        return self._requests.add_offsets(group_id)
 
     def offsets_added(self, response: AddOffsetsToTxnResponse) -> Verdict:
         verdict = self._judge(error_code(response.error_code))
@@ -240,28 +209,17 @@ class TransactionManager:
     def commit_offsets_request(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], stamp: ConsumerGroupMetadata
     ) -> TxnOffsetCommitRequest:
-        producer = self._of_producer()
         self._started = self._started or self.brokers_add
-        return TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
-            group_id=stamp.group_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
+        return self._requests.commit_offsets(
+            stamp.group_id,
+            offsets,
             generation_id=stamp.generation_or_epoch,
             member_id=stamp.member_id,
             group_instance_id=stamp.group_instance_id,
-            topics=[
-                TxnOffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=[_committed(index, offsets[TopicPartition(topic, index)]) for index in indexes],
-                )
-                for topic, indexes in by_topic(offsets).items()
-            ],
         )
 
     def offsets_committed(self, response: TxnOffsetCommitResponse) -> Verdict:
-        codes = [error_code(answer.error_code) for topic in response.topics for answer in topic.partitions]
-        return self._judge(next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE))
+        return self._judge(commit_error(response))
 
     def written(self, code: ErrorCode, message: str | None) -> None:
         """A record was not written, or may not have been: the transaction must not commit."""
@@ -289,13 +247,7 @@ class TransactionManager:
         """None if the coordinator cannot know this transaction: then `ended(None)` ends it."""
         if not self._started:
             return None
-        producer = self._of_producer()
-        return EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            committed=self.state is TransactionState.COMMITTING,
-        )
+        return self._requests.end(committed=self.state is TransactionState.COMMITTING)
 
     def ended(self, response: EndTxnResponse | None) -> Verdict:
         """After an abort in version 1 the state is Initializing: the epoch has to be bumped, because it is unknown
@@ -314,9 +266,10 @@ class TransactionManager:
 
     # ---- inside
 
-    def _of_producer(self) -> ProducerId:
+    @property
+    def _requests(self) -> TransactionRequests:
         assert self.producer is not None, "requests need an initialized producer id"
-        return self.producer
+        return TransactionRequests(self.transactional_id, self.producer)
 
     def _judge(self, code: ErrorCode) -> Verdict:
         if code is ErrorCode.NONE:
@@ -327,17 +280,3 @@ class TransactionManager:
             return Verdict.AGAIN
         self.fail(code, None, fatal=code not in ABORTABLE)
         return Verdict.FAILED
-
-
-def _committed(index: int, committed: OffsetAndMetadata) -> TxnOffsetCommitRequestPartition:
-    return TxnOffsetCommitRequestPartition(
-        partition_index=index,
-        committed_offset=committed.offset,
-        committed_leader_epoch=-1 if committed.leader_epoch is None else committed.leader_epoch,
-        committed_metadata=committed.metadata,
-    )
-
-
-def transaction_version(features: Iterable[tuple[str, int]]) -> int:
-    """The level from (name, level) of the finalised features; 0 if there is none."""
-    return next((level for name, level in features if name == "transaction.version"), 0)

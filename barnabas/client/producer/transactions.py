@@ -21,12 +21,11 @@ from barnabas.client.producer.record_accumulator import RecordAccumulator
 from barnabas.client.producer.settings import ProducerSettings
 from barnabas.client.producer.transaction_manager import (
     ABORTABLE,
-    LAST_ADD_OF_CLIENTS,
     TransactionManager,
     TransactionState,
     Verdict,
-    transaction_version,
 )
+from barnabas.client.transaction_requests import LAST_ADD_OF_CLIENTS, transaction_version
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.schema import Message

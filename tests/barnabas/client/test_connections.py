@@ -78,10 +78,10 @@ def test_a_node_that_refuses_is_left_alone_ever_longer_until_it_answers() -> Non
     async def tell(scene: Scene) -> None:
         tried = []
         for _ in range(8):
-            with pytest.raises(NotSent, match="nobody listens"):
+            with pytest.raises(NotSent, match="connection refused"):
                 await scene.connection.connect(5_000)
             tried.append(trio.current_time())
-            with pytest.raises(NotSent, match=r"is left alone for .* nobody listens"):
+            with pytest.raises(NotSent, match=r"is left alone for .* connection refused"):
                 await scene.ask()
             assert trio.current_time() == tried[-1]
         waits = [1000 * (after - before) for before, after in pairwise(tried)]
@@ -270,7 +270,7 @@ def test_a_broker_that_is_too_old_is_told_in_one_line() -> None:
         assert not failure.value.retriable
         scene.node.versions[ApiKey.METADATA] = (90, 91)
         scene.connection.channel.disconnect("to learn the versions again")
-        with pytest.raises(UnsupportedVersionException, match="serves Metadata 90-91, wanted"):
+        with pytest.raises(UnsupportedVersionException, match="serves Metadata 90-91, not"):
             await scene.ask()
 
     stage(tell)

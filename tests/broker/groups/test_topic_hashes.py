@@ -1,4 +1,4 @@
-"""The hash by which a group notices that its topics changed: the numbers that Kafka 4.3 writes."""
+"""The hash by which a group detects changes of its topics: the values that Kafka 4.3 writes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_topic_hashes_as_in_kafka() -> None:
 
 
 @pytest.mark.feature("CG-13")
-def test_whatever_an_assignment_depends_on_changes_the_hash() -> None:
+def test_everything_that_affects_an_assignment_changes_the_hash() -> None:
     base = topic_hash(topic(), cluster(None))
     grown = TopicImage("töpic", topic().id, {**topic().partitions, 2: topic().partitions[0]})
     again = TopicImage("töpic", bytes(16), topic().partitions)
@@ -94,6 +94,6 @@ def test_a_group_has_the_hash_of_the_topics_that_exist() -> None:
     assert -(1 << 63) <= both < 1 << 63
     grown = TopicImage("a", first.id, {0: first.partitions[0]})
     later = MetadataImage(cluster=cluster(None), topics=TopicsImage({"a": grown, "b": second}))
-    assert hashes.of_group(["a", "b"], later) == both, "known until it is told to forget"
+    assert hashes.of_group(["a", "b"], later) == both, "cached until it is removed"
     hashes.forget("a")
     assert hashes.of_group(["a", "b"], later) != both

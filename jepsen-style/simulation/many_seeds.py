@@ -1,0 +1,191 @@
+"""Many seeds of the simulation: which seeds to run, and a summary of what happened in all of them."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from simulation.coverage import merged, not_met
+from simulation.seed import SeedReport, run_seed
+from simulation.swarm import ALL_FAULTS
+
+ENOUGH_SEEDS = 50
+"""From so many seeds on, everything must have happened at least once."""
+MUST_HAPPEN = (
+    "acks",
+    "raft elections",
+    "raft truncations",
+    "partition elections",
+    "isr shrinks",
+    "isr expansions",
+    "log truncations",
+    "log recoveries",
+    "logs cleaned",
+    "kills of members",
+    "kills of writers",
+    "kills of transformers",
+    "partitions taken on",
+    "commits",
+    "transactions committed",
+    "transactions aborted",
+    "inputs written on",
+    "cores that converged",
+    "questions to brokers that are cut off",
+    "hostile: requests",
+    "hostile: poison",
+    "hostile: orders that must be kept",
+    *(f"fault: {kind}" for kind in ALL_FAULTS),
+)
+
+
+@dataclass(slots=True)
+class Summary:
+    """What came of many seeds."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    failed: list[int] = field(default_factory=list)
+    seeds: int = 0
+    simulated_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    coverage: dict[str, Any] = field(default_factory=dict)
+    """Of all: see `simulation.coverage`."""
+    must_meet: Sequence[tuple[str, str]] = ()
+    """Pairs of a state and a fault."""
+    least_coverage: float = 0.0
+    """How many percent of all pairs must be met."""
+
+    def add(self, report: SeedReport) -> None:
+        self.seeds += 1
+        self.counts.update(report.counts)
+        self.simulated_seconds += report.simulated_seconds
+        self.cpu_seconds += report.cpu_seconds
+        if report.coverage:
+            self.coverage = merged([self.coverage, report.coverage]) if self.coverage else report.coverage
+        if not report.passed:
+            self.failed.append(report.seed)
+
+    @property
+    def faults(self) -> int:
+        """How many took hold."""
+        return sum(count for what, count in self.counts.items() if what.startswith("fault: "))
+
+    @property
+    def never(self) -> list[str]:
+        """What should have happened by now, and did not."""
+        return [what for what in MUST_HAPPEN if not self.counts[what]] if self.seeds >= ENOUGH_SEEDS else []
+
+    @property
+    def pairs(self) -> tuple[int, int]:
+        """How many pairs of a state and a fault have met, and how many there are."""
+        if not self.coverage:
+            return 0, 0
+        count = sum(map(len, self.coverage["cells"].values()))
+        return count - len(self.coverage["never"]), count
+
+    @property
+    def not_met(self) -> list[str]:
+        """The pairs that must meet, and did not."""
+        return not_met(self.coverage.get("cells", {}), self.must_meet)
+
+    @property
+    def too_little(self) -> bool:
+        met, count = self.pairs
+        return 100 * met < self.least_coverage * count or (self.least_coverage > 0 and not count)
+
+    @property
+    def passed(self) -> bool:
+        return not (self.failed or self.never or self.not_met or self.too_little)
+
+    def lines(self) -> Iterator[str]:
+        if not self.seeds:
+            return
+        yield (
+            f"{self.seeds} seeds: {self.simulated_seconds / 3600:.2f} simulated hours and {self.faults} faults in "
+            f"{self.cpu_seconds:.0f} CPU seconds ({self.cpu_seconds / self.seeds:.2f} each)"
+        )
+        met, count = self.pairs
+        if count:
+            yield f"{met} of {count} pairs of a state and a fault have met ({100 * met / count:.1f} %)"
+        for what in dict.fromkeys((*MUST_HAPPEN, *sorted(self.counts))):
+            yield f"  {self.counts[what]:9}  {what}"
+        for what in self.never:
+            yield f"never happened: {what}"
+        for pair in self.not_met:
+            yield f"never met: {pair}"
+        if self.too_little:
+            yield f"too few pairs have met: {self.least_coverage:g} % are required"
+        yield f"failed: {', '.join(map(str, self.failed))}" if self.failed else "every promise was kept"
+
+
+def replay_command(report: SeedReport) -> str:
+    """What a person types to see this seed again."""
+    first_draw = "" if report.draws_later else " --first-draw"
+    return f"python jepsen-style seeds {report.seed}{first_draw} --verbose"
+
+
+def describe_failure(report: SeedReport, last_lines: int = 40) -> str:
+    """All about a failed seed: what was broken, what nodes said, what happened last, how to see it again."""
+    return "\n".join(
+        [
+            f"seed {report.seed} failed after {report.simulated_seconds:.3f} simulated seconds",
+            *(f"  {broken}" for broken in report.broken),
+            *report.log[-last_lines:],
+            *report.trace[-last_lines:],
+            f"replay: {replay_command(report)}",
+        ]
+    )
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`7`, `1-50` or `3,8,20-30`. Raises ValueError."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        seeds += range(int(first), int(last if dash else first) + 1)
+    if not seeds:
+        raise ValueError(f"{text!r} names no seed")
+    return seeds
+
+
+class RecordedSeed(NamedTuple):
+    """A seed, and whether it has what seeds draw since there is `swarm.draw_later`."""
+
+    seed: int
+    draws_later: bool = True
+
+
+FIRST_DRAW = "first-draw"
+"""Behind a recorded seed: it failed before there were later draws, and runs without them."""
+
+
+def read_seeds(path: Path) -> list[RecordedSeed]:
+    """One a line; what stands behind a `#` is for people. Raises OSError, ValueError."""
+    lines = (line.partition("#")[0].split() for line in path.read_text(encoding="utf-8").splitlines())
+    return [_recorded(line) for line in lines if line]
+
+
+def _recorded(words: Sequence[str]) -> RecordedSeed:
+    """Raises ValueError."""
+    if words[1:] not in ([], [FIRST_DRAW]):
+        raise ValueError(f"{' '.join(words)!r}: a line is a seed, or a seed and {FIRST_DRAW}")
+    return RecordedSeed(int(words[0]), draws_later=len(words) == 1)
+
+
+def run_recorded(recorded: RecordedSeed, *, log_level: int = logging.WARNING) -> SeedReport:
+    return run_seed(recorded.seed, draws_later=recorded.draws_later, log_level=log_level)
+
+
+def run_seeds(seeds: Sequence[RecordedSeed], jobs: int, *, verbose: bool = False) -> Iterable[SeedReport]:
+    """The reports of the seeds, in their order, each as soon as it is ready. `verbose` also collects what nodes log at
+    INFO, and runs one seed after the other."""
+    if verbose:
+        return (run_recorded(seed, log_level=logging.INFO) for seed in seeds)
+    if jobs == 1:
+        return map(run_recorded, seeds)
+    pool = ProcessPoolExecutor(jobs)
+    return pool.map(run_recorded, seeds)
