@@ -1,4 +1,4 @@
-"""Sets of characters as RE2 names them: ranges, classes, categories and scripts, in either case or as written. A core.
+"""Core: sets of characters as RE2 names them: ranges, classes, categories and scripts, in either case or as written.
 
 Names are ASCII nearly always, so the ASCII part of a set is one number (bit n stands for the character n), and only
 for other characters its parts are asked one by one. Nobody here knows patterns.

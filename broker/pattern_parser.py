@@ -1,4 +1,4 @@
-"""What a pattern says: RE2's syntax, read into a tree. A core.
+"""Core: what a pattern says: RE2's syntax, read into a tree.
 
 Neither back references nor looking around are there (RE2 has neither), so that what is left can be matched in linear
 time. Whether repetitions are lazy changes nothing: only whether all of a text matches is ever asked.

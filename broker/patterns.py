@@ -1,4 +1,4 @@
-"""Patterns that clients send, in RE2's syntax, matched in time linear in the text. A core.
+"""Core: patterns that clients send, in RE2's syntax, matched in time linear in the text.
 
 They are run against every topic and every transactional id, so nothing in one may make the node hang: it is walked as
 a set of places, never by trying one way after the other (Thompson's construction; the sets are kept as states of a

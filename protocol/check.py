@@ -1,4 +1,4 @@
-"""`python -m protocol.check FILE.jsonl`: holds this implementation against vectors of bytes and values.
+"""Shell: `python -m protocol.check FILE.jsonl`: holds this implementation against vectors of bytes and values.
 
 A line is either a message, `{"message", "version", "json", "hex"}`, or record batches,
 `{"case", "batches", "hex"}`. A message must decode to its values, and both the decoded message and one made
