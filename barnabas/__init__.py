@@ -1,9 +1,9 @@
-"""What users see: the client, clusters on this machine and for tests, the command line.
+"""Barnabas: the client, clusters on this machine and for tests, the command line.
 
     from barnabas import Admin, Consumer, Producer, errors, sync
 
-What is named here is imported when it is first used, so that `import barnabas` costs nothing; it raises ImportError, in
-one line, where our packages are hidden behind others of their names.
+The names here are imported at their first use, so that `import barnabas` is cheap. It raises ImportError, in one line,
+if our packages are hidden behind others of the same names.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ if TYPE_CHECKING:
     from barnabas.client.producer.producer import Producer
     from barnabas.client.producer.record_metadata import Acked, Failed, RecordMetadata, Unknown
 
+    __version__: str
+
 refuse_shadowed_packages(FOR_CLIENTS)
 
 _MODULES = {"errors": "barnabas.client.errors", "sync": "barnabas.sync"}
@@ -126,7 +128,7 @@ _NAMES = {
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _HOME_OF_THE_REST = "barnabas.client.admin"
-"""Of all names in `__all__` that stand nowhere else."""
+"""Module of the names in `__all__` that `_NAMES` does not have."""
 
 __all__ = [
     "AbortTransactionSpec",

@@ -1,8 +1,8 @@
-"""Whether the packages that this one stands on are its own.
+"""Detects that packages of Barnabas are hidden behind others of the same names.
 
-`protocol`, `storage` and the like are names that a project may have for folders of its own. If such a folder comes
-first on the path of Python, ours cannot be imported, and the first line that tries would fail with something about a
-name that is missing. Said here instead, once and in one line. Imports nothing but Python.
+A project may have its own folders `protocol`, `storage` and so on. If one comes first on Python's path, ours cannot be
+imported, and the first import would fail with some missing name. This module raises an ImportError of one line instead.
+It imports nothing but Python's own modules.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ _ROOT = os.path.realpath(os.path.dirname(os.path.dirname(__file__)))
 
 
 def refuse_shadowed_packages(names: tuple[str, ...]) -> None:
-    """Raises ImportError, one line, if Python has or would import another package under one of the names."""
+    """ImportError, in one line, if Python has or would import another package under one of the names."""
     for name in names:
         place = _place_of(name)
         if place is None:
-            raise ImportError(f"barnabas is not whole: its package {name} is missing beside {__package__}", name=name)
+            raise ImportError(
+                f"barnabas is not complete: its package {name} is missing beside {__package__}", name=name
+            )
         if os.path.realpath(place) != os.path.join(_ROOT, name):
             raise ImportError(
-                f"barnabas has a package {name} of its own, but {place} comes first on Python's path: take that folder "
+                f"barnabas needs its own package {name}, but {place} comes first on Python's path: take that folder "
                 "off the path (python -P, pytest --import-mode=importlib), or give it another name",
                 name=name,
                 path=place,
@@ -33,12 +35,12 @@ def refuse_shadowed_packages(names: tuple[str, ...]) -> None:
 
 
 def _place_of(name: str) -> str | None:
-    """The folder, or file, of what `import name` gives; None if there is none."""
+    """Folder or file that `import name` would import; None if there is none."""
     module = sys.modules.get(name)
     try:
         spec = find_spec(name) if module is None else module.__spec__
     except ValueError:
-        # A module that somebody put there by hand.
+        # A module that was put into sys.modules by hand.
         spec = None
     if spec is None:
         return None if module is None else str(getattr(module, "__file__", None) or f"a module {name} made in memory")

@@ -94,6 +94,8 @@ class Cluster:
         self._refreshed_ms = self.now_ms()
         """Time of the last response about all topics."""
         self._failing_since_ms: int | None = None
+        self._failure = ""
+        """Why no broker has answered the last metadata request; empty if one has."""
         self._wanted: dict[str, None] = {}
         """Topics of the next refresh, unless it covers all of them."""
         self._answered_by: NodeConnection | None = None
@@ -194,6 +196,7 @@ class Cluster:
                     request, min(left_ms, self.settings.request_timeout_ms)
                 )
             except (NoBrokerAvailable, ChannelError) as error:
+                self._failure = str(error)
                 log.debug("listing topics failed: %s", error)
                 await trio.sleep(min(backoff.next_ms(), max(1, deadline_ms - self.now_ms())) / 1000)
                 continue
@@ -216,6 +219,14 @@ class Cluster:
             self._refreshed = await self._ask_for_metadata()
             self._refreshes += 1
             return self._refreshed
+
+    def _last_failure(self) -> str:
+        """The reason why no broker answers, for an error message; it names the addresses."""
+        if self._failure:
+            return f"; {self._failure}"
+        if self.nodes:
+            return ""
+        return "; no answer from " + ", ".join(f"{each.node.host}:{each.node.port}" for each in self._bootstrap)
 
     def _want(self, topics: Iterable[str]) -> None:
         some = False
@@ -253,8 +264,10 @@ class Cluster:
             try:
                 response: MetadataResponse = await self.call_any(request, last=self._node_to_ask_last())
             except (NoBrokerAvailable, ChannelError) as error:
+                self._failure = str(error)
                 log.debug("metadata request failed: %s", error)
                 return False
+            self._failure = ""
             if error_code(response.error_code) is ErrorCode.REBOOTSTRAP_REQUIRED and self._may_rebootstrap:
                 self._rebootstrap("a broker answered REBOOTSTRAP_REQUIRED")
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -37,14 +38,15 @@ def test_a_hidden_package_is_named_in_one_line(project: Path) -> None:
     assert told.returncode == 1
     last = told.stderr.splitlines()[-1]
     assert last.startswith(
-        f"ImportError: barnabas has a package protocol of its own, but {project / 'protocol'} comes "
+        f"ImportError: barnabas needs its own package protocol, but {project / 'protocol'} comes "
     )
 
 
 def test_what_was_imported_already_counts(project: Path) -> None:
-    assert "ImportError: barnabas has a package protocol" in python("import protocol, barnabas", [project, ROOT]).stderr
+    told = python("import protocol, barnabas", [project, ROOT])
+    assert "ImportError: barnabas needs its own package protocol" in told.stderr
     inserted = f"import sys, protocol; sys.path.insert(0, {str(ROOT)!r}); import barnabas"
-    assert "ImportError: barnabas has a package protocol" in python(inserted, [project, ROOT]).stderr
+    assert "ImportError: barnabas needs its own package protocol" in python(inserted, [project, ROOT]).stderr
 
 
 def test_what_clients_do_not_need_may_be_hidden(project: Path) -> None:
@@ -54,7 +56,7 @@ def test_what_clients_do_not_need_may_be_hidden(project: Path) -> None:
     assert told.returncode == 0, told.stderr
     assert told.stdout.strip() == str(project / "storage" / "__init__.py")
     refused = python("import barnabas.cluster", [project, ROOT])
-    assert "ImportError: barnabas has a package storage of its own" in refused.stderr
+    assert "ImportError: barnabas needs its own package storage" in refused.stderr
 
 
 def test_a_package_that_is_missing_is_told(tmp_path: Path) -> None:
@@ -67,12 +69,20 @@ def test_a_package_that_is_missing_is_told(tmp_path: Path) -> None:
         env={"PYTHONPATH": str(tmp_path)},
         check=False,
     )
-    assert "ImportError: barnabas is not whole: its package protocol is missing" in told.stderr
+    assert "ImportError: barnabas is not complete: its package protocol is missing" in told.stderr
 
 
 def test_importing_barnabas_imports_nothing_else() -> None:
     program = "import sys, barnabas; print(sorted({'trio', 'pydantic', 'protocol', 'runtime'} & set(sys.modules)))"
     assert python(program, [ROOT]).stdout.strip() == "[]"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    import barnabas
+    from runtime.channel import CLIENT_SOFTWARE_VERSION
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert barnabas.__version__ == project["version"] == CLIENT_SOFTWARE_VERSION
 
 
 def test_every_name_can_be_imported() -> None:
