@@ -9,11 +9,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nemeses.kinds import FAULTS
 from running.children import CHILDREN
 from running.privileges import why_off
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID, Done, do
 from simulation.many_seeds import read_seeds
-from worlds.cluster import FAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_SEEDS = ROOT / "jepsen-style" / "seeds.txt"

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
 from nemeses.faults import STORIES
+from nemeses.kinds import FAULTS
 from nemeses.messages import Drawn, Wish, draw
 from nemeses.nemesis import Nemesis, NemesisOptions
 from nemeses.shapes import SHAPES
 from nemeses.traffic import Traffic
 from protocol.api_keys import ApiKey
 from runtime.simulated import Universe, run_simulation
-from worlds.cluster import FAULTS
 
 # Tests are imported by path; what they share is, too.
 _spec = importlib.util.spec_from_file_location("jepsen_fake_cluster", Path(__file__).parent / "fake_cluster.py")

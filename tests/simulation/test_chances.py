@@ -16,12 +16,12 @@ from simulation.swarm import TopicPlan
 
 BROKERS, CONTROLLERS, PRODUCERS = ("1", "2", "3"), ("101", "102", "103"), ("p",)
 TERM = ("active controller", 4)
-UNEVENTFUL = {"fault_weights": {"clock jump": 1.0}, "groups": (), "transactions": None, "core_probability": 0.0}
+UNEVENTFUL = {"fault_weights": {"clock": 1}, "groups": (), "transactions": None, "core_probability": 0.0}
 CROWDED = {
     "topics": (TopicPlan("topic-0", 2, 2, {"min.insync.replicas": "2"}),),
     "brokers": 2,
     "controllers": 1,
-    "fault_weights": {"kill": 1.0},
+    "fault_weights": {"kill": 1},
     "fault_pause_seconds": 0.1,
     "fault_length_seconds": 60.0,
     "faults_at_once": 3,

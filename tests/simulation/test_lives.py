@@ -17,7 +17,7 @@ from simulation.seed import SeedReport, run_seed
 from simulation.swarm import GroupPlan, Plan, draw_plan
 
 QUIET: dict[str, object] = {
-    "fault_weights": {"clock jump": 1.0},
+    "fault_weights": {"clock": 1},
     "fault_pause_seconds": 4.0,
     "core_probability": 0.0,
     "producers": 1,

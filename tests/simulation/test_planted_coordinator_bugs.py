@@ -16,7 +16,7 @@ from plants.catalogue import find
 from plants.plant import planted
 from runtime.simulated import Universe
 from simulation.seed import run_seed
-from simulation.swarm import FAULTS, GroupPlan, Plan, TopicPlan, draw_plan
+from simulation.swarm import USUAL_FAULTS, GroupPlan, Plan, TopicPlan, draw_plan
 
 SEEDS = 20
 
@@ -26,7 +26,7 @@ def plans(kind: str, first: int = 9) -> Iterator[tuple[int, Plan]]:
     the size, and under the faults, that all seeds have."""
     for seed in count(first):
         plan = draw_plan(Universe(seed).stream("plan"))
-        weights = {kind: weight for kind, weight in plan.fault_weights.items() if kind in FAULTS}
+        weights = {kind: weight for kind, weight in plan.fault_weights.items() if kind in USUAL_FAULTS}
         topics = tuple(on_three(topic) for topic in plan.topics)
         plan = replace(plan, fault_weights=weights, topics=topics, brokers=3, controllers=3)
         if kind == "groups" and plan.groups:
@@ -86,7 +86,7 @@ def restless(group: GroupPlan) -> GroupPlan:
 @pytest.mark.parametrize(("kind", "first"), [("groups", 65), ("transactions", 71)])
 def test_answers_before_replication(kind: str, first: int) -> None:
     """Found where a coordinator is cut from its followers, but not from its clients."""
-    cut_off = {"isolate": 1.0, "kill at a point": 0.5}
+    cut_off = {"partition": 2, "kill-at": 1}
     cut_off_plans = (
         (seed, replace(plan, fault_weights=cut_off, groups=tuple(map(restless, plan.groups))))
         for seed, plan in plans(kind, first)
@@ -97,7 +97,7 @@ def test_answers_before_replication(kind: str, first: int) -> None:
 def with_zombies(kind: str, first: int) -> Iterator[tuple[int, Plan]]:
     """Members are cut off for longer than a session, and come back in the middle of what they did."""
     for seed, plan in plans(kind, first):
-        plan = replace(plan, fault_weights={"isolate a client": 1.0})
+        plan = replace(plan, fault_weights={"cut-client": 1})
         if plan.transactions is None:
             yield seed, replace(plan, groups=(long_lived(plan.groups[0]),))
         else:
