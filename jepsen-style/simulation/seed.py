@@ -44,7 +44,7 @@ from simulation.liveness_phase import (
     writable,
 )
 from simulation.passing_topics import PassingTopics
-from simulation.swarm import GroupPlan, Plan, draw_hostile, draw_later, draw_plan
+from simulation.swarm import GroupPlan, Plan, draw_plan
 from simulation.transaction_workload import Transactions
 from simulation.watch import NodeLog, watching
 from simulation.workload import Workload
@@ -80,7 +80,6 @@ class SeedReport:
     """What the nodes said."""
     coverage: dict[str, Any] = field(default_factory=dict)
     """Which faults met which states: see `coverage.Coverage.table`."""
-    draws_later: bool = True
 
     @property
     def passed(self) -> bool:
@@ -92,21 +91,14 @@ def run_seed(
     *,
     changes: Mapping[str, object] | None = None,
     log_level: int = logging.WARNING,
-    draws_later: bool = True,
     hostile: bool | None = None,
 ) -> SeedReport:
-    """Run one seed in this process. `changes` replaces fields of its plan; `draws_later`: see `swarm.draw_later`.
-    `hostile` says whether it has hostile clients; None: as drawn, and drawn later. The same arguments give the same
-    report, in any process."""
-    report = SeedReport(seed, Plan({}, (), (0, 0), (0, 0)), draws_later=draws_later)
+    """Run one seed in this process. `changes` replaces fields of its plan; `hostile`: see `draw_plan`. The same
+    arguments give the same report, in any process."""
+    report = SeedReport(seed, Plan({}, (), (0, 0), (0, 0)))
 
     async def story(universe: Universe) -> None:
-        plan = draw_plan(universe.stream("plan"))
-        if draws_later:
-            plan = draw_later(plan, universe.stream("later plan"))
-        if hostile or (hostile is None and draws_later):
-            plan = draw_hostile(universe.stream("hostile plan"), plan, always=hostile is True)
-        report.plan = replace(plan, **(changes or {}))  # type: ignore[arg-type]
+        report.plan = replace(draw_plan(universe.stream, hostile=hostile), **(changes or {}))  # type: ignore[arg-type]
         await _Story(universe, report, log_level).run()
 
     began = time.process_time()

@@ -4,7 +4,7 @@ so that rare pairs meet; a plan is a value that can be shown and changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from runtime.simulated.chance import Stream
@@ -160,15 +160,31 @@ class Plan:
     """Mean time between two acts of an administrator of topics that come and go; None: there is none."""
 
 
-def draw_plan(chance: Stream) -> Plan:
-    """The plan of a seed."""
+PLAIN: Mapping[str, object] = {
+    "inner": {},
+    "aims": False,
+    "first_sequence": 0,
+    "passing_topics_pause_seconds": None,
+    "hostile": None,
+}
+"""Changes that take the extras out of a plan: short turns, edges of numbers, passing topics, hostile clients."""
+
+
+def draw_plan(stream: Callable[[str], Stream], *, hostile: bool | None = None) -> Plan:
+    """The plan of a seed; `stream` gives chance for a purpose. `hostile` says whether it has hostile clients; None: as
+    drawn."""
+    chance = stream("plan")
     plan = _draw_clients(chance)
     rarer = {kind: 1 for kind in RARER_FAULTS if chance.random() < 0.3}
     plan = replace(plan, fault_weights={**plan.fault_weights, **rarer})
     brokers, controllers = chance.choice(SIZES)
     if plan.groups or plan.transactions is not None:
-        brokers = max(brokers, 3)  # coordinators' logs are on three
-    return replace(plan, brokers=brokers, controllers=controllers, topics=_fitting(plan.topics, brokers, chance))
+        brokers = max(brokers, 3)  # coordinators' logs have three replicas
+    plan = replace(plan, brokers=brokers, controllers=controllers, topics=_fitting(plan.topics, brokers, chance))
+    if chance.random() < 0.5:
+        plan = replace(plan, fault_weights={**plan.fault_weights, CUT_OFF: 1})
+    plan = _with_edges(_with_slow_loading(plan, chance), chance)
+    return _with_hostile(plan, stream("hostile plan"), hostile)
 
 
 def _with_edges(plan: Plan, chance: Stream) -> Plan:
@@ -184,24 +200,16 @@ def _with_edges(plan: Plan, chance: Stream) -> Plan:
     return replace(plan, settings=settings)
 
 
-def draw_hostile(chance: Stream, plan: Plan, *, always: bool = False) -> Plan:
-    """The same plan, in some seeds with hostile clients. It has a stream of its own, so that all else of a seed is as
-    it was before there were these."""
+def _with_hostile(plan: Plan, chance: Stream, wanted: bool | None) -> Plan:
+    """The same plan with hostile clients in some seeds. It has a stream of its own, so that the rest of a seed is the
+    same with and without them."""
     is_drawn = chance.random() < HOSTILE_PROBABILITY
     hostile = HostilePlan(clients=chance.choice((1, 1, 2)), pause_seconds=chance.choice((0.02, 0.05, 0.2)))
     coordinators = _draw_coordinators(chance)
-    if not (is_drawn or always):
+    if not (is_drawn if wanted is None else wanted):
         return plan
-    # They make coordinators work, whether or not anybody else does.
+    # They make coordinators work, whether or not other clients do.
     return replace(plan, hostile=hostile, settings={**coordinators, **plan.settings})
-
-
-def draw_later(plan: Plan, chance: Stream) -> Plan:
-    """What was thought of later, by a chance of its own: the rest of a seed is as it was before there was this. Seeds
-    that were recorded before run without it."""
-    if chance.random() < 0.5:
-        plan = replace(plan, fault_weights={**plan.fault_weights, CUT_OFF: 1})
-    return _with_edges(_with_slow_loading(plan, chance), chance)
 
 
 def _with_slow_loading(plan: Plan, chance: Stream) -> Plan:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import count, islice
 
 import pytest
 
 from plants.catalogue import find
 from plants.plant import planted
-from runtime.simulated import Universe
+from runtime.simulated.chance import make_stream
 from simulation.seed import run_seed
 from simulation.swarm import USUAL_FAULTS, GroupPlan, Plan, TopicPlan, draw_plan
 
@@ -25,7 +26,7 @@ def plans(kind: str, first: int = 9) -> Iterator[tuple[int, Plan]]:
     """Seeds from `first` on with groups, or with transactions, and their plans; all groups are classic, and clusters of
     the size, and under the faults, that all seeds have."""
     for seed in count(first):
-        plan = draw_plan(Universe(seed).stream("plan"))
+        plan = draw_plan(partial(make_stream, seed))
         weights = {kind: weight for kind, weight in plan.fault_weights.items() if kind in USUAL_FAULTS}
         topics = tuple(on_three(topic) for topic in plan.topics)
         plan = replace(plan, fault_weights=weights, topics=topics, brokers=3, controllers=3)
