@@ -145,8 +145,8 @@ class NodeConnection:
         return response
 
     def ask(self, request: Message, told: Callable[[Any], object], timeout_ms: int, at_most: int | None = None) -> None:
-        """As `Channel.send_now`, in the very turn; for a node that has no wish to be left alone (`free_from_ms`). Raises
-        UnsupportedVersionException as `call`.
+        """As `Channel.send_now`, for a node that does not throttle (`free_from_ms`). Raises UnsupportedVersionException as
+        `call`.
         """
 
         def answered(answer: Any) -> None:

@@ -39,7 +39,7 @@ def test_the_models_have_kafkas_defaults(model: type[NodeSettings]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "told"),
+    ("key", "text", "message"),
     [
         ("broker.session.timeout.ms", "abc", "not a whole number; allowed: 1 or more"),
         ("broker.session.timeout.ms", "0", "out of range; allowed: 1 or more"),
@@ -64,10 +64,10 @@ def test_the_models_have_kafkas_defaults(model: type[NodeSettings]) -> None:
         ),
     ],
 )
-def test_a_bad_value_is_told_with_what_is_allowed(key: str, text: str, told: str) -> None:
+def test_the_error_of_a_bad_value_has_the_allowed_ones(key: str, text: str, message: str) -> None:
     with pytest.raises(SettingsError) as refused:
         definitions("broker")[key].parse(text)
-    assert str(refused.value) == f"{key}={text}: {told}"
+    assert str(refused.value) == f"{key}={text}: {message}"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_slip_of_the_pen_finds_the_key_that_was_meant() -> None:
     assert closest_key("pineapple") is None
 
 
-def test_a_key_for_one_listener_is_known_by_what_follows_the_listener() -> None:
+def test_a_key_for_one_listener_is_known_by_its_suffix() -> None:
     found = find_broker_key("listener.name.internal.ssl.client.auth")
     assert found is not None
     assert found.name == "ssl.client.auth"

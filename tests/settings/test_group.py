@@ -84,7 +84,7 @@ def test_a_session_is_longer_than_the_time_between_heartbeats() -> None:
 
 
 @pytest.mark.feature("CG-15")
-def test_a_description_tells_where_each_value_comes_from() -> None:
+def test_a_description_has_the_source_of_each_value() -> None:
     layers = BrokerLayers(static={"group.consumer.session.timeout.ms": "50000"})
     entries = {entry.name: entry for entry in describe_group_configs({HEARTBEAT: "7000"}, layers)}
     assert set(entries) == set(GROUP_KEYS)

@@ -1,4 +1,4 @@
-"""A node's file becomes its settings, or one line that says what to mend."""
+"""A node's file becomes its settings, or one line with the mistake in it."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_a_brokers_file() -> None:
 
 
 @pytest.mark.feature("OB-06")
-def test_where_a_node_tells_of_itself() -> None:
+def test_the_http_listener() -> None:
     settings, warnings = load_broker_settings(BROKER + "barnabas.http.listener=127.0.0.1:9292\n", "broker-1.properties")
     assert (settings.http_listener, warnings) == (Endpoint("127.0.0.1", 9292), [])
     assert load_broker_settings(BROKER + "barnabas.http.listener=\n", "b")[0].http_listener is None
@@ -113,14 +113,14 @@ def test_broker_id_is_the_older_name_of_node_id() -> None:
         load_broker_settings(BROKER, "b", {"broker.id": "2"})
 
 
-def test_a_heartbeat_too_rare_for_the_session_is_warned_of() -> None:
+def test_a_heartbeat_interval_above_the_session_timeout_is_a_warning() -> None:
     _, warnings = load_broker_settings(BROKER, "b", {"broker.heartbeat.interval.ms": "5000"})
     assert len(warnings) == 1 and "broker.session.timeout.ms" in warnings[0]
 
 
 @pytest.mark.feature("OP-02")
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "message"),
     [
         ({"process.roles": "broker,controller"}, "a node is one or the other; run two; allowed: broker"),
         ({"process.roles": "controller"}, "this is not a broker's file; allowed: broker"),
@@ -155,10 +155,10 @@ def test_a_heartbeat_too_rare_for_the_session_is_warned_of() -> None:
         ({"log.dirs": "/a,/a"}, "twice"),
     ],
 )
-def test_a_value_that_cannot_work_is_refused_in_one_line(overrides: dict[str, str], told: str) -> None:
+def test_a_value_that_cannot_work_is_refused_in_one_line(overrides: dict[str, str], message: str) -> None:
     with pytest.raises(SettingsError) as refused:
         load_broker_settings(BROKER, "b.properties", overrides)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
@@ -171,14 +171,14 @@ def test_errors_point_at_the_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "message"),
     [
         ({"node.id": "104"}, "this controller is no voter in controller.quorum.voters; allowed: 101"),
         ({"listeners": "PLAINTEXT://h:9092"}, "a controller listens only on controller.listener.names"),
         ({"listeners": ""}, "listeners: must be set; allowed: CONTROLLER://host:port"),
     ],
 )
-def test_what_a_controller_cannot_be(overrides: dict[str, str], told: str) -> None:
+def test_settings_that_a_controller_cannot_have(overrides: dict[str, str], message: str) -> None:
     with pytest.raises(SettingsError) as refused:
         load_controller_settings(CONTROLLER, "c.properties", overrides)
-    assert told in str(refused.value)
+    assert message in str(refused.value)

@@ -55,7 +55,7 @@ def test_a_name_from_a_newer_controller_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "message"),
     [
         ({"retention.mss": "1"}, "retention.mss: no such topic config; did you mean retention.ms?"),
         ({"retention.ms": "week"}, "retention.ms=week: not a whole number; allowed: -1 or more"),
@@ -74,7 +74,7 @@ def test_a_name_from_a_newer_controller_is_passed_over() -> None:
         ),
     ],
 )
-def test_what_cannot_work_is_refused(overrides: dict[str, str], told: str) -> None:
+def test_settings_that_cannot_work_are_refused(overrides: dict[str, str], message: str) -> None:
     with pytest.raises(SettingsError) as refused:
         validate_topic_configs(overrides)
-    assert str(refused.value) == told
+    assert str(refused.value) == message
