@@ -43,7 +43,7 @@ def test_the_models_have_kafkas_defaults(model: type[NodeSettings]) -> None:
     [
         ("broker.session.timeout.ms", "abc", "not a whole number; allowed: 1 or more"),
         ("broker.session.timeout.ms", "0", "out of range; allowed: 1 or more"),
-        ("broker.session.timeout.ms", "9999999999", "too big for an int; allowed: 1 or more"),
+        ("broker.session.timeout.ms", "9999999999", "too large for an int; allowed: 1 or more"),
         ("broker.session.timeout.ms", "1_000", "not a whole number; allowed: 1 or more"),
         ("delete.topic.enable", "yes", "neither true nor false; allowed: true or false"),
         ("log.cleaner.min.cleanable.ratio", "1.5", "out of range; allowed: 0 to 1"),
@@ -52,13 +52,13 @@ def test_the_models_have_kafkas_defaults(model: type[NodeSettings]) -> None:
         (
             "compression.type",
             "lzma",
-            "not one of these; allowed: uncompressed, zstd, lz4, snappy, gzip or producer",
+            "not an allowed value; allowed: uncompressed, zstd, lz4, snappy, gzip or producer",
         ),
-        ("log.cleanup.policy", "delete,keep", "not one of these; allowed: a list of compact, delete"),
+        ("log.cleanup.policy", "delete,keep", "not an allowed value; allowed: a list of compact, delete"),
         (
             "group.consumer.assignors",
             "uniform,com.example.Mine",
-            "not one of these; allowed: a list of uniform, range, "
+            "not an allowed value; allowed: a list of uniform, range, "
             "org.apache.kafka.coordinator.group.assignor.UniformAssignor, "
             "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
         ),

@@ -108,7 +108,7 @@ def at(timestamp: int) -> bytes:
         (-1, ErrorCode.NONE),
     ],
 )
-def test_without_a_check_of_records_the_head_decides_about_their_timestamps(timestamp: int, expected: ErrorCode) -> None:
+def test_without_a_check_of_records_the_head_decides(timestamp: int, expected: ErrorCode) -> None:
     assert code_of(at(timestamp), ProduceLimits(head_only=True)) is expected
     assert code_of(at(timestamp), ProduceLimits(head_only=True, log_append_time=True)) is ErrorCode.NONE
 
