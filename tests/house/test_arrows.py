@@ -91,7 +91,7 @@ CORES = [
 ]
 """Files and folders that take time, chance, disk and network from their caller."""
 
-DOORS = {"storage/dump.py", "protocol/check.py", "storage/__main__.py"}
+DOORS = {"storage/dump.py", "storage/__main__.py"}
 """Programs for the command line: they read files that a person names."""
 
 
