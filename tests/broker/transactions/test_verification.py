@@ -191,7 +191,7 @@ async def test_questions_to_a_fenced_coordinator_are_cancelled(rig: Rig, verifie
 
 @pytest.mark.feature("TX-05")
 @with_line
-async def test_a_question_waits_shortly_for_the_end_of_the_previous_one(rig: Rig, verifier: TransactionVerifier) -> None:
+async def test_a_question_waits_for_the_end_of_the_previous_one(rig: Rig, verifier: TransactionVerifier) -> None:
     Line.gate.set()
     Line.code = staticmethod(  # type: ignore[assignment]
         lambda name: E.CONCURRENT_TRANSACTIONS if len(Line.requests) < 4 else E.NONE
