@@ -67,8 +67,6 @@ CORES = [
     "barnabas/client/producer/record_metadata.py",
     "barnabas/client/producer/transaction_manager.py",
     "broker/lines.py",
-    "broker/character_sets.py",
-    "broker/pattern_parser.py",
     "broker/patterns.py",
     "broker/coordinator/outcome.py",
     "broker/groups",
