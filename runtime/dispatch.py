@@ -54,16 +54,12 @@ class Dispatcher:
         }
 
     def advertised(self) -> list[ApiVersion]:
-        """The version ranges in an ApiVersions response.
-
-        Produce is advertised from 0 although 0-2 are refused: librdkafka takes a missing 0 as "no Produce"
-        (KAFKA-18659).
-        """
-        ranges = []
-        for key, (spec, _, _) in sorted(self._handlers.items(), key=itemgetter(0)):
-            minimum = 0 if key == ApiKey.PRODUCE else spec.min_version
-            ranges.append(ApiVersion(api_key=key, min_version=minimum, max_version=spec.max_version))
-        return ranges
+        """The version ranges in an ApiVersions response."""
+        specs = [spec for _, (spec, _, _) in sorted(self._handlers.items(), key=itemgetter(0))]
+        return [
+            ApiVersion(api_key=spec.key, min_version=spec.advertised_min_version, max_version=spec.max_version)
+            for spec in specs
+        ]
 
     def overran(self, api_key: int, seconds: float) -> None:
         """One request of this API, or one step of it, held the event loop for longer than the budget allows."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from barnabas.cli.options import DEFAULT_DATA, BasePort, Data, Settings, overrides_from, program
+from barnabas.cli.option_group import grouped
+from barnabas.cli.options import DEFAULT_DATA, LocalOptions, overrides_from, program
 from barnabas.cli.session import with_cluster
 from barnabas.cluster.errors import WrongArgument
 
@@ -23,13 +24,13 @@ _ROWS_AROUND_EVENTS = 18
 """Rows of the view other than the list of events."""
 
 
-def demo(  # noqa: PLR0913, PLR0917 - options of a command
+@grouped
+def demo(
     scenario: Annotated[
         str, typer.Option("--scenario", metavar="NAME", help="Scenario: kill, pause, all-at-once or rolling.")
     ] = "kill",
-    data: Data = DEFAULT_DATA,
-    base_port: BasePort = None,
-    settings: Settings = None,
+    *,
+    local: LocalOptions,
     seconds: Annotated[
         float, typer.Option("--seconds", min=1, help="Duration of the script; recovery times of the cluster are added.")
     ] = 20.0,
@@ -49,43 +50,43 @@ def demo(  # noqa: PLR0913, PLR0917 - options of a command
     if scenario not in SCENARIOS:
         raise WrongArgument(f"--scenario must be one of {', '.join(SCENARIOS)}; got {scenario!r}")
     story = SCENARIOS[scenario]
-    cluster = _cluster(data, base_port, settings)
+    cluster = _cluster(local)
     try:
         with _audience(as_json) as audience:
             run, summary = with_cluster(
                 cluster.bootstrap_servers,
-                data,
+                local.data,
                 lambda client: play(client, cluster, story, seconds, audience),
                 CLIENT,
             )
     finally:
-        if changed := _make_whole(cluster):
-            _note(f"broken off; {', '.join(changed)} had to be put back")
-    _tell_end(summary, cluster, data, as_json)
+        if changed := _restore(cluster):
+            _note(f"interrupted; restored {', '.join(changed)}")
+    _report(summary, cluster, local.data, as_json)
     if picture_path is not None:
         _draw(run, summary, picture_path)
     if not summary.verdict.clean:
         raise typer.Exit(1)
 
 
-def _cluster(data: Path, base_port: int | None, settings: list[str] | None) -> LocalCluster:
+def _cluster(local: LocalOptions) -> LocalCluster:
     """The cluster in `data` with all nodes running; a running cluster keeps its settings."""
     from barnabas.cluster.local import LocalCluster
 
-    present = LocalCluster(data)
+    present = LocalCluster(local.data)
     if any(node.state in ("running", "paused") for node in present.processes()):
-        if settings or base_port not in (None, present.layout.base_port):
-            raise WrongArgument(f"the cluster in {data} runs already; --set and --base-port are for a new one")
-        changed = _make_whole(present)
-        _note(f"uses the cluster that runs in {data}" + (f"; went on: {', '.join(changed)}" if changed else ""))
+        if local.settings or local.base_port not in (None, present.layout.base_port):
+            raise WrongArgument(f"the cluster in {local.data} is running; --set and --base-port need a new one")
+        restored = _restore(present)
+        _note(f"using the running cluster in {local.data}" + (f"; restored {', '.join(restored)}" if restored else ""))
         return present
-    cluster = LocalCluster(data, base_port, overrides_from(settings))
+    cluster = LocalCluster(local.data, local.base_port, overrides_from(local.settings))
     cluster.up()
-    _note(f"started six nodes in {data}, which take writes after {cluster.wait_ready():.1f} s")
+    _note(f"started six nodes in {local.data}; ready after {cluster.wait_ready():.1f} s")
     return cluster
 
 
-def _make_whole(cluster: LocalCluster) -> list[str]:
+def _restore(cluster: LocalCluster) -> list[str]:
     """Restarts nodes that are not running, whatever happened. Returns their names."""
     states = {node.name: node.state for node in cluster.processes()}
     paused = [name for name, state in states.items() if state == "paused"]
@@ -119,14 +120,14 @@ def _audience(as_json: bool) -> Iterator[Audience]:
 
     with Live(console=console, auto_refresh=False) as live:
 
-        def sees(run: Run) -> None:
+        def on_status(run: Run) -> None:
             events_count = max(3, console.height - _ROWS_AROUND_EVENTS)
             live.update(draw(run, console.width, events_count), refresh=True)
 
-        yield Audience(lambda event: None, sees)
+        yield Audience(lambda event: None, on_status)
 
 
-def _tell_end(summary: Summary, cluster: LocalCluster, data: Path, as_json: bool) -> None:
+def _report(summary: Summary, cluster: LocalCluster, data: Path, as_json: bool) -> None:
     from rich.console import Console
 
     from barnabas.demo.view import draw_summary
@@ -138,7 +139,7 @@ def _tell_end(summary: Summary, cluster: LocalCluster, data: Path, as_json: bool
         console.print()
         console.print(draw_summary(summary))
     where = "" if data == DEFAULT_DATA else f" --data {data}"
-    _note(f"the cluster goes on at {cluster.bootstrap_servers}; {program()} cluster down{where} stops it")
+    _note(f"the cluster keeps running at {cluster.bootstrap_servers}; {program()} cluster down{where} stops it")
 
 
 def _draw(run: Run, summary: Summary, path: Path) -> None:
@@ -146,7 +147,7 @@ def _draw(run: Run, summary: Summary, path: Path) -> None:
 
     command = "make demo" if summary.scenario == "kill" else f"make demo SCENARIO={summary.scenario}"
     path.write_text(picture(run, summary, command))
-    _note(f"drew {path}")
+    _note(f"saved {path}")
 
 
 def _note(text: str) -> None:

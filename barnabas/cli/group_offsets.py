@@ -126,6 +126,8 @@ def reset_offsets(group: Group, *, where: ResetTarget, scope: Scope, connection:
                 f"{each.partition.topic}:{each.partition.partition}: offset {each.wanted} is out of range; "
                 f"using {each.after}, the nearest"
             )
+    if all(each.before is None for each in resets):
+        complain(f"group {group} has no committed offsets in these partitions; it need not exist")
     if not (scope.execute or scope.export):
         complain("nothing was changed; run it again with --execute")
     account.close()

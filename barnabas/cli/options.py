@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +40,15 @@ Bootstrap = Annotated[
         help="Bootstrap servers; default: the local cluster in --data.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class LocalOptions:
+    """Options for a cluster on this machine that a command uses or starts."""
+
+    data: Data = DEFAULT_DATA
+    base_port: BasePort = None
+    settings: Settings = None
 
 
 def program() -> str:

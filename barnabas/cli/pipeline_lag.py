@@ -8,7 +8,7 @@ import typer
 
 from barnabas.cli import completion
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import say, show_json, show_table
+from barnabas.cli.output import show_json, show_table, show_text
 from barnabas.cli.pipeline_options import ClusterOptions, SparkOptions
 from barnabas.cli.pipeline_session import errors_in_one_line, spark_session
 
@@ -56,7 +56,7 @@ def command(
     show_table(titles, [tuple(each.to_json().values()) for each in found])
     for name in groups:
         if not any(each.reader == jobs.reader_of_group(name) for each in found):
-            say(f"group {name} has no committed offsets, or does not exist")
+            show_text(f"group {name} has no committed offsets, or does not exist")
 
 
 def _lags(servers: str, groups: list[str], places: Any, topics: list[str]) -> Any:

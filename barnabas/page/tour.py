@@ -15,7 +15,7 @@ import trio
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.status import ClusterStatus
 from barnabas.demo.ledger import Verdict
-from barnabas.demo.watch import is_whole
+from barnabas.demo.status_watch import is_whole
 from barnabas.page.control import Faults, NotNow
 from barnabas.page.feed import Feed
 from barnabas.page.hosted import Hosted

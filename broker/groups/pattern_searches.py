@@ -23,19 +23,18 @@ from broker.patterns import Pattern, PatternError
 from protocol.errors import ErrorCode, KafkaError
 
 LEAST_INTERVAL_MS = 10_000
-WORK_OF_ONE_TURN = 10_000
-"""Instructions of the matcher: a few milliseconds, 30 for the meanest of patterns."""
+STEPS_OF_COMPILING = 1_000_000
+STEPS_OF_ONE_TURN = 3_000_000
+"""Cost of the matches in one step of the event loop, as `Pattern.cost` counts it: a few milliseconds."""
 RETRY_MS = 500
 """Delay before a result is written again that could not be written."""
-MOST_COMPILED = 100
-"""Patterns that are kept ready."""
 
 
 class PatternChange(NamedTuple):
     """Effect of a member's heartbeat on its pattern."""
 
     changed: bool
-    """The member changed its subscribed pattern, or to none."""
+    """The member subscribes to another pattern, or to none."""
     resolved: bool
     """The new pattern is resolved already, so the group's topics change at once."""
 
@@ -52,23 +51,37 @@ class _Search(NamedTuple):
 
 
 def find_topics(
-    patterns: dict[str, Pattern], topics: Iterable[str], budget: int
+    patterns: Iterable[str], topics: Sequence[str], budget: int
 ) -> Iterator[dict[str, set[str]] | None]:
-    """Which topics each pattern matches. Gives None each time that about `budget` instructions have been looked at, so
-    that the caller can let others have their turn, and at last the result.
+    """Find the topics that each pattern matches. Yields None after each `budget` steps, and finally the result.
+
+    An invalid pattern, which another version has accepted, matches nothing.
     """
     found: dict[str, set[str]] = {text: set() for text in patterns}
     spent = 0
-    for topic in topics:
-        for text, pattern in patterns.items():
-            before = pattern.work
+    for text, matching in found.items():
+        try:
+            pattern = Pattern(text)
+        except PatternError:
+            continue
+        spent += STEPS_OF_COMPILING
+        for topic in topics:
+            if spent >= budget:
+                spent = 0
+                yield None
             if pattern.matches(topic):
-                found[text].add(topic)
-            spent += pattern.work - before
-        if spent >= budget:
-            spent = 0
-            yield None
+                matching.add(topic)
+            spent += pattern.cost(topic)
     yield found
+
+
+def _check(pattern: str) -> None:
+    """Raises KafkaError INVALID_REGULAR_EXPRESSION."""
+    try:
+        Pattern(pattern)
+    except PatternError as error:
+        message = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}."
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
 
 
 def search_timer(group_id: str) -> Hashable:
@@ -83,7 +96,6 @@ class PatternSearches:
     ) -> None:
         self._context = context
         self._found = found
-        self._compiled: dict[str, Pattern] = {}
         self._topics_created_at = -1
         """Offset of the newest metadata that added a topic."""
 
@@ -105,7 +117,7 @@ class PatternSearches:
             if old and group.patterns.get(old, 0) == 1:
                 update.records.append(records.resolved_pattern_tombstone(group.group_id, old))
             if new and group.patterns.get(new, 0) == 0:
-                self._compile(new)
+                _check(new)
                 is_new = True
             else:
                 change = PatternChange(True, not new or new in group.resolved_patterns)
@@ -137,31 +149,9 @@ class PatternSearches:
             or since_ms > self._context.settings().group_consumer_regex_refresh_interval_ms
         )
 
-    def _compile(self, pattern: str) -> Pattern:
-        compiled = self._compiled.get(pattern)
-        if compiled is None:
-            try:
-                compiled = Pattern(pattern)
-            except PatternError as error:
-                raise KafkaError(
-                    ErrorCode.INVALID_REGULAR_EXPRESSION,
-                    f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}.",
-                ) from None
-            if len(self._compiled) >= MOST_COMPILED:
-                del self._compiled[next(iter(self._compiled))]
-            self._compiled[pattern] = compiled
-        return compiled
-
     def _begin(self, group: ConsumerGroup, patterns: tuple[str, ...], now: Now) -> None:
         image = self._context.image()
-        compiled = {}
-        for pattern in patterns:
-            try:
-                compiled[pattern] = self._compile(pattern)
-            except KafkaError:
-                # Accepted by another version; it matches nothing here.
-                continue
-        turns = find_topics(compiled, list(image.topics.by_name), WORK_OF_ONE_TURN)
+        turns = find_topics(patterns, list(image.topics.by_name), STEPS_OF_ONE_TURN)
         search = _Search(patterns, image.offset, now.wall_ms, turns)
         self._schedule(group.group_id, search, now)
 

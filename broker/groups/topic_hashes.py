@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.groups.xxh3 import xxh3_64
+from xxhash import xxh3_64_intdigest
+
 from kraft.metadata.image import ClusterImage, MetadataImage, TopicImage
 
 _FORMAT = b"\0"
@@ -28,7 +29,7 @@ class TopicHashes:
         hashes = [self._of_topic(image.topics.by_name[name], image) for name in topics if name in image.topics.by_name]
         if not hashes:
             return 0
-        return _signed(xxh3_64(b"".join(each.to_bytes(8, "little", signed=True) for each in hashes)))
+        return _signed(xxh3_64_intdigest(b"".join(each.to_bytes(8, "little", signed=True) for each in hashes)))
 
     def _of_topic(self, topic: TopicImage, image: MetadataImage) -> int:
         known = self._by_name.get(topic.name)
@@ -47,7 +48,7 @@ def topic_hash(topic: TopicImage, cluster: ClusterImage) -> int:
         brokers = [] if partition is None else [cluster.brokers.get(each) for each in partition.replicas]
         for rack in sorted(broker.rack for broker in brokers if broker is not None and broker.rack is not None):
             parts += [_int32(_length(rack)), _string(rack)]
-    return _signed(xxh3_64(b"".join(parts)))
+    return _signed(xxh3_64_intdigest(b"".join(parts)))
 
 
 def _int32(number: int) -> bytes:

@@ -21,10 +21,13 @@ from checkers.verdict import Finding
 from histories.history import History
 from histories.views import Views
 from loss_budget import records_may_be_gone
+from nemeses.kinds import names
 from operations import Place, place_of
 
-LOSING = frozenset(("power", "flip", "truncate", "wipe"))
+LOSING = names(loses=True)
 """Kinds of faults that take records from a disk."""
+ARMED = frozenset(("kill-at", "kill-at-write"))
+"""Kinds that strike later, or never, and take records only if they cut the power."""
 NEAR_NS = 3_000_000_000
 """A look so soon after a fault may show what was so before it."""
 
@@ -54,7 +57,7 @@ def losses_of(history: History) -> list[Loss]:
     """In their order. The brokers' disks only: controllers sync what they promise."""
     losses = []
     for fault in history.faults:
-        at_point = fault.kind == "kill-at" and fault.value.get("power_cut") and fault.value.get("struck") is not False
+        at_point = fault.kind in ARMED and fault.value.get("power_cut") and fault.value.get("struck") is not False
         if fault.kind in LOSING or at_point:
             t_ns = fault.acted_ns if fault.acted_ns is not None else fault.began_ns
             if at_point and fault.ended_ns is not None:

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from nemeses.kinds import FAULTS
 from running.plan import STORE
 from running.telling import tell
 from workloads.catalogue import WORKLOADS
-from worlds.cluster import FAULTS
 
 
 def _comma(help_: str, metavar: str) -> Any:

@@ -22,9 +22,6 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
     also: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Run the seeds in this file first, one a line.")
     ] = None,
-    first_draw: Annotated[
-        bool, typer.Option("--first-draw", help="Run the seeds as recorded seeds marked first-draw run.")
-    ] = False,
     jobs: Annotated[int, typer.Option(help="Number of processes; 0: one for each processor.")] = 0,
     coverage: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write which faults met which states, as JSON.")
@@ -44,7 +41,7 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
     a state and a fault were met; 2: wrong arguments.
     """
     try:
-        chosen = [many_seeds.RecordedSeed(seed, not first_draw) for seed in many_seeds.parse_seeds(seeds)]
+        chosen = many_seeds.parse_seeds(seeds)
     except ValueError:
         _refuse(f"SEEDS must be like 7, 1-50 or 3,8,20-30; got {seeds!r}")
     if also is not None:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from nemeses.kinds import FAULTS
 from running.children import CHILDREN
 from running.jobs import (
     LOCAL_FAULTS,
@@ -28,7 +29,6 @@ from running.jobs import (
 )
 from running.plan import STORE
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID
-from worlds.cluster import FAULTS
 
 SUITES = ("quick", "regression", "nightly")
 ROUNDS = 3

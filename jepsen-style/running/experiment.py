@@ -36,11 +36,11 @@ from running.plan import Plan, ranges_of
 from running.runner import Ended, Run, RunOptions
 from runtime.world import Chance
 from settings.errors import SettingsError
+from simulation.cluster import SimCluster
 from workloads.catalogue import make_workload
 from worlds.bootstrap import BootstrapCluster
 from worlds.cluster import ClusterUnderTest
 from worlds.opening import WorldOptions, run_in
-from worlds.sim import SimCluster
 
 NODE_SETTINGS = {
     **QUICK_GROUPS,
@@ -152,6 +152,7 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: S
     if plan.nemesis:
         more = NemesisOptions(
             beyond_budget=plan.beyond_budget,
+            budget=cluster.budget if isinstance(cluster, SimCluster) else None,
             coordinated=getattr(workload, "coordinated", ()),
             session_seconds=int((NODE_SETTINGS | plan.node_settings())["broker.session.timeout.ms"]) / 1000,
             wishes=[wish_of(text) for text in plan.message],

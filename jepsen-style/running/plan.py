@@ -12,12 +12,12 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from nemeses.kinds import FAULTS
 from nemeses.messages import wish_of
 from settings.definitions import closest_key, find_broker_key, is_plugin_key
 from settings.errors import SettingsError
 from workloads.catalogue import make_workload
 from workloads.workload import WorkloadOptions
-from worlds.cluster import FAULTS
 from worlds.opening import NEVER, WORLDS
 
 CLIENTS = ("barnabas", "confluent", "java")

@@ -20,8 +20,8 @@ from broker.services import BrokerServices
 from broker.transactions.transaction import TransactionState
 from kraft.metadata_replica import MetadataReplica
 from kraft.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from nemeses.kinds import COVERED
 from runtime.simulated import Universe
-from simulation.swarm import ALL_FAULTS
 
 RECENT_SECONDS = 0.02
 """A fault that comes so soon after a fault point has met it."""
@@ -152,8 +152,8 @@ def parse_pairs(text: str, source: str) -> list[tuple[str, str]]:
             raise ValueError(f"{source}:{number}: {said!r} is not a pair: state | fault")
         if state not in STATES:
             raise ValueError(f"{source}:{number}: there is no state {state!r}")
-        if fault not in (ANY, *ALL_FAULTS):
-            raise ValueError(f"{source}:{number}: there is no fault {fault!r}; there are {', '.join(ALL_FAULTS)}, *")
+        if fault not in (ANY, *COVERED):
+            raise ValueError(f"{source}:{number}: there is no fault {fault!r}; there are {', '.join(COVERED)}, *")
         pairs.append((state, fault))
     return pairs
 

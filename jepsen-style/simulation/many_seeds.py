@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from simulation.coverage import merged, not_met
 from simulation.seed import SeedReport, run_seed
-from simulation.swarm import ALL_FAULTS
+from simulation.swarm import SWARM_FAULTS
 
 ENOUGH_SEEDS = 50
 """From so many seeds on, everything must have happened at least once."""
@@ -39,7 +39,7 @@ MUST_HAPPEN = (
     "hostile: requests",
     "hostile: poison",
     "hostile: orders that must be kept",
-    *(f"fault: {kind}" for kind in ALL_FAULTS),
+    *(f"fault: {kind}" for kind in SWARM_FAULTS),
 )
 
 
@@ -124,8 +124,7 @@ class Summary:
 
 def replay_command(report: SeedReport) -> str:
     """What a person types to see this seed again."""
-    first_draw = "" if report.draws_later else " --first-draw"
-    return f"python jepsen-style seeds {report.seed}{first_draw} --verbose"
+    return f"python jepsen-style seeds {report.seed} --verbose"
 
 
 def describe_failure(report: SeedReport, last_lines: int = 40) -> str:
@@ -152,40 +151,18 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-class RecordedSeed(NamedTuple):
-    """A seed, and whether it has what seeds draw since there is `swarm.draw_later`."""
-
-    seed: int
-    draws_later: bool = True
-
-
-FIRST_DRAW = "first-draw"
-"""Behind a recorded seed: it failed before there were later draws, and runs without them."""
+def read_seeds(path: Path) -> list[int]:
+    """Reads a file with one seed a line; `#` begins a comment. Raises OSError, ValueError."""
+    lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return [int(line) for line in lines if line]
 
 
-def read_seeds(path: Path) -> list[RecordedSeed]:
-    """One a line; what stands behind a `#` is for people. Raises OSError, ValueError."""
-    lines = (line.partition("#")[0].split() for line in path.read_text(encoding="utf-8").splitlines())
-    return [_recorded(line) for line in lines if line]
-
-
-def _recorded(words: Sequence[str]) -> RecordedSeed:
-    """Raises ValueError."""
-    if words[1:] not in ([], [FIRST_DRAW]):
-        raise ValueError(f"{' '.join(words)!r}: a line is a seed, or a seed and {FIRST_DRAW}")
-    return RecordedSeed(int(words[0]), draws_later=len(words) == 1)
-
-
-def run_recorded(recorded: RecordedSeed, *, log_level: int = logging.WARNING) -> SeedReport:
-    return run_seed(recorded.seed, draws_later=recorded.draws_later, log_level=log_level)
-
-
-def run_seeds(seeds: Sequence[RecordedSeed], jobs: int, *, verbose: bool = False) -> Iterable[SeedReport]:
+def run_seeds(seeds: Sequence[int], jobs: int, *, verbose: bool = False) -> Iterable[SeedReport]:
     """The reports of the seeds, in their order, each as soon as it is ready. `verbose` also collects what nodes log at
     INFO, and runs one seed after the other."""
     if verbose:
-        return (run_recorded(seed, log_level=logging.INFO) for seed in seeds)
+        return (run_seed(seed, log_level=logging.INFO) for seed in seeds)
     if jobs == 1:
-        return map(run_recorded, seeds)
+        return map(run_seed, seeds)
     pool = ProcessPoolExecutor(jobs)
-    return pool.map(run_recorded, seeds)
+    return pool.map(run_seed, seeds)

@@ -9,26 +9,28 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trio
 
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.simulated import DATA, SimulatedCluster
+from barnabas.cluster.simulated import DATA
 from broker.internal_topics import GROUP_TOPIC
 from kraft.metadata.image import NO_LEADER
-from runtime.simulated import Universe, run_simulation
+from nemeses.nemesis import Nemesis, NemesisOptions
+from runtime.simulated import Universe, make_world, run_simulation
 from runtime.simulated.determinism import SimulationStuck
 from runtime.simulated.store import Store
 from runtime.simulated.work import WorkCounter
 from runtime.world import World
 from simulation.chances import Chances
 from simulation.clients import Mortals
-from simulation.coverage import Coverage
-from simulation.failures import describe, is_of_disk, place_of
-from simulation.findings import Findings
+from simulation.cluster import SimCluster, SimSettings
+from simulation.cut_off import HOST as CUT_OFF_CLIENT
+from simulation.cut_off import CutOffClient
+from simulation.failures import is_of_disk, place_of
 from simulation.group_workload import GroupPart, Readers
 from simulation.hostile_part import HostileClients
 from simulation.invariants.places import PartitionKey
@@ -41,11 +43,10 @@ from simulation.liveness_phase import (
     why_not_recoverable,
     writable,
 )
-from simulation.nemesis import Nemesis
 from simulation.passing_topics import PassingTopics
-from simulation.swarm import ALL_FAULTS, GroupPlan, Plan, draw_hostile, draw_later, draw_plan
+from simulation.swarm import GroupPlan, Plan, draw_plan
 from simulation.transaction_workload import Transactions
-from simulation.watch import NodeLog, Watch, watching
+from simulation.watch import NodeLog, watching
 from simulation.workload import Workload
 
 LEAST_SECONDS = 60.0
@@ -79,7 +80,6 @@ class SeedReport:
     """What the nodes said."""
     coverage: dict[str, Any] = field(default_factory=dict)
     """Which faults met which states: see `coverage.Coverage.table`."""
-    draws_later: bool = True
 
     @property
     def passed(self) -> bool:
@@ -91,21 +91,14 @@ def run_seed(
     *,
     changes: Mapping[str, object] | None = None,
     log_level: int = logging.WARNING,
-    draws_later: bool = True,
     hostile: bool | None = None,
 ) -> SeedReport:
-    """Run one seed in this process. `changes` replaces fields of its plan; `draws_later`: see `swarm.draw_later`.
-    `hostile` says whether it has hostile clients; None: as drawn, and drawn later. The same arguments give the same
-    report, in any process."""
-    report = SeedReport(seed, Plan({}, (), (0, 0), (0, 0)), draws_later=draws_later)
+    """Run one seed in this process. `changes` replaces fields of its plan; `hostile`: see `draw_plan`. The same
+    arguments give the same report, in any process."""
+    report = SeedReport(seed, Plan({}, (), (0, 0), (0, 0)))
 
     async def story(universe: Universe) -> None:
-        plan = draw_plan(universe.stream("plan"))
-        if draws_later:
-            plan = draw_later(plan, universe.stream("later plan"))
-        if hostile or (hostile is None and draws_later):
-            plan = draw_hostile(universe.stream("hostile plan"), plan, always=hostile is True)
-        report.plan = replace(plan, **(changes or {}))  # type: ignore[arg-type]
+        report.plan = replace(draw_plan(universe.stream, hostile=hostile), **(changes or {}))  # type: ignore[arg-type]
         await _Story(universe, report, log_level).run()
 
     began = time.process_time()
@@ -128,52 +121,96 @@ class _Story:
         self.report = report
         self.plan = report.plan
         self.log_level = log_level
-        self.findings = Findings(lambda: universe.time.now)
+        self._asking: World | None = None
+        """The world of the client that asks brokers which are cut off, once there was one."""
 
     async def run(self) -> None:
-        universe, findings, report = self.universe, self.findings, self.report
-        universe.wires.latency_ms = self.plan.latency_ms
+        universe = self.universe
         node_log = NodeLog(universe)
-        if universe.stream("count work").random() < COUNTED_SHARE:
-            universe.count_work = WorkCounter(Work(findings).took)
-            findings.count("runs whose steps are counted")
         try:
             with trio.CancelScope() as scope:
-                findings.on_broken = scope.cancel
                 async with trio.open_nursery() as nodes:
-                    size = (self.plan.brokers, self.plan.controllers)
-                    cluster = self.cluster = SimulatedCluster(
-                        universe, nodes, self.plan.settings, features=self.plan.features, size=size
-                    )
-                    if self.plan.inner:
-                        cluster.dress = self._tuned
-                    self.watch = Watch(universe, findings, cluster, Coverage(universe, ALL_FAULTS))
+                    self.sim = SimCluster(universe, nodes, self._settings())
+                    self.sim.on_broken = lambda _broken: scope.cancel()
+                    self.cluster, self.watch, self.findings = self.sim.cluster, self.sim.watch, self.sim.findings
                     self.watch.partitions.first_sequence = self.plan.first_sequence
-                    cluster.on_failure = self._node_failed
-                    for name in cluster.nodes:
-                        universe.host(name).blocking_ms = self.plan.blocking_ms
+                    if universe.stream("count work").random() < COUNTED_SHARE:
+                        universe.count_work = WorkCounter(Work(self.findings).took)
+                        self.findings.count("runs whose steps are counted")
                     with watching(self.watch, node_log, self.log_level):
                         await self._play()
                         nodes.cancel_scope.cancel()
         finally:
-            self._judge_log(node_log)
-            report.broken = findings.broken
-            report.counts = dict(sorted(findings.counts.items()))
-            report.digest = universe.digest()
-            report.simulated_seconds = universe.time.now
-            report.trace = list(universe.trace_tail)
-            report.coverage = self.watch.coverage.table()
-            report.log = node_log.lines
+            self._finish(node_log)
 
-    def _tuned(self, _name: str, world: World) -> World:
-        return replace(world, tuned=self.plan.inner.get)
+    def _finish(self, node_log: NodeLog) -> None:
+        report, universe, findings = self.report, self.universe, self.findings
+        self._judge_log(node_log)
+        report.broken = findings.broken
+        report.counts = dict(sorted(findings.counts.items()))
+        report.digest = universe.digest()
+        report.simulated_seconds = universe.time.now
+        report.trace = list(universe.trace_tail)
+        report.coverage = self.watch.coverage.table()
+        report.log = node_log.lines
+
+    def _settings(self) -> SimSettings:
+        plan = self.plan
+        return SimSettings(
+            plan.settings,
+            size=(plan.brokers, plan.controllers),
+            features=plan.features,
+            latency_ms=plan.latency_ms,
+            blocking_ms=plan.blocking_ms,
+            tuned=plan.inner,
+            with_messages=False,
+        )
+
+    def _make_nemesis(self, clients: Sequence[str]) -> Nemesis:
+        plan = self.plan
+        for host in clients:
+            self.sim.links.add_client(host)
+        options = NemesisOptions(
+            at_once=plan.faults_at_once,
+            mean_seconds=plan.fault_length_seconds,
+            budget=self.sim.budget,
+            coordinated=[("group", group) for group in self._groups()],
+            session_seconds=self._session_seconds,
+            aims=plan.aims,
+            while_cut_off=self._ask_while_cut_off,
+        )
+        kinds = [kind for kind, weight in plan.fault_weights.items() for _ in range(weight)]
+        interval_seconds = plan.fault_pause_seconds * plan.faults_at_once
+        chance = self.universe.stream("nemesis")
+        return Nemesis(self.sim, kinds, chance, interval_seconds, self._trace_fault, options)
+
+    def _trace_fault(self, type_: str, f: str, value: Mapping[str, Any]) -> None:
+        details = {name: each for name, each in value.items() if name not in ("number", "kind")}
+        self.universe.trace(f"nemesis: {value['number']} {value['kind']} {type_} {f} {details}")
+
+    def _groups(self) -> list[str]:
+        groups = [group.group_id for group in self.plan.groups]
+        if self.plan.transactions is not None:
+            groups.append(self.plan.transactions.transform.group_id)
+        return groups
+
+    @property
+    def _session_seconds(self) -> float:
+        return int(self.plan.settings["broker.session.timeout.ms"]) / 1000
+
+    async def _ask_while_cut_off(self, name: str) -> None:
+        self._asking = world = self._asking or make_world(CUT_OFF_CLIENT, self.universe)
+        node, image = self.cluster.nodes[name], self.watch.quorum
+        await CutOffClient(
+            world, node, self._session_seconds, self._groups(), self.findings, lambda: image.image
+        ).ask_on()
 
     async def _play(self) -> None:
-        cluster, findings, universe = self.cluster, self.findings, self.universe
+        cluster, findings = self.cluster, self.findings
         workload = Workload(cluster, self.plan, findings, self.watch.partitions)
         self.parts = list(self._parts(workload))
         clients_of_all = workload.clients + tuple(client for part in self.parts for client in part.clients)
-        self.nemesis = Nemesis(universe, cluster, self.watch, findings, self.plan, clients_of_all, self.watch.coverage)
+        self.nemesis = self._make_nemesis(clients_of_all)
         cluster.up()
         if not await self._within("the cluster comes up", cluster.not_ready, CONVERGENCE_SECONDS):
             return
@@ -265,7 +302,7 @@ class _Story:
                 elapsed < PATIENCE_SECONDS
                 and (
                     trio.current_time() < LEAST_SECONDS
-                    or self.nemesis.took_hold < least_faults
+                    or self.nemesis.took_hold.total() < least_faults
                     or workload.history.acked < LEAST_ACKS
                 )
             )
@@ -276,8 +313,10 @@ class _Story:
                 await trio.sleep(0.5)
                 chances.look(workload.counts())
             nursery.cancel_scope.cancel()
-        if self.nemesis.took_hold < least_faults:
-            self.findings.report(f"only {self.nemesis.took_hold} faults took hold in {PATIENCE_SECONDS:.0f} s")
+        for kind, times in self.nemesis.took_hold.items():
+            self.findings.count(f"fault: {kind}", times)
+        if self.nemesis.took_hold.total() < least_faults:
+            self.findings.report(f"only {self.nemesis.took_hold.total()} faults acted in {PATIENCE_SECONDS:.0f} s")
         if workload.history.acked < LEAST_ACKS:
             # No partition had the chance for long, or `chances` would have told. They get one when all is healed.
             self.findings.count("runs whose faults left no time for acks")
@@ -315,7 +354,9 @@ class _Story:
             self.findings.count("cores: all brokers are needed")
             return True
         self.universe.trace(f"only {core} is healed")
-        await self.nemesis.leave_broken([name for name, node in cluster.nodes.items() if node.node.id not in core])
+        rest = [name for name, node in cluster.nodes.items() if node.node.id not in core]
+        for name, fate in (await self.nemesis.leave_broken(rest)).items():
+            self.universe.trace(f"{name} stays {fate}")
         try:
             took = await cluster.wait_until(lambda: self._core_not_whole(core), CONVERGENCE_SECONDS)
             self.universe.trace(f"the core converges after {took:.3f} s")
@@ -408,13 +449,6 @@ class _Story:
         return ""
 
     # ---- what nodes must not do
-
-    def _node_failed(self, name: str, error: BaseException) -> None:
-        """A node ended by itself. With a failed disk it may; then it is started again."""
-        if name in self.nemesis.touched_disks and is_of_disk(error):
-            self.findings.count("nodes that gave up their disk")
-            return
-        self.findings.report(f"{name} ended by itself: {describe(error)}")
 
     def _judge_log(self, node_log: NodeLog) -> None:
         for node, message, error in node_log.errors:

@@ -4,7 +4,7 @@ so that rare pairs meet; a plan is a value that can be shown and changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from runtime.simulated.chance import Stream
@@ -13,44 +13,38 @@ FAULT_PHASE_SECONDS = 50.0
 SESSION_TIMEOUT_MS = 6_000
 """Of members of groups."""
 
-FAULTS = (
+USUAL_FAULTS = (
     "kill",
-    "power cut",
-    "kill at a point",
-    "power cut at a point",
-    "kill at a disk operation",
-    "power cut at a disk operation",
-    "stop and start",
-    "restart all",
+    "power",
+    "kill-at",
+    "kill-at-write",
+    "stop",
+    "restart-all",
     "pause",
-    "isolate",
-    "isolate a client",
-    "one way",
-    "halves",
-    "bridge",
-    "slow links",
-    "clock jump",
-    "disk error",
-    "disk full",
-    "disk lost",
+    "partition",
+    "cut-client",
+    "slow",
+    "clock",
+    "disk-error",
+    "disk-full",
+    "wipe",
 )
-"""What may happen in every seed."""
+"""Kinds of faults that may happen in every seed."""
 RARER_FAULTS = (
-    "clog",
-    "lossy links",
-    "half open",
-    "resets",
-    "reconnect storm",
+    "stall",
+    "lossy",
+    "half-open",
+    "reconnect-storm",
     "dribble",
-    "names gone",
-    "slow disk",
-    "power cut with garbage",
+    "names-gone",
+    "slow-disk",
+    "torn-power",
+    "pause-at",
 )
-"""What comes on top in some. Drawn last, so that all else of a seed is as it was before there were these."""
-CUT_OFF_FROM_NODES = "cut off from nodes"
-"""A broker hears no node, and clients still reach it: comes on top in half of the seeds, at a pace of its own."""
-ALL_FAULTS = (*FAULTS, *RARER_FAULTS, CUT_OFF_FROM_NODES)
-"""Every kind that the nemesis knows."""
+"""Kinds that some seeds have on top."""
+CUT_OFF = "cut-off"
+"""Half of the seeds have it on top."""
+SWARM_FAULTS = (*USUAL_FAULTS, *RARER_FAULTS, CUT_OFF)
 
 LAST_SEQUENCE = 2**31 - 1
 """Of a producer; the next is 0."""
@@ -131,8 +125,8 @@ class Plan:
     """Least, and mean of what comes on top."""
     blocking_ms: tuple[float, float]
     """The same for fsync and its like."""
-    fault_weights: Mapping[str, float] = field(default_factory=dict)
-    """How likely each kind of fault is; what is absent never happens."""
+    fault_weights: Mapping[str, int] = field(default_factory=dict)
+    """How often each kind of fault is in the bag from which the nemesis draws."""
     fault_pause_seconds: float = 2.0
     """Mean time between faults."""
     fault_length_seconds: float = 4.0
@@ -156,8 +150,6 @@ class Plan:
     core_probability: float = 0.35
     """How likely it is that, before everything is healed, a core is, and has to do without the rest."""
     hostile: HostilePlan | None = None
-    cut_off_pause_seconds: float | None = None
-    """Mean time between brokers that are cut off from nodes alone; None: none is."""
     inner: Mapping[str, int] = field(default_factory=dict)
     """Inner constants of nodes that are not what the code says: see `World.tuned`."""
     aims: bool = False
@@ -168,15 +160,31 @@ class Plan:
     """Mean time between two acts of an administrator of topics that come and go; None: there is none."""
 
 
-def draw_plan(chance: Stream) -> Plan:
-    """The plan of a seed."""
+PLAIN: Mapping[str, object] = {
+    "inner": {},
+    "aims": False,
+    "first_sequence": 0,
+    "passing_topics_pause_seconds": None,
+    "hostile": None,
+}
+"""Changes that take the extras out of a plan: short turns, edges of numbers, passing topics, hostile clients."""
+
+
+def draw_plan(stream: Callable[[str], Stream], *, hostile: bool | None = None) -> Plan:
+    """The plan of a seed; `stream` gives chance for a purpose. `hostile` says whether it has hostile clients; None: as
+    drawn."""
+    chance = stream("plan")
     plan = _draw_clients(chance)
-    rarer = {kind: 1.0 for kind in RARER_FAULTS if chance.random() < 0.3}
+    rarer = {kind: 1 for kind in RARER_FAULTS if chance.random() < 0.3}
     plan = replace(plan, fault_weights={**plan.fault_weights, **rarer})
     brokers, controllers = chance.choice(SIZES)
     if plan.groups or plan.transactions is not None:
-        brokers = max(brokers, 3)  # coordinators' logs are on three
-    return replace(plan, brokers=brokers, controllers=controllers, topics=_fitting(plan.topics, brokers, chance))
+        brokers = max(brokers, 3)  # coordinators' logs have three replicas
+    plan = replace(plan, brokers=brokers, controllers=controllers, topics=_fitting(plan.topics, brokers, chance))
+    if chance.random() < 0.5:
+        plan = replace(plan, fault_weights={**plan.fault_weights, CUT_OFF: 1})
+    plan = _with_edges(_with_slow_loading(plan, chance), chance)
+    return _with_hostile(plan, stream("hostile plan"), hostile)
 
 
 def _with_edges(plan: Plan, chance: Stream) -> Plan:
@@ -192,24 +200,16 @@ def _with_edges(plan: Plan, chance: Stream) -> Plan:
     return replace(plan, settings=settings)
 
 
-def draw_hostile(chance: Stream, plan: Plan, *, always: bool = False) -> Plan:
-    """The same plan, in some seeds with hostile clients. It has a stream of its own, so that all else of a seed is as
-    it was before there were these."""
+def _with_hostile(plan: Plan, chance: Stream, wanted: bool | None) -> Plan:
+    """The same plan with hostile clients in some seeds. It has a stream of its own, so that the rest of a seed is the
+    same with and without them."""
     is_drawn = chance.random() < HOSTILE_PROBABILITY
     hostile = HostilePlan(clients=chance.choice((1, 1, 2)), pause_seconds=chance.choice((0.02, 0.05, 0.2)))
     coordinators = _draw_coordinators(chance)
-    if not (is_drawn or always):
+    if not (is_drawn if wanted is None else wanted):
         return plan
-    # They make coordinators work, whether or not anybody else does.
+    # They make coordinators work, whether or not other clients do.
     return replace(plan, hostile=hostile, settings={**coordinators, **plan.settings})
-
-
-def draw_later(plan: Plan, chance: Stream) -> Plan:
-    """What was thought of later, by a chance of its own: the rest of a seed is as it was before there was this. Seeds
-    that were recorded before run without it."""
-    pause_seconds = chance.choice((6.0, 12.0, 25.0))
-    plan = replace(plan, cut_off_pause_seconds=pause_seconds if chance.random() < 0.5 else None)
-    return _with_edges(_with_slow_loading(plan, chance), chance)
 
 
 def _with_slow_loading(plan: Plan, chance: Stream) -> Plan:
@@ -329,9 +329,9 @@ def _draw_group(chance: Stream, group_id: str) -> GroupPlan:
 
 def _draw_records(chance: Stream) -> Plan:
     """What every seed has."""
-    weights = {kind: chance.choice((1.0, 1.0, 1.0, 3.0)) for kind in FAULTS if chance.random() < 0.6}
+    weights = {kind: chance.choice((1, 1, 1, 3)) for kind in USUAL_FAULTS if chance.random() < 0.6}
     if not weights:
-        weights = {"kill": 1.0}
+        weights = {"kill": 1}
     session_ms = chance.choice((1500, 3000, 6000))
     # Few bursts of many records are as many records as many bursts of few, and less work.
     pause_seconds, burst_records = chance.choice(((0.5, 5), (1.0, 10), (2.0, 20)))
@@ -353,7 +353,7 @@ def _draw_records(chance: Stream) -> Plan:
         "auto.create.topics.enable": "false",
         "leader.imbalance.check.interval.seconds": str(chance.choice((5, 300))),
     }
-    # Where a topic is kept on one broker, or acknowledged by one, nothing may be lost: see `nemesis`.
+    # Where a topic is kept on one broker, or acknowledged by one, nothing may be lost: see `loss_budget`.
     durable = chance.random() < 0.6
     topics = tuple(_draw_topic(chance, f"topic-{index}", durable) for index in range(chance.randint(2, 4)))
     return Plan(

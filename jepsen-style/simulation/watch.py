@@ -50,7 +50,7 @@ class Watch:
         self.coverage = coverage
         voters = len(cluster.controllers)
         self.quorum = QuorumPromises(findings, self._content, self._metadata_changed, voters)
-        self.partitions = PartitionPromises(findings, self._content, lambda: self.quorum.image, self._min_isr)
+        self.partitions = PartitionPromises(findings, self._content, lambda: self.quorum.image, self.min_isr)
         self.storage = StoragePromises(findings, self._content)
         self.groups = GroupPromises(findings)
         self.transactions = TransactionPromises(findings)
@@ -59,7 +59,7 @@ class Watch:
         entry = self._universe.disk(self._names[node_id]).find(path)
         return entry.cached if isinstance(entry, Inode) else None
 
-    def _min_isr(self, key: PartitionKey) -> int:
+    def min_isr(self, key: PartitionKey) -> int:
         configs = self.quorum.image.configs
         for resource in ((TOPIC_RESOURCE, key.topic), (BROKER_RESOURCE, "")):
             text = configs.get(resource, {}).get("min.insync.replicas")

@@ -1,4 +1,4 @@
-"""Calls to a node: versions, pipelining, and what each error says about the request."""
+"""Calls to a node: versions, pipelining, and what each error means for the request."""
 
 from __future__ import annotations
 
@@ -460,7 +460,7 @@ def test_a_request_sent_now_gets_an_error_for_every_end(play) -> None:
     stage(play, Node, act)
 
 
-def test_a_connection_outlives_the_deadlines_of_what_was_answered() -> None:
+def test_a_connection_outlives_the_deadlines_of_answered_requests() -> None:
     async def story(universe) -> None:
         two = Two(make_world("server", universe), make_world("client", universe), "server")
         async with trio.open_nursery() as nursery:
@@ -500,7 +500,7 @@ def test_a_server_of_another_protocol_is_reported_at_once(play) -> None:
                 async with trio.open_nursery() as calls:
 
                     async def call() -> None:
-                        with pytest.raises(NotSent, match="does not speak this protocol"):
+                        with pytest.raises(NotSent, match="does not speak the Kafka protocol"):
                             await channel.call(MetadataRequest(), timeout_ms=30_000)
 
                     calls.start_soon(call)
@@ -512,7 +512,7 @@ def test_a_server_of_another_protocol_is_reported_at_once(play) -> None:
 
 def test_authentication_comes_before_all_other_calls(play) -> None:
     class Doorman:
-        """Lets nobody in before he has spoken to the peer himself."""
+        """Blocks other calls until it has finished with the peer."""
 
         def __init__(self) -> None:
             self.error: KafkaError | None = None

@@ -69,7 +69,7 @@ def test_a_name_with_a_colon_does_not_become_a_cause() -> None:
     assert (decision.sentence, decision.cause) == ("group a: b rebalances: member c: d joined", "member c: d joined")
 
 
-def test_the_ring_keeps_the_newest_and_says_what_it_lost() -> None:
+def test_the_ring_keeps_the_newest_and_reports_the_first_number() -> None:
     decisions = ring(size=10)
     for number in range(1, 26):
         decisions.note(DecisionKind.LOG, f"flights-{number % 2}", f"decision {number}", at=number)
@@ -110,7 +110,7 @@ def test_hostile_names_stay_one_line_of_bounded_length(name: str) -> None:
         "a decision of another kind",
     ],
 )
-def test_a_line_that_tells_no_decision_is_passed_over(line: str) -> None:
+def test_a_line_without_a_decision_is_ignored(line: str) -> None:
     assert read_log_line(line, "broker-2") is None
 
 

@@ -1,4 +1,4 @@
-"""How much memory connections may hold, and which connection goes when it is too much."""
+"""The memory that connections may hold, and the connection that is closed above the limit."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_peer_that_leaves_most_answers_unread_is_closed() -> None:
     assert (budget.answer_bytes, budget.closed) == (50, 1)
 
 
-def test_requests_wait_for_room_and_are_told_of_it() -> None:
+def test_room_for_requests_is_reported() -> None:
     budget = MemoryBudget(most_request_bytes=100, most_answer_bytes=100)
     found: list[int] = []
     budget.on_room = lambda: found.append(budget.request_bytes)

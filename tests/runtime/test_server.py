@@ -58,7 +58,7 @@ class Peer:
 
 
 class Desk:
-    """A handler that notes every request and answers when told."""
+    """A handler that keeps every request; tests fill its slots."""
 
     def __init__(self, *, echo: bool = False) -> None:
         self.requests: list[Request] = []
@@ -107,7 +107,7 @@ def stage(play, handle, limits: ServerLimits, act) -> None:
 LIMITS = ServerLimits()
 
 
-def test_a_request_is_told_in_full(play) -> None:
+def test_a_request_arrives_in_full(play) -> None:
     async def act(scene: Scene) -> None:
         desk.__init__(echo=True)
         peer = await scene.peer()
@@ -299,15 +299,15 @@ def test_one_send_for_all_that_a_timer_completes() -> None:
     in_simulation(act, desk)
 
 
-def test_what_is_left_for_afterwards_is_done_once_for_all_that_came_together() -> None:
+def test_deferred_work_is_done_once_for_all_requests_that_came_together() -> None:
     """Several records go to a follower with one answer."""
     waiting: list[ResponseSlot] = []
-    told: list[int] = []
+    counts: list[int] = []
     appended = 0
 
     async def act(scene: Scene, sends: list[int]) -> None:
         def look() -> None:
-            told.append(appended)
+            counts.append(appended)
             for slot in waiting:
                 slot.fill([b"news"])
             waiting.clear()
@@ -328,7 +328,7 @@ def test_what_is_left_for_afterwards_is_done_once_for_all_that_came_together() -
             assert await producer.answer() == b"taken"
         for follower in followers:
             assert await follower.answer() == b"news"
-        assert told == [5]
+        assert counts == [5]
         assert sorted(sends) == [8, 8, 5 * 9]
 
     class Log:
@@ -405,7 +405,7 @@ def test_a_slot_is_filled_once(play) -> None:
     stage(play, desk, LIMITS, act)
 
 
-def test_who_left_needs_no_answer(play) -> None:
+def test_a_closed_connection_gets_no_answer(play) -> None:
     async def act(scene: Scene) -> None:
         desk.__init__()
         peer = await scene.peer()
@@ -424,7 +424,7 @@ def test_who_left_needs_no_answer(play) -> None:
     stage(play, desk, LIMITS, act)
 
 
-def test_abort_closes_after_what_was_answered(play) -> None:
+def test_abort_closes_after_earlier_answers(play) -> None:
     async def act(scene: Scene) -> None:
         desk.__init__()
         peer, other = await scene.peer(), await scene.peer()
@@ -625,7 +625,7 @@ def test_idle_connections_end_but_not_waiting_ones(play) -> None:
     stage(play, desk, replace(LIMITS, connections_max_idle_ms=100), act)
 
 
-def test_stop_answers_what_is_under_way(play) -> None:
+def test_stop_answers_requests_under_way(play) -> None:
     async def story(two) -> None:
         desk = Desk()
         async with trio.open_nursery() as nursery:
@@ -724,7 +724,7 @@ def test_requests_that_have_not_begun_when_their_connection_closes_are_dropped(p
         await trio.sleep(0.1)
         for slot in list(desk.slots):
             if not slot.connection_closed:
-                slot.fill([b"an answer that nobody takes"])
+                slot.fill([b"an unread answer"])
                 await trio.sleep(0.001)
         with trio.fail_after(30):
             while scene.server.connections:
@@ -797,7 +797,7 @@ def test_a_request_in_steps_lets_others_have_their_turn(play) -> None:
     stage(play, handle, LIMITS, act)
 
 
-def test_work_of_a_step_is_done_aside_and_its_result_comes_back() -> None:
+def test_work_of_a_step_is_done_in_the_worker_and_its_result_returned() -> None:
     def handle(request: Request, slot: ResponseSlot) -> Steps:
         doubled = yield lambda: 2 * request.correlation_id
         try:
@@ -854,7 +854,7 @@ def test_a_peer_that_never_takes_its_answers_is_idle(play) -> None:
     stage(play, Desk(echo=True), replace(LIMITS, connections_max_idle_ms=400), act)
 
 
-def test_answers_that_nobody_takes_hold_a_bounded_amount_of_memory(play) -> None:
+def test_unread_answers_hold_a_bounded_amount_of_memory(play) -> None:
     """Each of many connections stays below its own limit; the largest are closed at the limit of all."""
     limits = replace(LIMITS, memory_limit_bytes=64 << 20)
 
@@ -906,7 +906,7 @@ def test_frames_that_never_arrive_whole_do_not_keep_others_waiting(play) -> None
 
 
 def test_a_closed_connection_lets_go_of_its_answers_at_once() -> None:
-    """What waited for an answer before it is not kept until the collector comes by."""
+    """Answers that waited for an earlier one are not kept until the next garbage collection."""
     released: list[int] = []
 
     class Large(bytes):

@@ -1,4 +1,4 @@
-"""Who has a turn on the event loop, and when."""
+"""The order of turns on the event loop."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ async def test_the_connection_that_used_least_goes_first_and_nodes_before_all(au
     assert crowd.order == ["node", "fresh", "modest", "greedy"]
 
 
-async def test_nobody_waits_for_ever_behind_those_who_use_little() -> None:
-    """What a connection used moves it back in the line, but never by more than the longest penalty."""
+async def test_no_connection_waits_for_ever_behind_modest_ones() -> None:
+    """The time that a connection used moves it back in the line, but never by more than the longest penalty."""
     crowd = Crowd()
     greedy = Share()
     crowd.spend(greedy, 60.0)

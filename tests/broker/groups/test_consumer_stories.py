@@ -541,7 +541,7 @@ BAD_JOINS = {
 
 @pytest.mark.feature("CG-13")
 @pytest.mark.parametrize(("changes", "error"), BAD_JOINS.values(), ids=BAD_JOINS.keys())
-def test_bad_requests_get_a_message_and_change_nothing(changes: dict[str, object], error: ErrorCode) -> None:
+def test_bad_requests_are_refused_and_change_nothing(changes: dict[str, object], error: ErrorCode) -> None:
     rig = Rig(group_consumer_max_size=2 if changes else 1)
     rig.create_topic("news", 1)
     Reader(rig, "a", "news").join()

@@ -119,7 +119,7 @@ def test_a_broker_config_that_nobody_knows_is_taken_and_said_to_be_without_effec
         {} if name else {"min.insync.replicas": "2"}
     )
     (said,) = [it.getMessage() for it in caplog.records if "no effect" in it.getMessage()]
-    assert said == "log.cleaner.threadzz is no broker config and has no effect; did you mean log.cleaner.threads?"
+    assert said == "log.cleaner.threadzz is not a broker config and has no effect; did you mean log.cleaner.threads?"
     assert "threadzz=9" not in caplog.text, "it may be a password"
 
 

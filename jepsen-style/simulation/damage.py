@@ -16,7 +16,7 @@ from worlds.damaging import bytes_below, covered_places
 
 
 class _Files:
-    """Of a store, past all processes: as much of a disk as the reader of a checkpoint needs."""
+    """As much of a disk as the reader of a checkpoint needs, past all processes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -29,13 +29,13 @@ class _Files:
 
 
 def damage_store(store: Store, directory: str, damage: Damage, chance: Chance) -> list[str]:
-    """What was done, a line for each file; `directory` is the node's log directory."""
+    """Damages the files of a node; gives a line for each. `directory` is its log directory."""
     newest: dict[tuple[str, str], tuple[str, Inode]] = {}
     for path, inode in store.files(directory):
         if fnmatch.fnmatchcase(posixpath.relpath(path, directory), damage.pattern):
             folder, _, name = path.rpartition("/")
             newest[folder, name.rpartition(".")[2]] = path, inode
-    told = []
+    damaged = []
     for path, inode in newest.values():
         name = posixpath.relpath(path, directory)
         size = len(inode.cached)
@@ -43,7 +43,7 @@ def damage_store(store: Store, directory: str, damage: Damage, chance: Chance) -
             inode.truncate(max(0, size - damage.bytes_))
             inode.sync()
             store.used_bytes -= size - len(inode.cached)
-            told.append(f"{name}: {size} bytes, now {len(inode.cached)}")
+            damaged.append(f"{name}: {size} bytes, now {len(inode.cached)}")
         elif damage.kind == "flip":
             data = bytes(inode.cached)
             start = _durable_bytes(store, directory, name, data)
@@ -51,12 +51,12 @@ def damage_store(store: Store, directory: str, damage: Damage, chance: Chance) -
             for place in places:
                 store.flip_bits(path, place, 1)
             if places:
-                told.append(f"{name}: a bit of each of {len(places)} bytes, the first at {places[0]}")
-    return told
+                damaged.append(f"{name}: a bit of each of {len(places)} bytes, the first at {places[0]}")
+    return damaged
 
 
 def _durable_bytes(store: Store, directory: str, name: str, data: bytes) -> int:
-    """How much of a segment lies below its partition's recovery point; 0 of what is no segment."""
+    """Bytes of a segment below the recovery point of its partition; 0 for any other file."""
     topic, dash, index = name.partition("/")[0].rpartition("-")
     if not name.endswith(".log") or not dash or not index.isdigit():
         return 0

@@ -1,4 +1,4 @@
-"""The commands on the page about the command line, run in their order on a cluster of six nodes."""
+"""The commands of docs/command-line.md, run in order on a cluster of six nodes."""
 
 from __future__ import annotations
 
@@ -38,37 +38,37 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCl
 
 
 @pytest.mark.feature("TO-02", "TO-05", "TO-06", "TO-08", "OB-07")
-def test_what_the_page_says_can_be_typed(
+def test_the_commands_of_the_page_work(
     cluster: LocalCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = {}
+    outputs = {}
     for line in commands():
-        passed_on = b""
+        piped = b""
         for part in line.split(" | "):
             words = shlex.split(part)
             if words[0] == "printf":
-                passed_on = words[1].replace("\\n", "\n").encode()
+                piped = words[1].replace("\\n", "\n").encode()
                 continue
             assert words[0] == "barnabas"
-            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(passed_on)))
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(piped)))
             code = run(words[1:])
             captured = capsys.readouterr()
             assert code == 0, f"{part}: {captured.err}"
-            passed_on = captured.out.encode()
-        said[line] = passed_on.decode()
+            piped = captured.out.encode()
+        outputs[line] = piped.decode()
 
-    assert said["barnabas consume flights --from-beginning --exit -k ' '"] == "UA1545 departed\nUA1545 landed\n"
+    assert outputs["barnabas consume flights --from-beginning --exit -k ' '"] == "UA1545 departed\nUA1545 landed\n"
     assert re.fullmatch(
         r"flights (\d) 0 UA1545=departed\nflights \1 1 UA1545=landed\n",
-        said["barnabas consume flights -p 0 -p 1 -p 2 -o beginning -e -f '%t %p %o %k=%s\\n'"],
+        outputs["barnabas consume flights -p 0 -p 1 -p 2 -o beginning -e -f '%t %p %o %k=%s\\n'"],
     )
-    assert "import-1" in said["barnabas transactions list"]
-    assert "topic flights is made with 3 partitions of 3 replicas" in said["barnabas why flights-0"]
-    assert "group etl is deleted" in said["barnabas why etl"]
-    assert "transaction import-1 is committed" in said["barnabas why import-1"]
-    assert "broker 1 is let in" in said["barnabas why broker 1"]
-    assert "leads the quorum in epoch" in said["barnabas why quorum --json"]
-    assert "compact,delete" in said["barnabas configs describe topic flights"]
+    assert "import-1" in outputs["barnabas transactions list"]
+    assert "topic flights is made with 3 partitions of 3 replicas" in outputs["barnabas why flights-0"]
+    assert "group etl is deleted" in outputs["barnabas why etl"]
+    assert "transaction import-1 is committed" in outputs["barnabas why import-1"]
+    assert "broker 1 is let in" in outputs["barnabas why broker 1"]
+    assert "leads the quorum in epoch" in outputs["barnabas why quorum --json"]
+    assert "compact,delete" in outputs["barnabas configs describe topic flights"]
 
 
 def test_every_command_of_the_client_is_on_the_page() -> None:

@@ -1,4 +1,4 @@
-"""How the cluster is, asked a few times a second, and what has changed since it was asked last."""
+"""Polls the status of a local cluster, and reports changes of leaders, ISRs and the active controller."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from barnabas.cluster.status import ClusterStatus, PartitionStatus
 POLL_SECONDS = 0.2
 
 
-class Watch:
-    """The last status of a cluster, as far as one topic goes."""
+class StatusWatch:
+    """The last known status of a cluster and one topic."""
 
-    def __init__(self, cluster: LocalCluster, topic: str, tell: Callable[[str], None]) -> None:
-        """`tell` gets a line for each change of leaders, ISRs and of the active controller."""
+    def __init__(self, cluster: LocalCluster, topic: str, report: Callable[[str], None]) -> None:
+        """`report` gets a line for each change."""
         self._cluster = cluster
         self._topic = topic
-        self._tell = tell
+        self._report = report
         self._news = trio.Event()
         self.status = ClusterStatus("", cluster.bootstrap_servers, cluster.processes())
-        """What is known: of what nobody told this time, what was told before."""
-        self._told = self.status
-        """What was told this time."""
+        """The newest answers; from earlier polls where the last one was not answered."""
+        self._last_poll = self.status
+        """The answers of the last poll."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Asks until it is cancelled; started after the first answer."""
+        """Polls until cancelled; started after the first answer."""
         self.status = await self._ask()
         task_status.started()
         while True:
             await trio.sleep(POLL_SECONDS)
             seen = await self._ask()
             for line in changes(self.status, seen):
-                self._tell(line)
-            self._told = newest(self.status, seen)
+                self._report(line)
+            self._last_poll = newest(self.status, seen)
             self.status = replace(
-                self._told,
-                partitions=self._told.partitions or self.status.partitions,
-                quorum=self._told.quorum or self.status.quorum,
+                self._last_poll,
+                partitions=self._last_poll.partitions or self.status.partitions,
+                quorum=self._last_poll.quorum or self.status.quorum,
             )
             self._news.set()
             self._news = trio.Event()
 
     async def until(self, what: str, holds: Callable[[ClusterStatus], bool], timeout_seconds: float) -> None:
-        """Waits for a status that was asked for from now on. Raises `ClusterError` when the time is over."""
+        """Waits until a poll that starts after this call satisfies `holds`. Raises `ClusterError` after the timeout."""
         with trio.move_on_after(timeout_seconds):
-            await self._news.wait()  # the question of this one may have been on its way before
+            await self._news.wait()  # this poll may have started before the call
             while True:
                 await self._news.wait()
-                if holds(self._told):
+                if holds(self._last_poll):
                     return
         raise ClusterError(f"not within {timeout_seconds:.0f} s: {what}")
 
@@ -61,7 +61,7 @@ class Watch:
 
 
 def newest(before: ClusterStatus, seen: ClusterStatus) -> ClusterStatus:
-    """What was seen, but of no partition anything older than before: a broker that just came back tells what was."""
+    """`seen`, but with the previous state of partitions that are reported with an older leader epoch by a restarted broker."""
     known = {(each.topic, each.partition): each for each in before.partitions}
     partitions = []
     for each in seen.partitions:
@@ -71,7 +71,7 @@ def newest(before: ClusterStatus, seen: ClusterStatus) -> ClusterStatus:
 
 
 def changes(before: ClusterStatus, seen: ClusterStatus) -> list[str]:
-    """One line for each kind of thing that is new in `seen`."""
+    """One line per kind of change from `before` to `seen`."""
     after = newest(before, seen)
     lines = []
     if after.quorum and before.quorum and after.quorum.epoch > before.quorum.epoch:
@@ -91,7 +91,7 @@ def changes(before: ClusterStatus, seen: ClusterStatus) -> list[str]:
 
 
 def is_whole(status: ClusterStatus) -> bool:
-    """All nodes run, all partitions are led and have all replicas in sync, and somebody is active."""
+    """Whether all nodes run, all partitions have a leader and all replicas in sync, and a controller is active."""
     return (
         all(node.state == "running" for node in status.nodes)
         and status.quorum is not None

@@ -1,7 +1,7 @@
 """Messages as JSON values, in the form that Kafka's own tools print and read.
 
 Names are in camel case, bytes are base64, uuids URL-safe base64 without padding; a tagged field with its
-default is left out. Records are only told as empty or null (KIP-673), and unknown tagged fields not at all.
+default is left out. Records are only shown as empty or null (KIP-673), and unknown tagged fields not at all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOT_A_NUMBER_NAMES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math
 
 
 class JsonFormError(ValueError):
-    """The value is not the JSON form of the message; says where."""
+    """The value is not the JSON form of the message; the error has the place."""
 
 
 def json_name(spec: FieldSpec) -> str:
@@ -44,7 +44,7 @@ def to_json(message: Message, version: int) -> dict[str, Any]:
 
 
 def from_json(kind: type[M], value: Any, version: int) -> M:
-    """The message that `value` tells. Raises `JsonFormError`, also for names that this version lacks."""
+    """The message with the values of `value`. Raises `JsonFormError`, also for names that this version lacks."""
     return _struct_from_json(kind, value, version, kind.FLEXIBLE_FROM, kind.__name__)
 
 
@@ -53,15 +53,15 @@ def _is_tagged(spec: FieldSpec, version: int, flexible_from: int | None) -> bool
 
 
 def _struct_to_json(message: Struct, version: int, flexible_from: int | None) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     for spec in message.FIELDS:
         value = getattr(message, spec.name)
         if version not in parse_versions(spec.versions):
             continue
         if _is_tagged(spec, version, flexible_from) and value == spec.make_default():
             continue
-        told[json_name(spec)] = _value_to_json(spec.type, value, version, flexible_from)
-    return told
+        shown[json_name(spec)] = _value_to_json(spec.type, value, version, flexible_from)
+    return shown
 
 
 def _value_to_json(wire_type: WireType[Any], value: Any, version: int, flexible_from: int | None) -> Any:

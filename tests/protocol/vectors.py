@@ -1,8 +1,8 @@
-"""Shell: `python -m protocol.check FILE.jsonl`: holds this implementation against vectors of bytes and values.
+"""`python -m tests.protocol.vectors FILE.jsonl`: holds this implementation against vectors of bytes and values.
 
 A line is either a message, `{"message", "version", "json", "hex"}`, or record batches,
 `{"case", "batches", "hex"}`. A message must decode to its values, and both the decoded message and one made
-from the values must encode to its bytes. Batches must decode to what the line tells; uncompressed ones of
+from the values must encode to its bytes. Batches must decode to the values of the line; uncompressed ones of
 format v2 must be built again to the very bytes. Exit status: 0 if all passed, 1 if not, 2 if the file cannot
 be read as vectors.
 """
@@ -22,8 +22,8 @@ from typing import Any
 
 from protocol.api_keys import API_SPECS
 from protocol.errors import EncodeError, KafkaError, MalformedMessage
-from protocol.json_form import JsonFormError, from_json
 from protocol.schema import Message, Struct, decode, encode
+from tests.protocol.json_form import JsonFormError, from_json
 
 _OTHER_MODULES = (
     "headers",
@@ -41,7 +41,7 @@ _OTHER_MODULES = (
 
 
 class Mismatch(Exception):
-    """The implementation and the vector disagree; says in what."""
+    """The implementation and the vector disagree; the message has the difference."""
 
 
 class UnreadableVectors(Exception):
@@ -63,20 +63,20 @@ def message_types() -> dict[str, type[Message]]:
 
 
 def check_message(vector: dict[str, Any]) -> None:
-    """Raises `Mismatch`, or what the codec raises, if the message of a line is not as it says."""
+    """Raises `Mismatch`, or an error of the codec, if a message differs from its line."""
     kind = message_types().get(vector["message"])
     if kind is None:
         raise Mismatch("no message has this name")
     version = vector["version"]
     data = bytes.fromhex(vector["hex"])
     decoded = decode(kind, data, version)
-    told = from_json(kind, vector["json"], version)
-    _adopt_untold(told, decoded)
-    difference = next(differences(told, decoded, kind.__name__), None)
+    expected = from_json(kind, vector["json"], version)
+    _adopt_missing(expected, decoded)
+    difference = next(differences(expected, decoded, kind.__name__), None)
     if difference is not None:
         raise Mismatch(difference)
     _compare_bytes("the decoded message encodes", encode(decoded, version), data)
-    _compare_bytes("the values encode", encode(told, version), data)
+    _compare_bytes("the values encode", encode(expected, version), data)
 
 
 def _compare_bytes(what: str, ours: bytes, theirs: bytes) -> None:
@@ -91,24 +91,24 @@ def _compare_bytes(what: str, ours: bytes, theirs: bytes) -> None:
     )
 
 
-def _adopt_untold(told: Struct, decoded: Struct) -> None:
-    """Copy into `told` what the JSON form cannot tell: contents of records, unknown tagged fields."""
-    told.unknown_tagged_fields = decoded.unknown_tagged_fields
-    for spec in told.FIELDS:
-        ours, theirs = getattr(told, spec.name), getattr(decoded, spec.name)
+def _adopt_missing(expected: Struct, decoded: Struct) -> None:
+    """Copy into `expected` the values that the JSON form lacks: contents of records, unknown tagged fields."""
+    expected.unknown_tagged_fields = decoded.unknown_tagged_fields
+    for spec in expected.FIELDS:
+        ours, theirs = getattr(expected, spec.name), getattr(decoded, spec.name)
         if spec.type.name == "records":
             if ours is not None and theirs is not None and not len(ours):
-                setattr(told, spec.name, theirs)
+                setattr(expected, spec.name, theirs)
         elif isinstance(ours, Struct) and isinstance(theirs, Struct):
-            _adopt_untold(ours, theirs)
+            _adopt_missing(ours, theirs)
         elif isinstance(ours, list) and isinstance(theirs, list):
             for our_item, their_item in zip(ours, theirs, strict=False):
                 if isinstance(our_item, Struct) and isinstance(their_item, Struct):
-                    _adopt_untold(our_item, their_item)
+                    _adopt_missing(our_item, their_item)
 
 
 def differences(expected: Any, actual: Any, where: str) -> Iterator[str]:
-    """What differs between two values, in the order of the fields. NaN equals NaN, and 0.0 is not -0.0."""
+    """Differences between two values, in the order of the fields. NaN equals NaN, and 0.0 is not -0.0."""
     if isinstance(expected, Struct) and type(expected) is type(actual):
         for spec in expected.FIELDS:
             yield from differences(
@@ -131,7 +131,7 @@ def differences(expected: Any, actual: Any, where: str) -> Iterator[str]:
 
 
 def check_batches(vector: dict[str, Any]) -> None:
-    """Raises `Mismatch` or `KafkaError` if the batches of a line are not as it says."""
+    """Raises `Mismatch` or `KafkaError` if the batches of a line differ from it."""
     from protocol.records.batch import iterate_batches
 
     data = bytes.fromhex(vector["hex"])
@@ -141,10 +141,10 @@ def check_batches(vector: dict[str, Any]) -> None:
         raise Mismatch(f"the batches end after {size} of {len(data)} bytes")
     if len(found) != len(vector["batches"]):
         raise Mismatch(f"found {len(found)} batches, not {len(vector['batches'])}")
-    for i, ((position, header), told) in enumerate(zip(found, vector["batches"], strict=True)):
+    for i, ((position, header), expected) in enumerate(zip(found, vector["batches"], strict=True)):
         piece = data[position : position + header.size_bytes]
         described = describe_batch(piece)
-        for name, value in told.items():
+        for name, value in expected.items():
             if name not in described:
                 raise Mismatch(f"batch {i}: nothing is known of {name}")
             if described[name] != value:
@@ -154,7 +154,7 @@ def check_batches(vector: dict[str, Any]) -> None:
 
 
 def describe_batch(batch: bytes) -> dict[str, Any]:
-    """A batch as a line of vectors tells it. Batches of magic 0 and 1 have no CRC over the whole: -1."""
+    """A batch in the form of a line of vectors. Batches of magic 0 and 1 have no CRC over the whole: -1."""
     from protocol.records.batch import crc_is_valid, read_header
     from protocol.records.compression import Compression
     from protocol.records.record import decode_records
@@ -199,7 +199,7 @@ def _hex(data: bytes | None) -> str | None:
 
 
 def rebuild_batch(batch: bytes) -> bytes:
-    """The same batch, built anew from its records."""
+    """The same batch, built again from its records."""
     from protocol.records.batch import (
         ATTRIBUTES_POSITION,
         LOG_APPEND_TIME_BIT,
@@ -255,18 +255,18 @@ def read_vectors(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def is_vector(vector: Any) -> bool:
-    """Whether a line has the form of a vector."""
+    """True if a line has the form of a vector."""
     if not isinstance(vector, dict) or not isinstance(vector.get("hex"), str):
         return False
     if "batches" in vector:
         return isinstance(vector["batches"], list) and all(
-            isinstance(told, dict) for told in vector["batches"]
+            isinstance(expected, dict) for expected in vector["batches"]
         )
     return isinstance(vector.get("message"), str) and type(vector.get("version")) is int and "json" in vector
 
 
 def check_vector(vector: dict[str, Any]) -> str | None:
-    """Why a vector fails, or None."""
+    """The reason why a vector fails, or None."""
     check: Callable[[dict[str, Any]], None] = check_batches if "batches" in vector else check_message
     try:
         check(vector)
@@ -280,7 +280,7 @@ def check_vector(vector: dict[str, Any]) -> str | None:
 def main(arguments: Sequence[str]) -> int:
     """The command; gives the exit status."""
     if len(arguments) != 1:
-        print("usage: python -m protocol.check FILE.jsonl", file=sys.stderr)
+        print("usage: python -m tests.protocol.vectors FILE.jsonl", file=sys.stderr)
         return 2
     path = arguments[0]
     passed = failed = 0

@@ -1,4 +1,4 @@
-"""`python -m protocol.check`: what it accepts, what it refuses, and how it ends."""
+"""`python -m tests.protocol.vectors`: what it accepts, what it refuses, and how it ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from protocol.check import main
+from tests.protocol.vectors import main
 
 HEARTBEAT = {
     "group": "rpc",
@@ -97,7 +97,7 @@ def test_floats_of_every_kind(path: Path, value: object, double: str) -> None:
 
 
 @pytest.mark.feature("PF-03")
-def test_what_the_json_form_cannot_tell_is_taken_from_the_bytes(path: Path) -> None:
+def test_values_that_the_json_form_cannot_express_are_taken_from_the_bytes(path: Path) -> None:
     unknown_tag = {**TELEMETRY, "hex": "00000000000000000000000000000001016403616263"}
     records = {
         "message": "ProduceRequest",
@@ -148,7 +148,7 @@ def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_batches_with_other_values_fail(
     path: Path, capsys: pytest.CaptureFixture[str], batch_vectors: str
 ) -> None:
-    from protocol.check import read_vectors
+    from tests.protocol.vectors import read_vectors
 
     vectors = {vector["case"]: vector for _, vector in read_vectors(batch_vectors)}
     good = vectors["magic2-none-2"]

@@ -18,7 +18,7 @@ Pair = tuple[str, str]
 
 
 class SimLinks:
-    """Of one universe."""
+    """The links of one universe."""
 
     def __init__(self, universe: Universe, nodes: Sequence[str]) -> None:
         self._universe = universe
@@ -26,10 +26,16 @@ class SimLinks:
         self._clients: list[str] = []
         self._cuts: dict[Pair, None] = {}
         self._faults: dict[Pair, LinkFault] = {}
+        self._stalls: dict[Pair, None] = {}
         self.paused: dict[str, None] = {}
 
+    @property
+    def clients(self) -> Sequence[str]:
+        """The hosts on which clients live."""
+        return self._clients
+
     def add_client(self, host: str) -> None:
-        """A host on which clients live: what holds for `client` holds for it from now on."""
+        """Adds a host on which clients live: every fault of `client` is on it from now on."""
         if host not in self._clients:
             self._clients.append(host)
             self._set_all(host)
@@ -51,9 +57,17 @@ class SimLinks:
         self._faults[self._pair(source, target)] = fault
         self._set_pairs(source, target)
 
+    def stall(self, source: str, target: str, *, on: bool) -> None:
+        pair = self._pair(source, target)
+        self._stalls.pop(pair, None)
+        if on:
+            self._stalls[pair] = None
+        self._set_pairs(source, target)
+
     def heal(self) -> None:
-        """What `cut` and `worsen` did; a paused host stays so."""
+        """Takes back `cut`, `worsen` and `stall`; a paused host stays paused."""
         self._cuts.clear()
+        self._stalls.clear()
         self._faults.clear()
         for source in self._hosts():
             for target in self._hosts():
@@ -109,11 +123,11 @@ class SimLinks:
         )
         if (link.bad or Badness()) != bad:
             link.worsen(bad)
-        stalled = source in self.paused or target in self.paused
+        stalled = source in self.paused or target in self.paused or any(pair in self._stalls for pair in pairs)
         link.set(cut=any(pair in self._cuts for pair in pairs), stalled=stalled)
 
     def _pairs_of(self, source: str, target: str) -> Iterator[Pair]:
-        """All ways in which a fault can name this link, the most exact first."""
+        """All names by which a fault can mean this link, the most exact first."""
         yield source, target
         if source in self._clients:
             yield CLIENT, target
