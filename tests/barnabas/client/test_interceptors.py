@@ -93,7 +93,7 @@ def test_a_broken_interceptor_is_skipped_and_logged(caplog: pytest.LogCaptureFix
     assert [message.split(":")[0] for message in caplog.messages] == [
         "interceptor Broken.on_send raised RuntimeError",
         "interceptor Broken.on_acknowledgement raised RuntimeError",
-        "interceptor Broken.on_consume raised RuntimeError",
+        "interceptor Broken.on_consume raised TypeError",
         "interceptor Broken.on_commit raised RuntimeError",
         "interceptor Broken.close raised RuntimeError",
         "interceptor Broken.close raised RuntimeError",

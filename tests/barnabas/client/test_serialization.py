@@ -121,7 +121,7 @@ def test_bytes_that_a_deserializer_refuses(name: str, data: bytes) -> None:
 
 
 def test_a_hint_for_who_sends_text() -> None:
-    with pytest.raises(SerializationException, match='expected bytes .or set a serializer such as "str"'):
+    with pytest.raises(SerializationException, match=r'expected bytes .or set a serializer such as "str"'):
         serializer_of("bytes")("t", (), "hello")
 
 
@@ -161,7 +161,7 @@ def test_an_object_gets_topic_and_headers() -> None:
 
 
 def test_a_name_that_is_not_there() -> None:
-    with pytest.raises(ConfigException, match=r"key_serializer must be one of bytes, .*; got 'jsn'; did you mean 'json'\?"):
+    with pytest.raises(ConfigException, match=r"key_serializer must be .*; got 'jsn'; did you mean 'json'\?"):
         serializer_of("jsn", "key_serializer")
     with pytest.raises(ConfigException, match="must be one of bytes, str, int"):
         deserializer_of("protobuf")

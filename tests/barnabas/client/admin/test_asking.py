@@ -355,7 +355,7 @@ async def test_an_administrator_that_is_not_open_raises() -> None:
     [
         ({}, "bootstrap_servers is missing"),
         ({"bootstrap_servers": "a:1", "default_api_timeout": 1}, "default_api_timeout_ms?"),
-        ({"bootstrap_servers": "a:1", "default_api_timeout_ms": -1}, "default_api_timeout_ms must be greater than or equal to 0; got -1"),
+        ({"bootstrap_servers": "a:1", "default_api_timeout_ms": -1}, "default_api_timeout_ms must be greater"),
     ],
 )
 def test_invalid_settings_are_refused(options: Any, expected: str) -> None:

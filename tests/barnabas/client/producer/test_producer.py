@@ -413,7 +413,7 @@ def test_refused_records_raise_at_once() -> None:
         async with open_producer(max_block_ms=500, max_request_size=1000) as producer:
             with pytest.raises(errors.UnknownTopicOrPartitionException):
                 await producer.send("missing", b"x")
-            with pytest.raises(errors.UnknownTopicOrPartitionException, match="one of the 2 partitions of topic t; got 2"):
+            with pytest.raises(errors.UnknownTopicOrPartitionException, match="the 2 partitions of topic t; got 2"):
                 await producer.send("t", b"x", partition=2)
             with pytest.raises(errors.RecordTooLargeException):
                 await producer.send("t", b"x" * 1000)
