@@ -1,4 +1,4 @@
-"""What a run is made of: invocations, their completions, and the line of the history that each becomes.
+"""Core: what a run is made of: invocations, their completions, and the line of the history that each becomes.
 
 Jepsen's words: `ok` did happen, `fail` surely did not, `info` nobody knows. Knows no client and no cluster.
 

@@ -1,4 +1,4 @@
-"""Plans of `groups reset-offsets`: the target and the resulting offset of each partition.
+"""Core: plans of `groups reset-offsets`: the target and the resulting offset of each partition.
 
 Core: it gets the known offsets as arguments and sends no request.
 """

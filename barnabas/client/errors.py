@@ -1,4 +1,4 @@
-"""The exceptions of the client: one class for each error of the protocol, named and related as in Kafka's Java client.
+"""Core: the exceptions of the client: one class for each error of the protocol, named and related as in Java.
 
 A `KafkaError` raised with a code is an instance of the class of that code once this module is imported, so `except
 UnknownTopicOrPartitionException` works wherever the error was raised. `retriable`: the same call may succeed later.

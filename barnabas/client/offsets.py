@@ -1,4 +1,4 @@
-"""Positions in partitions, as users write and read them: committed offsets, and offsets found by time."""
+"""Core: positions in partitions, as users write and read them: committed offsets, and offsets found by time."""
 
 from __future__ import annotations
 
