@@ -82,7 +82,7 @@ CORES = [
     "barnabas/demo/ledger.py",
     "barnabas/page/feed.py",
     "barnabas/page/node_state.py",
-    "barnabas/page/seeing.py",
+    "barnabas/page/sight.py",
     "jepsen-style/checkers",
     "jepsen-style/nemeses/budget.py",
     "jepsen-style/nemeses/choosing.py",
