@@ -21,11 +21,11 @@ Wish = tuple[int, int]
 
 
 class MembershipPromises:
-    """Of all partitions of one universe."""
+    """The promises of ISR and ELR of all partitions of one universe."""
 
     def __init__(self, findings: Findings, min_isr: Callable[[PartitionKey], int], lossy: Container[int]) -> None:
         """`min_isr`: min.insync.replicas as the newest metadata have it. `lossy`: brokers that have lost something and
-        did not register anew.
+        did not register again.
         """
         self._findings = findings
         self._min_isr = min_isr
@@ -44,7 +44,7 @@ class MembershipPromises:
         self._wishes.pop(key, None)
 
     def changed(self, key: PartitionKey, before: PartitionImage | None, image: PartitionImage) -> None:
-        """The committed metadata say something else of a partition."""
+        """The committed metadata of a partition changed."""
         self._check_shape(key, image)
         self._check_somebody_left(key, image)
         if before is None:
