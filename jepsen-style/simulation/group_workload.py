@@ -88,7 +88,7 @@ class GroupPart:
             place = GroupPartition(self.plan.group_id, key)
             owners, end = self.promises.owners(place), self.partitions.ghost(key).end_offset
             # Who reads only to write on commits nothing in an empty partition.
-            committed = max(self.promises.told_offset(place), 0)
+            committed = max(self.promises.known_offset(place), 0)
             if len(owners) != 1:
                 return f"{place} is owned by {owners}"
             if committed < end:

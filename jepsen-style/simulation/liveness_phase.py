@@ -98,8 +98,8 @@ class Truth:
 
 
 def why_not_recoverable(core: Core, truth: Truth, disk: Callable[[int], tuple[Store, str]]) -> str:
-    """What the disks of the core lack, so that no system could have recovered; empty if they have everything, and then
-    the core was stuck. `disk` gives the disk of a node and the directory of its logs.
+    """Data that the disks of the core lack, so that no system could have recovered; empty if they have everything, and
+    then the core was stuck. `disk` gives the disk of a node and the directory of its logs.
     """
     ends = {node_id: log_end(*disk(node_id), METADATA_TOPIC, 0) for node_id in core.controllers}
     if all(end < truth.metadata.end_offset for end in ends.values()):

@@ -108,8 +108,8 @@ class GroupPromises:
 
     def may_miss_its_group(self, client: str, session_ms: int) -> bool:
         """Whether a member with the consumer protocol may get the error that its group has another one. It may when all
-        who spoke it were counted out and classic members are left; Kafka's client gives up on that word as well. Who
-        never was in the group, or sent something within its session, may not.
+        members that spoke it were expelled and classic members are left; Kafka's client gives up on that error as well.
+        A member that never was in the group, or sent something within its session, may not.
         """
         was_in = client in self._heard_at or client in self._misled
         return was_in and self.unheard_ms(client) >= session_ms * SESSION_PART
@@ -124,7 +124,7 @@ class GroupPromises:
                 continue
             unheard = owner.unheard_ms()
             if unheard < owner.session_timeout_ms * SESSION_PART:
-                self._findings.report(f"{place}: {client} takes it on, {other} has it, and was accepted {unheard} ms ago")
+                self._findings.report(f"{place}: {client} takes it on, {other} has it, accepted {unheard} ms ago")
         owners[client] = _Owner(unheard_ms, session_ms, is_misled)
 
     def takes_on_in(self, generation: int, place: GroupPartition, client: str) -> None:

@@ -2,8 +2,8 @@
 
 - ISR and ELR are disjoint parts of the replicas, the leader is in the ISR, epochs only grow.
 - The ISR grows by whom its leader has asked for, by nobody else, and in the partition epoch that the leader knew.
-- Whoever is elected was in ISR or ELR, so that it holds all that was committed; only if nobody is left in either, the
-  last leader may be taken.
+- A broker that is elected was in ISR or ELR, so that it holds all that was committed; only if nobody is left in either,
+  the last leader may be taken.
 - Nobody is eligible beside an ISR of min.insync.replicas: what is acknowledged then need not be on them.
 - No global loss: somebody is left who may lead and has lost nothing, as long as faults keep within min.insync.replicas.
 """

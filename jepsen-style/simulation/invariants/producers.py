@@ -1,7 +1,7 @@
 """The promises of producers and their transactions, as the committed log of a partition shows them while it grows.
 
 - The sequences of a producer, in one of its epochs, begin at 0 and have neither gap nor repetition (KIP-98). In its
-  first epoch a producer of a run may begin where the plan says.
+  first epoch a producer of a run may begin at the sequence of the plan.
 - Epochs only grow, those of markers, too: where each transaction has an epoch of its own (KIP-890), nothing of it comes
   after its end.
 - A producer has one transaction open at most: in a newer epoch it writes only once that of the older one has ended.

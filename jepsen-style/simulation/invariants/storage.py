@@ -59,7 +59,7 @@ class AbortedLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Flushed:
-    """What one log had flushed before a power cut."""
+    """The part of a log that was flushed before a power cut."""
 
     recovery_point: int
     checksums: dict[int, int]
