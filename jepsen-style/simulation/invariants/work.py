@@ -36,7 +36,7 @@ DECISIONS = frozenset(
 
 
 class Work:
-    """Of one run."""
+    """Checks the work of one run."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
@@ -44,7 +44,7 @@ class Work:
         """The calls of the largest step so far, by API."""
 
     def took(self, name: str, calls: int) -> None:
-        """A step of a request of this API made so many calls."""
+        """A step of a request of this API made this number of calls."""
         if calls > self.largest.get(name, 0):
             self.largest[name] = calls
         most = MOST_CALLS_OF_A_DECISION if name in DECISIONS else MOST_CALLS
