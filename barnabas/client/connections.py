@@ -145,7 +145,7 @@ class NodeConnection:
         return response
 
     def ask(self, request: Message, told: Callable[[Any], object], timeout_ms: int, at_most: int | None = None) -> None:
-        """As `Channel.send_now`, for a node that does not throttle (`free_from_ms`). Raises UnsupportedVersionException as
+        """`Channel.send_now` for a node that does not throttle (`free_from_ms`). Raises UnsupportedVersionException as
         `call`.
         """
 
