@@ -40,6 +40,9 @@ class EnvelopeSlot:
     def connection_ended(self) -> bool:
         return self._envelope.slot.connection_ended
 
+    def grow(self, size_bytes: int) -> None:
+        self._envelope.slot.grow(size_bytes)
+
     def comes_from_node(self) -> None:
         self._envelope.slot.comes_from_node()
 
