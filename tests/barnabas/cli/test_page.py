@@ -63,10 +63,10 @@ def test_what_the_page_says_can_be_typed(
         said["barnabas consume flights -p 0 -p 1 -p 2 -o beginning -e -f '%t %p %o %k=%s\\n'"],
     )
     assert "import-1" in said["barnabas transactions list"]
-    assert "topic flights is made with 3 partitions of 3 replicas" in said["barnabas why flights-0"]
+    assert "topic flights is created with 3 partitions of 3 replicas" in said["barnabas why flights-0"]
     assert "group etl is deleted" in said["barnabas why etl"]
     assert "transaction import-1 is committed" in said["barnabas why import-1"]
-    assert "broker 1 is let in" in said["barnabas why broker 1"]
+    assert "broker 1 is unfenced" in said["barnabas why broker 1"]
     assert "leads the quorum in epoch" in said["barnabas why quorum --json"]
     assert "compact,delete" in said["barnabas configs describe topic flights"]
 
