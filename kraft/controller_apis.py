@@ -9,13 +9,12 @@ from typing import Any
 
 from kraft import descriptions
 from kraft.controller.partitions import list_partition_reassignments
-from kraft.controller.request_limits import check_named
 from kraft.controller_service import Command, ControllerService
 from kraft.decision_queue import OF_NODES
 from kraft.descriptions import Described
 from kraft.envelope import EnvelopeSlot, envelope_handler
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.refusals import refusal_of
 from protocol.schema import Message
@@ -101,16 +100,8 @@ def _for_node(handle: Handler) -> Handler:
     return handle_of_node
 
 
-def _decide(service: ControllerService, call: Call) -> Steps:
+def _decide(service: ControllerService, call: Call) -> None:
     """Decide on a request; it is answered when the decision is committed."""
-    request: Message = call.message
-    if call.is_large:
-        try:
-            check_named(request)
-        except KafkaError as error:
-            # The refusal is as long as the request.
-            call.answer((yield partial(refusal_of, request, call.version, error.code, error.message)))
-            return
 
     def answer(response: Message | None, is_long: bool) -> None:
         if response is not None:
@@ -122,7 +113,7 @@ def _decide(service: ControllerService, call: Call) -> Steps:
     of_client = call.request.api_key in DECIDED_FOR_CLIENTS
     service.execute(
         Command(
-            request,
+            call.message,
             call.version,
             answer,
             call.failed,
@@ -132,14 +123,14 @@ def _decide(service: ControllerService, call: Call) -> Steps:
     )
 
 
-def _heartbeat(service: ControllerService, call: Call) -> Steps:
+def _heartbeat(service: ControllerService, call: Call) -> None:
     request: BrokerHeartbeatRequest = call.message
     if service.core.is_active:
         broker = service.core.pending.cluster.brokers.get(request.broker_id)
         if broker is not None and broker.epoch == request.broker_epoch:
             service.watch.heartbeat_on(call.request.connection_id, broker)
             service.heartbeat_arrived(broker)
-    return _decide(service, call)
+    _decide(service, call)
 
 
 def _not_active(service: ControllerService, call: Call) -> None:

@@ -363,9 +363,7 @@ class ControllerService:
     def _run_periodic(self) -> Steps[None]:
         began = self.stopwatch()
         try:
-            result = yield from self._while_leading(
-                self.core.run_periodic(self.replica.log_end_offset, self._now_ms())
-            )
+            result = yield from self._while_leading(self.core.run_periodic(self.replica.log_end_offset, self._now_ms()))
             yield from self._while_leading(self._append(result))
         except NotLeader:
             return

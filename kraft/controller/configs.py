@@ -81,12 +81,12 @@ def incremental_alter_configs(
             for config in wanted.configs:
                 changes[config.name] = _operate(resource, config, current.get(config.name))
                 if state.pace.is_full():
-                    yield
+                    yield None
             records += yield from _alter(state, resource, changes)
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message
         if state.pace.is_full(RESOURCE_ITEMS):
-            yield
+            yield None
     refuse_if_excessive(len(records))
     if request.validate_only:
         return ControllerResult(response)
@@ -116,7 +116,7 @@ def alter_configs(
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message
         if state.pace.is_full(RESOURCE_ITEMS):
-            yield
+            yield None
     refuse_if_excessive(len(records))
     if request.validate_only:
         return ControllerResult(response)
@@ -264,7 +264,7 @@ def _alter(state: ControllerState, resource: ConfigResource, changes: Changes) -
     for key, value in effective.items():
         records += config_records(resource, {key: value})
         if state.pace.is_full():
-            yield
+            yield None
     return records
 
 
@@ -329,7 +329,7 @@ def _check_broker(state: ControllerState, name: str, changes: Changes) -> Steps[
             except SettingsError as error:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
         if state.pace.is_full():
-            yield
+            yield None
 
 
 def _resource_name(resource: ConfigResource) -> str:

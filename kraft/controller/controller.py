@@ -18,7 +18,7 @@ from functools import partial
 from kraft.controller import brokers, configs, features, partitions, producer_ids, reassignment, topics
 from kraft.controller.periodic import PeriodicWork
 from kraft.controller.refused_registrations import RefusedRegistrations
-from kraft.controller.request_limits import check_named, is_large
+from kraft.controller.request_limits import count_named
 from kraft.controller.sessions import BrokerSessions
 from kraft.controller.state import (
     Command,
@@ -55,6 +55,9 @@ from protocol.schema import Message
 from runtime.world import Chance
 
 log = logging.getLogger("kraft.controller")
+
+LARGE = 100
+"""A request that names more topics, partitions or configs is refused away from the event loop."""
 
 COMMANDS: dict[type[Message], Command] = {
     CreateTopicsRequest: topics.create_topics,
@@ -172,15 +175,14 @@ class QuorumController:
 
     # Deciding
 
-    def decide(
-        self, request: Message, version: int, next_offset: int, now_ms: int
-    ) -> Steps[ControllerResult[Message]]:
+    def decide(self, request: Message, version: int, next_offset: int, now_ms: int) -> Steps[ControllerResult[Message]]:
         """The answer to a request, and the records that must be committed before the answer may leave."""
         if not self.is_active:
             return self.refuse(request, version, ErrorCode.NOT_CONTROLLER)
         state = self._state(next_offset, now_ms)
+        is_large = True
         try:
-            check_named(request)
+            is_large = (yield from count_named(request, state.pace)) > LARGE
             result = COMMANDS[type(request)](state, request, version)
             if isinstance(result, Generator):
                 result = yield from result
@@ -188,8 +190,8 @@ class QuorumController:
         except KafkaError as error:
             log.info("%s is refused with %s: %s", type(request).__name__, error.code.name, error.message)
             refuse = partial(self.refuse, request, version, error.code, error.message)
-            refusal: ControllerResult[Message] = (yield refuse) if is_large(request) else refuse()
-            refusal.is_long = is_large(request)
+            refusal: ControllerResult[Message] = (yield refuse) if is_large else refuse()
+            refusal.is_long = is_large
             if isinstance(request, BrokerRegistrationRequest):
                 refusal.notes = self._refused.notes(request, error)
             return refusal

@@ -31,11 +31,11 @@ def _note_cleared(state: ControllerState, topics: Iterable[TopicImage], cause: s
         for partition_id, partition in topic.partitions.items():
             seen += 1
             if seen % PARTITIONS_PER_ITEM == 0 and state.pace.is_full():
-                yield
+                yield None
             if not partition.elr:
                 continue
             if state.pace.is_full():
-                yield
+                yield None
             count += 1
             if count <= MAX_CHANGES_NOTED:
                 cleared = PartitionChangeRecord(eligible_leader_replicas=[], last_known_elr=[])

@@ -40,7 +40,7 @@ def hand_over_full(state: ControllerState, broker: BrokerImage) -> Steps[list[Me
     cause = f"the log directory of broker {broker.id} is full"
     for located in (yield from partitions_in_isr(state, broker.id)):
         if state.pace.is_full():
-            yield
+            yield None
         partition = located[2]
         if has_room(state, partition, broker.id):
             continue

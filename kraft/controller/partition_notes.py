@@ -119,4 +119,3 @@ def _why_this_one(before: PartitionImage, after: PartitionImage) -> str:
     if leader in before.last_known_elr:
         return f"nobody else was left, {leader} was the last that had all; whether it lacks records cannot be known"
     return f"{leader} was not in sync and is taken all the same: records may be lost"
-

@@ -69,7 +69,7 @@ def find_partitions(state: ControllerState, is_wanted: Callable[[PartitionImage]
                 found.append((topic, partition_id, partition))
             seen += 1
             if seen % PARTITIONS_PER_ITEM == 0 and state.pace.is_full():
-                yield
+                yield None
     return found
 
 
@@ -82,7 +82,7 @@ def leads_any(state: ControllerState, broker_id: int) -> Steps[bool]:
                 return True
             seen += 1
             if seen % PARTITIONS_PER_ITEM == 0 and state.pace.is_full():
-                yield
+                yield None
     return False
 
 
@@ -191,7 +191,7 @@ def partition_changes(
                 note_change(state, located, record, cause, also=brokers)
                 noted += 1
         if state.pace.is_full():
-            yield
+            yield None
     if noted < len(records):
         for broker in brokers:
             text = f"{len(records) - noted} more partitions change"
@@ -233,7 +233,7 @@ def alter_partition(
                 answer.partitions.append(_altered(wanted, ErrorCode.UNKNOWN_TOPIC_ID))
                 continue
             if state.pace.is_full():
-                yield
+                yield None
             refusal = _refusal(state, request.broker_id, topic, wanted)
             if refusal is not None:
                 answer.partitions.append(_altered(wanted, refusal))
@@ -333,14 +333,14 @@ def elect_leaders(
         for known in state.image.topics.by_name.values():
             wanted.append(TopicPartitions(topic=known.name, partitions=list(known.partitions)))
             if len(wanted) % TOPICS_PER_ITEM == 0 and state.pace.is_full():
-                yield
+                yield None
     response = ElectLeadersResponse()
     records: list[Message] = []
     for topic in wanted:
         answer = ReplicaElectionResult(topic=topic.topic)
         for partition_id in topic.partitions:
             if state.pace.is_full():
-                yield
+                yield None
             code, reason = elect_leader(state, topic.topic, partition_id, request.election_type, records)
             if every and code is ErrorCode.ELECTION_NOT_NEEDED:
                 continue
@@ -408,7 +408,7 @@ def assign_replicas_to_dirs(
             topic = image.topics.by_id.get(wanted_topic.topic_id)
             for wanted in wanted_topic.partitions:
                 if state.pace.is_full():
-                    yield
+                    yield None
                 code = _assign(state, topic, wanted.partition_index, (broker.id, directory.id), records)
                 topic_answer.partitions.append(
                     assign.ResponsePartitionData(partition_index=wanted.partition_index, error_code=code)

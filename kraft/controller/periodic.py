@@ -90,7 +90,7 @@ def preferred_elections(state: ControllerState, limit: int) -> Steps[list[Messag
     imbalanced = yield from find_partitions(state, lambda it: it.leader != it.preferred_leader)
     for topic, partition_id, partition in imbalanced:
         if state.pace.is_full():
-            yield
+            yield None
         change = change_of(state, (topic, partition_id, partition))
         change.election = Election.PREFERRED
         record = change.build()
@@ -108,7 +108,7 @@ def unclean_elections(state: ControllerState, limit: int) -> Steps[list[Message]
     records: list[Message] = []
     for topic, partition_id, _ in (yield from leaderless_partitions(state)):
         if state.pace.is_full():
-            yield
+            yield None
         if not unclean_leader_election(state, topic.name):
             continue
         elect_leader(state, topic.name, partition_id, UNCLEAN_ELECTION, records, ALLOWED)

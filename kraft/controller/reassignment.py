@@ -39,7 +39,7 @@ def alter_partition_reassignments(
         response.responses.append(answer)
         for wanted in topic.partitions:
             if state.pace.is_full(1 + len(wanted.replicas or ()) // REPLICAS_PER_ITEM):
-                yield
+                yield None
             result = ReassignablePartitionResponse(partition_index=wanted.partition_index, error_message=None)
             answer.partitions.append(result)
             try:

@@ -48,7 +48,7 @@ def note_replayed(notepad: Notepad, node_id: int, delta: MetadataDelta) -> Steps
     for topic in delta.changed_topics.values():
         for index, after in topic.changed_partitions.items():
             if pace.is_full():
-                yield
+                yield None
             previous = topic.previous(index)
             if previous is None or previous.leader == after.leader or noted >= MAX_NOTES:
                 continue

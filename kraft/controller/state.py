@@ -110,7 +110,7 @@ def replayed(
     for record in records:
         replay.replay(record)
         if pace.is_full():
-            yield
+            yield None
     return replay.finish(offset, epoch, timestamp_ms).after
 
 

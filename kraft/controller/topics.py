@@ -89,10 +89,12 @@ def create_topics(
     state: ControllerState, request: CreateTopicsRequest, version: int
 ) -> Steps[ControllerResult[CreateTopicsResponse]]:
     """Create each topic that can be created, report the error of each other one."""
-    _refuse_too_many_partitions(state, request)
+    yield from _refuse_too_many_partitions(state, request)
     response = CreateTopicsResponse()
     records: list[Message] = []
     occurrences = Counter(topic.name for topic in request.topics)
+    if state.pace.is_full(len(occurrences) // NAMES_PER_ITEM):
+        yield None
     normal_names = yield from _normal_names(state, occurrences)
     reported: ReportedConfigs = {}
     for topic in request.topics:
@@ -108,8 +110,10 @@ def create_topics(
             normal_names[_normal_name(topic.name)] = topic.name
         response.topics.append(result)
         if state.pace.is_full():
-            yield
+            yield None
     for name in [name for name, count in occurrences.items() if count > 1]:
+        if state.pace.is_full():
+            yield None
         response.topics.append(
             CreatableTopicResult(
                 name=name,
@@ -121,9 +125,11 @@ def create_topics(
     return ControllerResult(response, [] if request.validate_only else records)
 
 
-def _refuse_too_many_partitions(state: ControllerState, request: CreateTopicsRequest) -> None:
+def _refuse_too_many_partitions(state: ControllerState, request: CreateTopicsRequest) -> Steps[None]:
     total = 0
-    for topic in request.topics:
+    for index, topic in enumerate(request.topics, 1):
+        if index % NAMES_PER_ITEM == 0 and state.pace.is_full():
+            yield None
         if topic.assignments:
             total += len(topic.assignments)
         elif topic.num_partitions == -1:
@@ -149,7 +155,7 @@ def _checked_configs(
             for it in describe_topic_configs(overrides, broker_layers(state.image, state.defaults))
         ]
         if state.pace.is_full(CONFIGS_ITEMS):
-            yield
+            yield None
     return reported[key]
 
 
@@ -195,7 +201,7 @@ def _partition_records(
     for index, partition in enumerate(partitions, first_index):
         records.append(partition_record(topic_id, index, partition))
         if state.pace.is_full():
-            yield
+            yield None
     return records
 
 
@@ -211,7 +217,7 @@ def _normal_names(state: ControllerState, wanted: Iterable[str]) -> Steps[dict[s
         for count, name in enumerate(state.image.topics.by_name, 1):
             names[_normal_name(name)] = name
             if count % NAMES_PER_ITEM == 0 and state.pace.is_full():
-                yield
+                yield None
     return names
 
 
@@ -247,7 +253,7 @@ def _assigned_partitions(state: ControllerState, topic: CreatableTopic) -> Steps
             state.image, assignment.broker_ids, ErrorCode.INVALID_REPLICA_ASSIGNMENT
         )
         if state.pace.is_full():
-            yield
+            yield None
     if sorted(by_index) != list(range(len(by_index))):
         raise _bad_assignment("partitions must be numbered from 0 without a gap")
     return [by_index[index] for index in range(len(by_index))]
@@ -276,7 +282,7 @@ def _place(state: ControllerState, count: int, replication_factor: int) -> Steps
     for replicas in place_replicas(usable_brokers(state.image), count, replication_factor, state.chance):
         partitions.append(_new_partition(state.image, replicas, ErrorCode.INVALID_REPLICATION_FACTOR))
         if state.pace.is_full():
-            yield
+            yield None
     return partitions
 
 
@@ -347,6 +353,8 @@ def create_partitions(
     records: list[Message] = []
     occurrences = Counter(topic.name for topic in request.topics)
     for name in [name for name, count in occurrences.items() if count > 1]:
+        if state.pace.is_full():
+            yield None
         response.results.append(
             CreatePartitionsTopicResult(
                 name=name,
@@ -366,7 +374,7 @@ def create_partitions(
             result.error_code, result.error_message = error.code, error.message
         response.results.append(result)
         if state.pace.is_full():
-            yield
+            yield None
     return ControllerResult(response, [] if request.validate_only else records)
 
 
@@ -408,7 +416,7 @@ def _additional_partitions(
         check_assignment(state.image, assignment.broker_ids, replication_factor)
         partitions.append(_new_partition(state.image, assignment.broker_ids, ErrorCode.INVALID_REPLICA_ASSIGNMENT))
         if state.pace.is_full():
-            yield
+            yield None
     return partitions
 
 
@@ -430,7 +438,7 @@ def delete_topics(
     ids: Counter[bytes] = Counter()
     for wanted in request.topics:
         if state.pace.is_full():
-            yield
+            yield None
         if wanted.name is not None and wanted.topic_id != ZERO_UUID:
             refused.append(_not_deleted(wanted.name, wanted.topic_id, "both name and id are given"))
         elif wanted.name is not None:
@@ -442,7 +450,7 @@ def delete_topics(
     deleted: dict[bytes, str | None] = {}
     for topic_id, count in ids.items():
         if state.pace.is_full():
-            yield
+            yield None
         if count > 1:
             refused.append(_not_deleted(None, topic_id, "the id is in the request more than once"))
         elif topic_id not in by_id:
@@ -458,7 +466,7 @@ def delete_topics(
             deleted[topic_id] = by_id[topic_id].name
     for name, count in names.items():
         if state.pace.is_full():
-            yield
+            yield None
         topic = by_name.get(name)
         if count > 1:
             refused.append(_not_deleted(name, ZERO_UUID, "the name is in the request more than once"))
@@ -478,7 +486,7 @@ def delete_topics(
     records: list[Message] = []
     for topic_id, deleted_name in deleted.items():
         if state.pace.is_full():
-            yield
+            yield None
         state.notes.note(
             DecisionKind.LIFECYCLE,
             f"topic {deleted_name}",

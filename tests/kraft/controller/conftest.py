@@ -180,9 +180,7 @@ class Cluster:
 
     def fence(self, broker_id: int, broker_epoch: int) -> ControllerResult[bool]:
         """The decision on evidence that the process of this incarnation is gone."""
-        decision = self.controller.fence_broker(
-            broker_id, broker_epoch, "its port refuses", len(self.log), self.now_ms
-        )
+        decision = self.controller.fence_broker(broker_id, broker_epoch, "its port refuses", len(self.log), self.now_ms)
         return finish(decision)
 
     # Topics

@@ -167,7 +167,7 @@ REQUESTS: dict[str, Callable[[Cluster], Message]] = {
 def test_no_step_of_a_large_request_is_long(large: Cluster, name: str) -> None:
     result, calls = decide(large, REQUESTS[name](large))
     assert len(calls) > 20, "the decision is large"
-    assert result.records or name == "preferred elections of all" or name == "topics that exist"
+    assert result.records or name in {"preferred elections of all", "topics that exist"}
     assert result.is_long
     assert max(calls) <= MOST_CALLS
 

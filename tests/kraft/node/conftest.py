@@ -260,7 +260,7 @@ class Client:
         """The active controller, as all that run agree."""
         ask = DescribeClusterRequest(endpoint_type=2)
         while True:
-            named = set()
+            named: set[int] = set()
             for node_id in list(self.quorum.running):
                 try:
                     named.add((await self.ask(node_id, ask)).controller_id)
@@ -283,8 +283,8 @@ class Client:
         if answer.response_data is None:
             return answer.error_code, None
         body = memoryview(bytearray(answer.response_data))
-        header, position = decode_prefix(ResponseHeader, body, 0, spec.response_header_version(version))
-        assert header.correlation_id == correlation_id
+        answered, position = decode_prefix(ResponseHeader, body, 0, spec.response_header_version(version))
+        assert answered.correlation_id == correlation_id
         return answer.error_code, decode(spec.response_type(), body[position:], version)
 
 

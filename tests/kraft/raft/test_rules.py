@@ -460,7 +460,6 @@ def test_an_observer_goes_on_fetching_when_an_answer_comes_that_it_had_given_up(
     assert len(sent(raft.take_ready(), Fetch)) == 1
 
 
-
 def answered(raft: Raft, answer: FetchAnswer) -> Ready:
     (send,) = sent(raft.take_ready(), Fetch)
     raft.handle_answer(2, send.request_id, replace(answer, leader_id=2, epoch=5), NOW + 1)
