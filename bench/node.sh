@@ -7,7 +7,9 @@ pid() { cut -d' ' -f1 "$DATA/run/$1.pid"; }
 case $VERB in
   pids) for f in "$DATA"/run/*.pid; do
           name=$(basename "$f" .pid); p=$(pid "$name"); [ -d "/proc/$p" ] && echo "$name $p"; done; true;;
-  kill) kill -KILL "$(pid "$NAME")";;
+  kill) p=$(pid "$NAME"); kill -KILL "$p"
+        # It counts as running until its last thread has ended.
+        until [ -z "$(ls "/proc/$p/fd" 2>/dev/null)" ]; do :; done;;
   term) kill -TERM "$(pid "$NAME")";;
   start) exec "$HERE/.venv/bin/barnabas" cluster start "$NAME" --data "$DATA";;
   active) "$HERE/.venv/bin/barnabas" cluster status --json --data "$DATA" |
