@@ -31,6 +31,13 @@ INLINE_BODY_BYTES = 8 * 1024
 INLINE_ELEMENTS = 4096
 """A request with more elements is decoded, and its answer encoded, in the worker."""
 
+MAX_ELEMENTS = 1 << 16
+"""A request with more elements is refused. Each takes some 200 bytes while it is served, and releasing all of them
+takes some 10 ms on the event loop: memory is released at once, not in steps."""
+
+ELEMENT_BYTES = 256
+"""Memory of one decoded element, as it is counted."""
+
 Handler = Callable[[Call], Steps | None]
 """Serves one request, at once or in steps (`runtime.steps`)."""
 
@@ -146,8 +153,11 @@ def _guarded(steps: Steps, call: Call) -> Steps:
 def _serve_large(call: Call, spec: ApiSpec, handler: Handler) -> Steps:
     """A request with many elements: decoded in the worker, served in steps."""
     request = call.request
+    call.slot.grow(min(len(request.body), MAX_ELEMENTS) * ELEMENT_BYTES)
+    yield None  # it may have closed this connection
+    body, version = request.body, request.api_version
     try:
-        call.message, _ = yield partial(decode_prefix, spec.request_type(), request.body, 0, request.api_version)
+        call.message, _ = yield partial(decode_prefix, spec.request_type(), body, 0, version, MAX_ELEMENTS)
     except MalformedMessage as error:
         call.abort(f"malformed {spec.name} v{request.api_version}: {error}")
         return

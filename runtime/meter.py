@@ -13,6 +13,9 @@ from runtime.dispatch import Call
 STEP_ITEMS = 48
 """Items of a few microseconds each in one step."""
 
+COUNTED_BYTES = 64 * 1024
+"""An answer is counted in the memory of the node each time that it has grown by this much."""
+
 INLINE_ANSWER_ELEMENTS = 500
 """An answer with more elements is encoded in the worker."""
 
@@ -29,13 +32,14 @@ ANSWER_TOO_LARGE = ErrorCode.POLICY_VIOLATION
 class Meter:
     """Counts the work and the answer of one call; without a call, the work alone."""
 
-    __slots__ = ("_answer_bytes", "_call", "_elements", "_items")
+    __slots__ = ("_answer_bytes", "_call", "_counted_bytes", "_elements", "_items")
 
     def __init__(self, call: Call | None = None) -> None:
         self._call = call
         self._items = 0
         self._elements = 0
         self._answer_bytes = 0
+        self._counted_bytes = 0
 
     def step_ends(self, items: int = 1) -> bool:
         """Count items that were done. True if the step has to end here."""
@@ -49,8 +53,13 @@ class Meter:
         """Count further elements of the answer, with the size of their strings and bytes."""
         self._elements += elements
         self._answer_bytes += elements * ELEMENT_BYTES + size_bytes
-        if self._elements > INLINE_ANSWER_ELEMENTS and self._call is not None:
+        if self._call is None:
+            return
+        if self._elements > INLINE_ANSWER_ELEMENTS:
             self._call.is_large = True
+        if self._answer_bytes - self._counted_bytes >= COUNTED_BYTES:
+            self._call.slot.grow(self._answer_bytes - self._counted_bytes)
+            self._counted_bytes = self._answer_bytes
 
     @property
     def is_full(self) -> bool:

@@ -62,6 +62,10 @@ class AnswerSlot(Protocol):
     def abort(self, reason: str) -> None:
         """Close the connection instead of answering."""
 
+    def grow(self, size_bytes: int) -> None:
+        """The request takes this much more memory, until its answer leaves: what it was decoded to, or an answer that
+        is being built. May close the connection."""
+
     def comes_from_node(self) -> None:
         """The peer is a broker or a controller of this cluster: its requests do not wait for clients."""
 

@@ -32,6 +32,9 @@ class SlotOwner(Protocol):
     def slot_done(self, slot: ResponseSlot) -> None:
         """The slot was filled or dropped."""
 
+    def request_grew(self, size_bytes: int) -> None:
+        """The request of a slot takes more memory."""
+
     def abort(self, reason: str) -> None: ...
 
     async def take_steps(self, steps: RunningSteps) -> None: ...
@@ -79,6 +82,11 @@ class ResponseSlot:
         self.done = True
         self._connection.abort(reason)
 
+    def grow(self, size_bytes: int) -> None:
+        if not self.done:
+            self.request_bytes += size_bytes
+            self._connection.request_grew(size_bytes)
+
     def comes_from_node(self) -> None:
         self._connection.share.is_node = True
 
@@ -95,7 +103,7 @@ class ResponseLine:
         self._slots: deque[ResponseSlot] = deque()
         """In the order of the requests. A done slot stays here only behind one that is not done."""
         self.request_bytes = 0
-        """Bytes of the requests in line."""
+        """Memory of the requests in line: their frames, and what `AnswerSlot.grow` added."""
         self._held_bytes = 0
         """Bytes of answers that wait for one before them."""
         self._counted = Counted(memory.answers_changed)

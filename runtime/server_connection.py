@@ -210,7 +210,7 @@ class ServerConnection:
     def end_turn(self, began: float, ended: float) -> None:
         """Send what was answered in the turn, and charge its time to this connection."""
         self._service.flusher.end_turn(self)
-        if self._responses.request_bytes or self._counted_requests.size_bytes:
+        if self._responses.request_bytes:
             self._count_requests()
         self._service.turns.charge(self.share, began, ended)
 
@@ -236,6 +236,12 @@ class ServerConnection:
             self._flush_is_due = True
             self._service.flusher.add(self)
 
+    def request_grew(self, size_bytes: int) -> None:
+        if not self.closed:
+            self._responses.request_bytes += size_bytes
+            self._count_requests()
+            self._service.memory.make_room_for_growth()
+
     def flush(self) -> None:
         """Send the answers at the head of the line."""
         self._flush_is_due = False
@@ -251,6 +257,8 @@ class ServerConnection:
             assert self._nursery is not None
             self._nursery.start_soon(self._drain)
         responses.count_if_held()
+        if self._counted_requests.size_bytes:
+            self._count_requests()
         self.look_for_room()
 
     async def _drain(self) -> None:

@@ -160,5 +160,7 @@ def acts_on(model: type[NodeSettings], key: str) -> bool:
     return key.replace(".", "_") in model.model_fields or key in _READ_IN_OTHER_WAYS or key in _TOPIC_DEFAULTS
 
 
-_READ_IN_OTHER_WAYS = frozenset(["broker.id", "log.dir", "security.inter.broker.protocol", "authorizer.class.name"])
+_READ_IN_OTHER_WAYS = frozenset(
+    ["broker.id", "log.dir", "security.inter.broker.protocol", "authorizer.class.name", "metric.reporters"]
+)
 _TOPIC_DEFAULTS = frozenset(name for synonyms in BROKER_SYNONYMS.values() for name, _factor in synonyms)

@@ -77,16 +77,16 @@ def page(bootstrap: Bootstrap = None, *, local: LocalOptions, serving: Serving, 
     if bootstrap is not None:
         options.bootstrap = bootstrap_from(bootstrap, local.data)
     else:
-        from barnabas.page.local_side import look_on, open_to_faults
+        from barnabas.page.local_side import open_for_faults, open_read_only
 
         overrides = overrides_from(local.settings)
         options.open_side = lambda: (
-            open_to_faults(local.data, local.base_port, overrides, _note)
+            open_for_faults(local.data, local.base_port, overrides, _note)
             if actions.allow_faults
-            else look_on(local.data)
+            else open_read_only(local.data)
         )
     if not address.is_loopback:
-        _note(f"warning: anybody who reaches {address.address} can view the cluster; the connection is not encrypted")
+        _note(f"warning: anybody who reaches {address.url} can view the cluster; the connection is not encrypted")
     run_until_done(lambda: show(options, lambda url: _print_url(url, options.token, actions.allow_faults)))
 
 

@@ -1,8 +1,8 @@
 """Core: the account of every record of a run, by partition: sent, acked, read, and the gaps without an ack.
 
 The records of a partition are numbered in the order of sending, and their value contains run, partition and number. So
-the verdict is exact: a number that was acked and never read is lost, one that was read twice is duplicated, one that was
-read after a higher one is out of order.
+the verdict is exact: a number that was acked and never read is lost, one that was read twice is duplicated, one that
+was read after a higher one is out of order.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class Ledger:
         return int(number) if home == b"%d" % partition and number.isdigit() else None
 
     def _note_gap(self, from_ms: int, to_ms: int) -> None:
-        """Adds a gap to the windows it overlaps: in full if it began before the window, otherwise up to the window's end."""
+        """Adds a gap to the windows it overlaps: in full if it began before the window, else up to the window's end."""
         for window in self.windows:
             ended_ms = to_ms if window.ended_ms is None else window.ended_ms
             if from_ms <= ended_ms and to_ms >= window.began_ms:

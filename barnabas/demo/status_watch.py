@@ -61,7 +61,7 @@ class StatusWatch:
 
 
 def newest(before: ClusterStatus, seen: ClusterStatus) -> ClusterStatus:
-    """`seen`, but with the previous state of partitions that are reported with an older leader epoch by a restarted broker."""
+    """`seen`, without partition states of older leader epochs, as a restarted broker reports them."""
     known = {(each.topic, each.partition): each for each in before.partitions}
     partitions = []
     for each in seen.partitions:

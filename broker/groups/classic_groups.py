@@ -17,10 +17,11 @@ from typing import Protocol
 
 from broker.coordinator.outcome import Now, Outcome, Reply
 from broker.groups.classic_group import ClassicGroup
-from broker.groups.classic_member import ClassicMember, MemberProtocol, member_protocols
+from broker.groups.classic_member import ClassicMember, MemberProtocol, member_protocols, metadata_of
 from broker.groups.classic_rebalance import ClassicRebalances
 from broker.groups.classic_state import ClassicState
 from broker.groups.decision_notes import note_assigned, note_member_fenced
+from broker.groups.description import Description
 from broker.groups.group import Client, Group, GroupContext, GroupType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
@@ -442,28 +443,31 @@ class ClassicGroups:
 
     # -- descriptions
 
-    def describe(self, group: ClassicGroup) -> DescribedGroup:
+    @staticmethod
+    def describe(group: ClassicGroup) -> Description[DescribedGroup, DescribedGroupMember]:
         """DescribeGroups entry. Metadata and assignments are included only if the group is Stable."""
         is_stable = group.state is ClassicState.STABLE
         protocol_name = (group.protocol_name or "") if is_stable else ""
-        members = [
-            DescribedGroupMember(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                client_id=member.client.client_id,
-                client_host=member.client.host,
-                member_metadata=member.metadata(protocol_name) if is_stable else b"",
-                member_assignment=member.assignment,
-            )
-            for member in group.members.values()
-        ]
-        return DescribedGroup(
+        described = DescribedGroup(
             group_id=group.group_id,
             group_state=group.state_name(),
             protocol_type=group.protocol_type,
             protocol_data=protocol_name,
-            members=members,
+            members=[],
         )
+        seen = [(member, member.member_id, member.protocols, member.assignment) for member in group.members.values()]
+        members = (
+            DescribedGroupMember(
+                member_id=member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client.client_id,
+                client_host=member.client.host,
+                member_metadata=metadata_of(protocols, protocol_name) if is_stable else b"",
+                member_assignment=assignment,
+            )
+            for member, member_id, protocols, assignment in seen
+        )
+        return Description(described, members)
 
     # -- migration between kinds
 

@@ -23,6 +23,11 @@ def member_protocols(protocols: Iterable[JoinGroupRequestProtocol]) -> tuple[Mem
     return tuple(MemberProtocol(protocol.name, protocol.metadata) for protocol in protocols)
 
 
+def metadata_of(protocols: tuple[MemberProtocol, ...], name: str) -> bytes:
+    """The metadata of the protocol with this name; empty if there is none."""
+    return next((protocol.metadata for protocol in protocols if protocol.name == name), b"")
+
+
 @dataclass(slots=True, eq=False)
 class ClassicMember:
     member_id: str
@@ -59,7 +64,7 @@ class ClassicMember:
 
     def metadata(self, protocol_name: str) -> bytes:
         """Its metadata for that protocol; empty if it does not support it."""
-        return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
+        return metadata_of(self.protocols, protocol_name)
 
     def protocol_names(self) -> list[str]:
         """Distinct names, in the member's order of preference."""

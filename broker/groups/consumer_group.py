@@ -24,6 +24,7 @@ from broker.groups.consumer_member import (
     Partitions,
     Subscription,
 )
+from broker.groups.description import Description
 from broker.groups.group import Commit, GroupType
 from broker.groups.state_transitions import Moves
 from kraft.metadata.image import TopicsImage
@@ -525,35 +526,39 @@ class ConsumerGroup:
             records.group_epoch_tombstone(self.group_id),
         ]
 
-    def describe(self, topics: TopicsImage, default_assignor: str) -> DescribedGroup:
+    def describe(self, topics: TopicsImage, default_assignor: str) -> Description[DescribedGroup, Member]:
         """ConsumerGroupDescribe entry."""
-        return DescribedGroup(
+        described = DescribedGroup(
             group_id=self.group_id,
             group_state=self.state_name(),
             group_epoch=self.epoch,
             assignment_epoch=self.assignment_epoch,
             assignor_name=self.preferred_assignor() or default_assignor,
-            members=[self._described(member, topics) for member in self.members.values()],
+            members=[],
         )
+        seen, targets = list(self.members.values()), dict(self.targets)
+        members = (_described(member, targets.get(member.member_id, _NO_PARTITIONS), topics) for member in seen)
+        return Description(described, members)
 
-    def _described(self, member: ConsumerMember, topics: TopicsImage) -> Member:
-        held: dict[bytes, list[int]] = {}
-        for owned in (member.assigned, member.revoking):
-            for topic_id, partitions in owned.items():
-                held.setdefault(topic_id, []).extend(partitions)
-        return Member(
-            member_id=member.member_id,
-            instance_id=member.instance_id,
-            rack_id=member.rack_id,
-            member_epoch=member.epoch,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            subscribed_topic_names=sorted(member.topic_names),
-            subscribed_topic_regex=member.topic_pattern,
-            assignment=_described_assignment(held, topics),
-            target_assignment=_described_assignment(self.targets.get(member.member_id, _NO_PARTITIONS), topics),
-            member_type=0 if member.is_classic else 1,
-        )
+
+def _described(member: ConsumerMember, target: Partitions, topics: TopicsImage) -> Member:
+    held: dict[bytes, list[int]] = {}
+    for owned in (member.assigned, member.revoking):
+        for topic_id, partitions in owned.items():
+            held.setdefault(topic_id, []).extend(partitions)
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topic_names),
+        subscribed_topic_regex=member.topic_pattern,
+        assignment=_described_assignment(held, topics),
+        target_assignment=_described_assignment(target, topics),
+        member_type=0 if member.is_classic else 1,
+    )
 
 
 def _described_assignment(partitions: Mapping[bytes, Iterable[int]], topics: TopicsImage) -> Assignment:

@@ -34,12 +34,13 @@ from broker.groups.consumer_member import (
 )
 from broker.groups.consumer_sessions import Sessions
 from broker.groups.decision_notes import note_member_fenced
+from broker.groups.description import Description
 from broker.groups.group import Client, Group, GroupContext, GroupType
 from broker.groups.group_configs import consumer_heartbeat_interval_ms, consumer_session_timeout_ms
 from broker.groups.group_update import Update
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.consumer_group_describe import DescribedGroup
+from protocol.messages.consumer_group_describe import DescribedGroup, Member
 from protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -262,7 +263,7 @@ class ConsumerGroups:
 
     # -- descriptions
 
-    def describe(self, group_id: str) -> DescribedGroup:
+    def describe(self, group_id: str) -> Description[DescribedGroup, Member]:
         """Raises KafkaError GROUP_ID_NOT_FOUND."""
         return self.group(group_id).describe(self._context.image().topics, self.assignments.assignor_names()[0])
 

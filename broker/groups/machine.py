@@ -13,6 +13,7 @@ from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_groups import ClassicGroups
 from broker.groups.consumer_group import ConsumerGroupKey
 from broker.groups.consumer_groups import ConsumerGroups
+from broker.groups.description import Description
 from broker.groups.group import Group, GroupContext, GroupType
 from broker.groups.migration import GroupMigration
 from broker.groups.offsets import Offsets
@@ -32,6 +33,9 @@ from runtime.decisions import DecisionKind
 
 FIRST_VERSION_WITH_GROUP_NOT_FOUND = 6
 """DescribeGroups version."""
+
+ClassicDescription = Description[describe_groups.DescribedGroup, describe_groups.DescribedGroupMember]
+ConsumerDescription = Description[consumer_group_describe.DescribedGroup, consumer_group_describe.Member]
 
 
 class GroupMachine:
@@ -90,34 +94,31 @@ class GroupMachine:
                     group_type=group.type.value,
                 )
 
-    def describe_consumer(self, group_id: str, reply: Reply, now: Now) -> Outcome:
-        """ConsumerGroupDescribe; answers with a `DescribedGroup`."""
+    def describe_consumer(self, group_id: str) -> ConsumerDescription:
+        """ConsumerGroupDescribe entry."""
         group = self.offsets.group(group_id)
         if group is not None and group.type is GroupType.CONSUMER:
-            described = self.consumer.describe(group_id)
-        else:
-            described = consumer_group_describe.DescribedGroup(
-                group_id=group_id,
-                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                error_message=_not_found_message(group, group_id, "consumer"),
-            )
-        return Outcome(answers=[(reply, described)])
+            return self.consumer.describe(group_id)
+        described = consumer_group_describe.DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=_not_found_message(group, group_id, "consumer"),
+        )
+        return Description(described, iter(()))
 
-    def describe_classic(self, group_id: str, version: int, reply: Reply, now: Now) -> Outcome:
-        """DescribeGroups; answers with a `DescribedGroup`. A missing group is Dead; since version 6 that is also an
-        error (KIP-1043).
-        """
+    def describe_classic(self, group_id: str, version: int) -> ClassicDescription:
+        """DescribeGroups entry. A missing group is Dead; since version 6 that is also an error (KIP-1043)."""
         group = self.offsets.group(group_id)
         if isinstance(group, ClassicGroup):
-            described = self.classic.describe(group)
-        elif group is None or group.type is not GroupType.CLASSIC:
+            return self.classic.describe(group)
+        if group is None or group.type is not GroupType.CLASSIC:
             described = describe_groups.DescribedGroup(group_id=group_id, group_state="Dead")
             if version >= FIRST_VERSION_WITH_GROUP_NOT_FOUND:
                 described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
                 described.error_message = _not_found_message(group, group_id, "classic")
         else:
             described = describe_groups.DescribedGroup(group_id=group_id, group_state=group.state_name())
-        return Outcome(answers=[(reply, described)])
+        return Description(described, iter(()))
 
     def delete(self, group_id: str, reply: Reply, now: Now) -> Outcome:
         """DeleteGroups of one group; answers with a `DeletableGroupResult`, or with None if its offsets exceed one

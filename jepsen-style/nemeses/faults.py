@@ -1,4 +1,4 @@
-"""What each kind of fault does, from its beginning to its end. `kinds.py` lists them.
+"""The functions that carry out each kind of fault, from its beginning to its end. `kinds.py` lists them.
 
 A fault that is cancelled leaves things broken: `Nemesis.undo_all` mends them.
 """

@@ -11,7 +11,7 @@ from typing import Literal
 Capability = Literal[
     "processes", "links", "delays", "messages", "clocks", "disks", "power", "fault points", "simulation"
 ]
-"""What a world can break. `simulation` stands for faults that exist in simulated worlds only."""
+"""Things that a world can break. `simulation` stands for faults that exist in simulated worlds only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """The nemesis: breaks a cluster for a while, again and again, within the loss budget, and reports what it did.
 
 It is deterministic: the same chance and the same cluster give the same faults at the same times. `make simulate` and
-`python jepsen-style run` both use it. `kinds.py` lists the kinds of faults; `faults.py` and `simulated_faults.py` say
-what each does. A fault is reported as in Jepsen: `invoke` when it begins to act, `info` when it has acted, and the same
-for its end under a name of its own (`heal`, `start`, `resume`), with the same number. A fault that is still on at the
-end of the run ends with a `heal`.
+`python jepsen-style run` both use it. `kinds.py` lists the kinds of faults; `faults.py` and `simulated_faults.py` carry
+them out. A fault is reported as in Jepsen: `invoke` when it begins to act, `info` when it has acted, and the same for
+its end under a name of its own (`heal`, `start`, `resume`), with the same number. A fault that is still on at the end
+of the run ends with a `heal`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RETRY_SECONDS = 0.5
 TRIES = 4
 START_TIMEOUT_SECONDS = 30.0
 AIM_SECONDS = 0.02
-"""How often an aiming nemesis looks for nodes in rare states."""
+"""Time between two looks for nodes in rare states."""
 AIMED_PAUSE_SECONDS = 3.0
 """Mean time between aimed faults."""
 

@@ -1,4 +1,4 @@
-"""What the kinds of faults do that exist in simulated worlds only."""
+"""The functions of the kinds of faults that exist in simulated worlds only."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Outcome:
     verdict: Verdict | None
     """None: nothing was recorded that could be judged."""
     exit_code: int
-    told: str
+    summary: str
     """One line: the verdict, or why there is none."""
 
 

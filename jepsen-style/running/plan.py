@@ -231,8 +231,8 @@ class Plan:
             changes[by_name[name].name] = _parsed(name, text, by_name[name].default)
         return replace(self, **changes)
 
-    def told(self) -> str:
-        """What runs, in a few words."""
+    def summary(self) -> str:
+        """The run in a few words."""
         where = self.bootstrap if self.cluster == "bootstrap" else self.cluster
         faults = f"nemesis {','.join(self.nemesis)}" if self.nemesis else "nothing is broken"
         return f"{self.workload} on {where} for {self.time:g} s, {faults}"

@@ -1,7 +1,7 @@
-"""Whether a partition had the chance to take records: all that it needs, well at the same time.
+"""Judges whether a partition took records although it had all that it needs at the same time.
 
-Faults hold all the time, and in a small cluster they may leave no moment in which anybody could have done better. So
-who holds a cluster to its work has to know since when it could.
+Some fault is on at almost any time, and in a small cluster the faults may leave no moment in which any system could
+have taken records. A cluster is only to blame if it could.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from simulation.invariants.places import PartitionKey
 
 NEVER = float("inf")
 SETTLED_SECONDS = 20.0
-"""How long a partition may take to work again when it has all that it needs."""
+"""Maximum time until a partition works again once it has all that it needs."""
 ANSWER_SECONDS = 10.0
-"""How long it may take for a record then."""
+"""Maximum time for a record then."""
 
 
 @dataclass(slots=True)
 class Standing:
-    """Since when each thing has been well, as far as whoever looks now and then can know."""
+    """Since when each host and link has been well, known from periodic looks."""
 
     _known: dict[Hashable, tuple[Hashable, float]] = field(default_factory=dict)
 
@@ -49,15 +49,16 @@ def chance_since(
     active: tuple[str, Hashable] | None,
 ) -> float:
     """Since when a partition has had all that it needs: all its replicas, all who write, and either all controllers, or
-    the active one, for as long as it has been that, with a majority that hears it. All of them have to hear each other.
+    the active one, for as long as it has been active, with a majority that reaches it. All of them have to reach each
+    other.
     """
     quorums = [(list(controllers), 0.0)]
     if active is not None:
         leader, term = active
         others = sorted(standing.since(_together([leader, each])) for each in controllers if each != leader)
         majority = len(controllers) // 2
-        heard = max([0.0, *others[:majority]])
-        quorums.append(([leader], max(heard, standing.since([term]))))
+        reached = max([0.0, *others[:majority]])
+        quorums.append(([leader], max(reached, standing.since([term]))))
     return min(
         max(at_least, standing.since(_together([*replicas, *producers, *members]))) for members, at_least in quorums
     )
@@ -71,25 +72,25 @@ def _together(hosts: Sequence[str]) -> Iterator[Hashable]:
 
 @dataclass(slots=True)
 class _Asked:
-    """Of one partition: what has been sent to it since something changed."""
+    """Records sent to one partition since something changed."""
 
     since: float
-    """When its chance began."""
+    """Time from which on it had all that it needs."""
     acked: int
     sent: int
     at: float = NEVER
-    """When the first record was sent that should have been acked."""
+    """Time of the first record that should have been acked."""
 
 
 @dataclass(slots=True)
 class Chances:
-    """Of one run: holds each partition to taking records when it can."""
+    """Checks in one run that each partition takes records when it can."""
 
     universe: Universe
     cluster: SimulatedCluster
     findings: Findings
     blocking_ms: tuple[float, float]
-    """Of a disk that is not slow."""
+    """(least, mean on top) of a disk that is not slow."""
     producers: Sequence[str]
     image: Callable[[], MetadataImage]
     leaders: Callable[[], Mapping[int, int]]

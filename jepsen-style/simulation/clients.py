@@ -20,7 +20,7 @@ CLIENT_SETTINGS = ClusterSettings(
 
 
 def producer_options(cluster: SimulatedCluster) -> ProducerOptions:
-    """What all producers of a run have in common."""
+    """Options that all producers of a run share."""
     return {
         "bootstrap_servers": [f"{host}:{port}" for host, port in cluster.bootstrap],
         "linger_ms": 5,
@@ -60,13 +60,13 @@ class Mortals:
     findings: Findings
     mean_life_seconds: float
     calm: trio.Event = field(default_factory=trio.Event)
-    """Set: nobody is killed any more."""
+    """Set: no client is killed from now on."""
     stop: trio.Event = field(default_factory=trio.Event)
     """Set: everybody ends, in good order."""
 
     async def lives(self, host: str, kind: str, main: ClientMain, on_end: Callable[[], None]) -> None:
-        """One life after the other, until `stop`. `main` ends at `stop`, or when it will; `on_end` is told of the end
-        of each life, at the moment of a kill.
+        """Runs one life after the other until `stop`. `main` returns at `stop` or earlier; `on_end` is called at the
+        end of each life, for a kill at the moment of the kill.
         """
         chance = self.cluster.universe.stream(f"life/{host}")
         while not self.stop.is_set():

@@ -1,7 +1,7 @@
 """The simulated cluster under test: one process, virtual time, and the same run bit for bit from the same seed.
 
 The invariants of `simulation` are checked while the run goes on, and `on_broken` is called for each one that is broken.
-Clients live on hosts of their own, named by whoever asks for their world, so that their links can be broken, too.
+Clients live on hosts of their own, which their world names, so that their links can be broken, too.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ STOP_SECONDS = 40.0
 """A node that does not leave in good order within this time is killed."""
 FREE_WHEN_FULL_BYTES = 100
 ONLOOKER = "onlooker"
-"""Where questions of this class come from; no fault is between it and the nodes."""
+"""Host from which this class asks nodes; no fault is on its links."""
 CALL_MS = 5_000
 VOTERS = "controller.quorum.voters="
 
 
 MOST_PPM = 2000.0
-"""Of a clock whose rate is wrong."""
+"""Maximum error of the rate of a clock."""
 MOST_DISK_ERRORS = 1000
 
 
@@ -79,10 +79,10 @@ class _Armed:
 
 @dataclass(frozen=True, slots=True)
 class SimSettings:
-    """What a simulated cluster is like."""
+    """Settings of a simulated cluster."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of every node, by Kafka's names."""
+    """Settings of every node, by Kafka's names."""
     shape: Path = LOCAL_SHAPE
     size: tuple[int, int] | None = None
     """Number of brokers and controllers; None: as in the shape."""
@@ -141,7 +141,7 @@ class SimCluster:
         latency_ms, blocking_ms = chance.choice(LATENCIES_MS), chance.choice(BLOCKING_MS)
         self.universe.wires.latency_ms = settings.latency_ms or latency_ms
         self.blocking_ms = settings.blocking_ms or blocking_ms
-        """Of disks that nothing slows down."""
+        """(least, mean on top) of a disk that is not slow."""
         for name in self.cluster.nodes:
             self.universe.host(name).blocking_ms = self.blocking_ms
 
@@ -204,7 +204,7 @@ class SimCluster:
         await self._ended(name)
 
     async def pause(self, name: str) -> None:
-        """As a frozen process looks from outside: nothing leaves it, nothing comes in, and nothing is lost."""
+        """Stalls all links of the node, as if its process was frozen: nothing passes and nothing is lost."""
         [node] = self._known(name)
         self._strikes("pause", node)
         self.links.pause(name)

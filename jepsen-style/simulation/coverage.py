@@ -1,4 +1,4 @@
-"""Which faults have met which states: the table that tells what a run has never tried.
+"""Coverage: a table of the faults that have met each state, and so of what a run has never tried.
 
 A state is either what can be seen in a node's parts at the moment of a fault ("leads, has records above the high
 watermark"), or the fault point that the node passed within the last few milliseconds. Only reads; changes nothing.
@@ -27,7 +27,7 @@ RECENT_SECONDS = 0.02
 """A fault that comes so soon after a fault point has met it."""
 
 RARE_POINTS = ("coordinator.loaded", "raft.snapshot.downloaded")
-"""What a node comes by seldom."""
+"""Fault points that nodes seldom reach."""
 
 BROKER_STATES = (
     "is starting",
@@ -60,14 +60,14 @@ STATES = BROKER_STATES + CONTROLLER_STATES + tuple(f"after {point}" for point in
 
 @dataclass(slots=True)
 class Coverage:
-    """Of one run."""
+    """The coverage of one run."""
 
     universe: Universe
     faults: tuple[str, ...]
     """The kinds that count, in the order of the table."""
     cells: Counter[tuple[str, str]] = field(default_factory=Counter)
     struck: Counter[str] = field(default_factory=Counter)
-    """How often each kind of fault struck a node."""
+    """Number of times that each kind of fault struck a node."""
     replicas: dict[int, MetadataReplica] = field(default_factory=dict)
     """The metadata replica of each node, as it stepped last."""
     _last: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -144,16 +144,16 @@ def parse_pairs(text: str, source: str) -> list[tuple[str, str]]:
     """
     pairs = []
     for number, line in enumerate(text.splitlines(), start=1):
-        said = line.partition("#")[0].strip()
-        if not said:
+        pair = line.partition("#")[0].strip()
+        if not pair:
             continue
-        state, bar, fault = (part.strip() for part in said.partition("|"))
+        state, bar, fault = (part.strip() for part in pair.partition("|"))
         if not bar:
-            raise ValueError(f"{source}:{number}: {said!r} is not a pair: state | fault")
+            raise ValueError(f"{source}:{number}: a line must be `state | fault`; got {pair!r}")
         if state not in STATES:
-            raise ValueError(f"{source}:{number}: there is no state {state!r}")
+            raise ValueError(f"{source}:{number}: unknown state {state!r}")
         if fault not in (ANY, *COVERED):
-            raise ValueError(f"{source}:{number}: there is no fault {fault!r}; there are {', '.join(COVERED)}, *")
+            raise ValueError(f"{source}:{number}: a fault must be one of {', '.join(COVERED)} or *; got {fault!r}")
         pairs.append((state, fault))
     return pairs
 

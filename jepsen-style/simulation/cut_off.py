@@ -1,8 +1,8 @@
-"""A broker that is cut off from all nodes, and not from clients: somebody asks it, and it must not answer as if it were
-still what it was.
+"""A client that asks a broker which is cut off from all nodes but not from clients. Once it was replaced, the broker
+must not answer as a leader or coordinator.
 
 A lease by clocks is never exact, so for a while after it was replaced its answers may be old. Not for ever: once it has
-heard nobody for longer than a session, it has to know that others may lead.
+received nothing from any node for longer than a session, it has to know that others may lead.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from runtime.world import World
 from simulation.findings import Findings
 
 HOST = "cut-off-client"
-"""Where those questions come from."""
+"""Host of this client."""
 SESSIONS = 1.5
-"""After so many without a word, and SLACK_SECONDS, a broker has to know: clocks do not run alike, and it looks now and
-then."""
+"""Sessions without contact, besides SLACK_SECONDS, after which a broker has to know: clocks run at different rates, and
+it checks periodically."""
 SLACK_SECONDS = 1.0
 ASK_SECONDS = 0.4
 ANSWER_MS = 1_000
@@ -43,7 +43,7 @@ LATEST = -1
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Of what only a leader knows."""
+    """A question that only a leader can answer."""
 
     topic: str
     partition: int
@@ -77,7 +77,7 @@ class CutOffClient:
                 await trio.sleep(ASK_SECONDS)
 
     def _led(self) -> set[tuple[str, int]]:
-        """What it leads when it is cut off."""
+        """The partitions that it leads when it is cut off."""
         return {
             (topic.name, index)
             for topic in self.image().topics.by_name.values()
@@ -132,5 +132,5 @@ class CutOffClient:
         knows = question.code_of(answer) in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         whose, name = f"{question.topic}-{question.partition}", self.node.node.name
         self.findings.check(
-            not knows, lambda: f"{whose}: {before} leads it, {name} hears no node, and answers a client with {answer}"
+            not knows, lambda: f"{whose}: {before} leads it, {name} is cut off from nodes, and answers {answer}"
         )

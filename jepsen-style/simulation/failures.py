@@ -1,4 +1,5 @@
-"""Why a node ended by itself, or logged an error: what a failed disk explains, and how to say it in one line."""
+"""Errors with which nodes end by themselves or which they log: whether a failed disk explains them, and one-line
+texts."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from runtime.process import CannotRun
 
 
 def is_of_disk(error: BaseException) -> bool:
-    """Whether a disk that fails explains it, and all of it."""
+    """True if a failed disk explains the error and everything in its group."""
     return all(_leaf_is_of_disk(leaf) for leaf in _leaves(error))
 
 
@@ -18,7 +19,7 @@ def describe(error: BaseException) -> str:
 
 
 def place_of(error: BaseException | None) -> str:
-    """Where it was raised, in short: ` (file:line in function)` for the innermost frames."""
+    """The innermost frames of its traceback: ` (file:line in function < ...)`."""
     frames = []
     traceback = None if error is None else error.__traceback__
     while traceback is not None:

@@ -1,7 +1,7 @@
-"""What a simulated run has to say for itself: broken promises, and counts of what happened in it.
+"""The results of a simulated run: broken promises, and counts of what happened.
 
-A promise may be found broken deep inside a node's own call, where an exception would be taken for the node's.
-So it is noted here, and the story is cancelled from outside.
+A broken promise may be found deep inside of a call of a node, where an exception would pass for one of the node. So it
+is noted here, and the run is cancelled from outside.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ MAX_FINDINGS = 10
 
 @dataclass(slots=True)
 class Findings:
-    """Of one run."""
+    """The findings of one run."""
 
     now: Callable[[], float]
     """Seconds since the universe began."""
     broken: list[str] = field(default_factory=list)
     """The first few broken promises, with the moment each was seen."""
     counts: Counter[str] = field(default_factory=Counter)
-    """Whatever is counted, by name."""
+    """Counts by name."""
     on_broken: Callable[[], None] | None = None
     """Called with every finding."""
 
@@ -34,7 +34,7 @@ class Findings:
             self.on_broken()
 
     def check(self, holds: bool, promise: Callable[[], str]) -> None:
-        """`promise` says what is wrong, and is only called if something is."""
+        """Reports the text of `promise` unless it holds."""
         if not holds:
             self.report(promise())
 

@@ -38,8 +38,8 @@ class GhostLog:
     _bases: list[int] = field(default_factory=list)
 
     def take(self, batch: Batch, is_rest: Callable[[Batch, Batch], bool] | None = None) -> str | None:
-        """A replica says that `batch` is committed. Gives what contradicts it, None if it is news or known. `is_rest`
-        says whether a batch can be what was left of a committed one; None: nothing may be missing.
+        """Takes in a batch that a replica considers committed. Returns a contradiction, or None. `is_rest` decides
+        whether a batch can be what compaction left of a committed one; None: nothing may be missing.
         """
         if batch.base_offset >= self.end_offset:
             if batch.base_offset > self.end_offset:
@@ -69,7 +69,7 @@ class GhostLog:
 
 
 class SegmentLike(Protocol):
-    """What is needed of a `storage.segment.Segment`."""
+    """The part of `storage.segment.Segment` that is read here."""
 
     @property
     def base_offset(self) -> int: ...
@@ -82,7 +82,7 @@ class SegmentLike(Protocol):
 
 
 class LogLike(Protocol):
-    """What is needed of a `storage.log.PartitionLog`."""
+    """The part of `storage.log.PartitionLog` that is read here."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -146,7 +146,7 @@ class LogReader:
                 yield Batch(header.base_offset, header.next_offset, header.partition_leader_epoch, data)
 
     def _content_of(self, segment: SegmentLike) -> bytearray | None:
-        """A copy that compaction made is read by its node, through files it holds open, before it hears that they got
+        """A copy that compaction made is read by its node, through files it holds open, before it learns that they got
         their last names (`storage.segment_swaps`). The copy is whole by then: a file of another size is not it.
         """
         path = segment.log_path

@@ -33,7 +33,7 @@ FETCH_WAIT_MS = 2_000
 
 @dataclass(slots=True)
 class GroupPart:
-    """What all members of a group share in a run."""
+    """State that all members of a group share in a run."""
 
     cluster: SimulatedCluster
     plan: GroupPlan
@@ -47,7 +47,7 @@ class GroupPart:
         return GroupPartition(self.plan.group_id, PartitionKey(*partition))
 
     def options(self, client: str, chance: Stream) -> ConsumerOptions:
-        """Of one life of a member."""
+        """Consumer options for one life of a member."""
         plan = self.plan
         protocol = chance.choice(("classic", "consumer")) if plan.protocol == "mixed" else plan.protocol
         options = ConsumerOptions(
@@ -72,7 +72,7 @@ class GroupPart:
         return options
 
     def may_end_a_life(self, client: str, membership: Participant, code: ErrorCode) -> bool:
-        """May the member be told this, and then has to begin anew?"""
+        """Whether the member may get this error, after which it has to rejoin from the beginning."""
         if code in (ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.FENCED_INSTANCE_ID):
             # Its predecessor is missed only when its session ends; its successor fences it.
             return self.plan.static
@@ -88,7 +88,7 @@ class GroupPart:
             place = GroupPartition(self.plan.group_id, key)
             owners, end = self.promises.owners(place), self.partitions.ghost(key).end_offset
             # Who reads only to write on commits nothing in an empty partition.
-            committed = max(self.promises.told_offset(place), 0)
+            committed = max(self.promises.known_offset(place), 0)
             if len(owners) != 1:
                 return f"{place} is owned by {owners}"
             if committed < end:
@@ -104,7 +104,7 @@ class GroupMember:
     client: str
     consumer: Consumer
     _expected: dict[TopicPartition, int] = field(default_factory=dict)
-    """What it reads next, as far as that is known."""
+    """Next offsets to read, as far as they are known."""
     _fresh: dict[TopicPartition, None] = field(default_factory=dict)
     """Taken on, and where the group has come to is not known yet."""
     _polled_at: float = field(default_factory=trio.current_time)
@@ -119,7 +119,7 @@ class GroupMember:
         part.cluster.universe.trace(f"{self.client} has {' '.join(map(str, partitions))} by {membership!r}")
         generation = self.consumer.group_metadata().generation_or_epoch
         if part.plan.protocol == "mixed":
-            # An empty group that changes its protocol begins anew: the same number comes again.
+            # An empty group that changes its protocol starts again at the same generation.
             generation = -1
         for partition in partitions:
             session_ms = part.plan.session_timeout_ms
@@ -136,7 +136,7 @@ class GroupMember:
             self._fresh.pop(partition, None)
 
     def _unheard_ms(self) -> int:
-        """Who has not polled for max.poll.interval.ms leaves by itself, and only hears of it when it polls again."""
+        """A member that has not polled for max.poll.interval.ms leaves the group, and learns of it at its next poll."""
         membership = self.consumer.membership
         asleep_ms = (trio.current_time() - self._polled_at) * 1000.0
         if membership is None or asleep_ms > self.part.plan.max_poll_interval_ms * SESSION_PART:

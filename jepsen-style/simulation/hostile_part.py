@@ -1,4 +1,4 @@
-"""Hostile clients of a seed, on hosts of their own, beside the clients that are promised something."""
+"""The hostile clients of a seed, on hosts of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulation.swarm import HostilePlan
 
 @dataclass(slots=True)
 class HostileClients:
-    """Of one run."""
+    """The hostile clients of one run."""
 
     cluster: SimulatedCluster
     plan: HostilePlan

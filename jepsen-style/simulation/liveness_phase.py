@@ -1,5 +1,5 @@
 """The liveness phase: a core of nodes that should suffice is whole, all others stay broken for good, and the core must
-converge. If it does not, the disks tell whether it ever could have (after TigerBeetle's simulator).
+converge. If it does not, the disks show whether it ever could have (after TigerBeetle's simulator).
 
 A core is a majority of the controllers, and brokers among which every partition has a member of its ISR or ELR. It must
 elect a leader for each partition, with an ISR of all replicas in the core, and take records where there are enough of
@@ -66,7 +66,7 @@ def _partitions(image: MetadataImage) -> Iterator[tuple[PartitionKey, PartitionI
 
 
 def not_converged(image: MetadataImage, core: Core) -> str:
-    """What is missing until the core leads every partition with all that it has."""
+    """Reason why the core does not yet lead every partition with all its replicas; empty if it does."""
     for key, partition in _partitions(image):
         inside = {node_id for node_id in partition.replicas if node_id in core}
         if inside and (partition.leader == NO_LEADER or partition.leader not in core):
@@ -90,7 +90,7 @@ def writable(image: MetadataImage, core: Core, min_isr: Callable[[PartitionKey],
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What every promise was held to."""
+    """Everything that was committed."""
 
     image: MetadataImage
     metadata: GhostLog
@@ -98,8 +98,8 @@ class Truth:
 
 
 def why_not_recoverable(core: Core, truth: Truth, disk: Callable[[int], tuple[Store, str]]) -> str:
-    """Why nobody could have made a whole cluster of this core: what is missing on its disks; empty if nothing is, and
-    then it was stuck. `disk` gives a node's, and the directory of its logs.
+    """Data that the disks of the core lack, so that no system could have recovered; empty if they have everything, and
+    then the core was stuck. `disk` gives the disk of a node and the directory of its logs.
     """
     ends = {node_id: log_end(*disk(node_id), METADATA_TOPIC, 0) for node_id in core.controllers}
     if all(end < truth.metadata.end_offset for end in ends.values()):
@@ -118,7 +118,7 @@ def why_not_recoverable(core: Core, truth: Truth, disk: Callable[[int], tuple[St
 
 
 def log_end(store: Store, directory: str, topic: str, index: int) -> int:
-    """Where the whole batches of a log on a disk end; 0 if there are none."""
+    """End offset of the whole batches of a log on a disk; 0 if there are none."""
     path = f"{directory}/{topic}-{index}"
     if not isinstance(store.find(path), Directory):
         return 0

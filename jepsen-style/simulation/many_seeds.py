@@ -15,7 +15,7 @@ from simulation.seed import SeedReport, run_seed
 from simulation.swarm import SWARM_FAULTS
 
 ENOUGH_SEEDS = 50
-"""From so many seeds on, everything must have happened at least once."""
+"""Number of seeds from which on everything must have happened at least once."""
 MUST_HAPPEN = (
     "acks",
     "raft elections",
@@ -45,7 +45,7 @@ MUST_HAPPEN = (
 
 @dataclass(slots=True)
 class Summary:
-    """What came of many seeds."""
+    """The results of many seeds."""
 
     counts: Counter[str] = field(default_factory=Counter)
     failed: list[int] = field(default_factory=list)
@@ -53,11 +53,11 @@ class Summary:
     simulated_seconds: float = 0.0
     cpu_seconds: float = 0.0
     coverage: dict[str, Any] = field(default_factory=dict)
-    """Of all: see `simulation.coverage`."""
+    """The tables of all seeds in one: see `simulation.coverage`."""
     must_meet: Sequence[tuple[str, str]] = ()
     """Pairs of a state and a fault."""
     least_coverage: float = 0.0
-    """How many percent of all pairs must be met."""
+    """Percentage of all pairs that must be met."""
 
     def add(self, report: SeedReport) -> None:
         self.seeds += 1
@@ -71,17 +71,17 @@ class Summary:
 
     @property
     def faults(self) -> int:
-        """How many took hold."""
+        """Number of faults that acted."""
         return sum(count for what, count in self.counts.items() if what.startswith("fault: "))
 
     @property
     def never(self) -> list[str]:
-        """What should have happened by now, and did not."""
+        """Events that must have happened by now, and did not."""
         return [what for what in MUST_HAPPEN if not self.counts[what]] if self.seeds >= ENOUGH_SEEDS else []
 
     @property
     def pairs(self) -> tuple[int, int]:
-        """How many pairs of a state and a fault have met, and how many there are."""
+        """(pairs of a state and a fault that have met, all pairs)."""
         if not self.coverage:
             return 0, 0
         count = sum(map(len, self.coverage["cells"].values()))
@@ -123,12 +123,12 @@ class Summary:
 
 
 def replay_command(report: SeedReport) -> str:
-    """What a person types to see this seed again."""
+    """The command that replays this seed."""
     return f"python jepsen-style seeds {report.seed} --verbose"
 
 
 def describe_failure(report: SeedReport, last_lines: int = 40) -> str:
-    """All about a failed seed: what was broken, what nodes said, what happened last, how to see it again."""
+    """Describes a failed seed: broken promises, last log lines of the nodes, last events, and how to replay it."""
     return "\n".join(
         [
             f"seed {report.seed} failed after {report.simulated_seconds:.3f} simulated seconds",

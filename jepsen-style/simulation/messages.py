@@ -17,7 +17,7 @@ from runtime.simulated.pipe import FIN, RST, Pipe
 
 
 class MessageFaults:
-    """Of one universe, for all connections made from now on."""
+    """The message faults of one universe, for all connections made from now on."""
 
     def __init__(self, universe: Universe, name_of: Callable[[str], str]) -> None:
         """`name_of` gives the name by which rules know a host."""
@@ -34,11 +34,11 @@ class MessageFaults:
         return self.faults.add_rule(rule)
 
     def clear(self, number: int) -> int:
-        """What was held goes on; gives how many messages it met."""
+        """Removes a rule; messages that it held go on. Returns the number of messages that it met."""
         return self.faults.clear_rule(number)
 
     def asked(self) -> Mapping[Way, int]:
-        """How many requests went each way since the beginning."""
+        """Number of requests from each client or node to each node since the beginning."""
         return dict(self.faults.asked)
 
     def heal(self) -> None:
@@ -101,7 +101,7 @@ class _Filter:
         self.let_out()
 
     def let_out(self) -> None:
-        """Whatever may go now; and look again when more may."""
+        """Sends what may go now, and looks again when more may."""
         if self._is_over:
             return
         stream, now = self._stream, self._all.now

@@ -47,7 +47,7 @@ class PassingTopics:
     stop: trio.Event = field(default_factory=trio.Event)
     """Set: all topics that passed are deleted, and the administrator ends."""
     done: bool = False
-    """Nothing that passed is there any more."""
+    """All passing topics are deleted."""
     _topics: dict[str, int] = field(default_factory=dict)
     """Those that may be there, with how many partitions they have."""
     _made: int = 0
@@ -74,7 +74,7 @@ class PassingTopics:
         self.done = True
 
     def not_done(self) -> str:
-        """What is left to do after `stop`."""
+        """Reason why the administrator is not done after `stop`; empty if it is."""
         return "" if self.done else f"{', '.join(self._topics) or 'none'} of the passing topics may be left"
 
     async def _try(self, name: str, act: Awaitable[None]) -> None:

@@ -1,7 +1,7 @@
-"""Where the promises look into running nodes: after certain methods, an observer is told what they did.
+"""Probes: after certain methods of the nodes, an observer is called with what they did.
 
-The only file that reaches into other rooms' classes. It changes nothing about what they do: the originals
-run first, and the observers only read.
+This is the only file that patches classes of other packages. It does not change what they do: the originals run first,
+and observers only read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ After = Callable[..., None]
 
 
 class Observer(Protocol):
-    """What is told, after it happened, but for requests. Partition logs are those of data, not of metadata."""
+    """Called after each event, except for requests. Partition logs are those of data, not of metadata."""
 
     def replica_stepped(self, replica: MetadataReplica, ready: Ready) -> None: ...
 
@@ -52,7 +52,7 @@ class Observer(Protocol):
 
 @contextmanager
 def observed(observer: Observer) -> Iterator[None]:
-    """Tell `observer` of everything in this process, for the length of the block."""
+    """Calls `observer` for everything in this process, for the length of the block."""
 
     def stepped(replica: MetadataReplica, _result: object, ready: Ready, *_: object) -> None:
         observer.replica_stepped(replica, ready)
@@ -126,14 +126,14 @@ def observed(observer: Observer) -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def _after(owner: type, name: str, tell: After) -> Callable[..., Any]:
-    """The method, and then `tell(self, its result, *its arguments)`."""
+def _after(owner: type, name: str, call: After) -> Callable[..., Any]:
+    """The method, and then `call(self, its result, *its arguments)`."""
     original: Callable[..., Any] = owner.__dict__[name]
 
     @wraps(original)
     def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
         result = original(self, *arguments, **keywords)
-        tell(self, result, *arguments, **keywords)
+        call(self, result, *arguments, **keywords)
         return result
 
     return method

@@ -1,4 +1,4 @@
-"""The story of one seed: a cluster comes up, serves clients while things break, and must be whole again at the end.
+"""One seed: a cluster comes up, serves clients while things break, and must be whole again at the end.
 
 up, topics made ─► clients and nemesis, safety checked all along ─► in some seeds only a core is healed, and must
 converge ─► healed: all must converge ─► read back
@@ -52,34 +52,34 @@ from simulation.workload import Workload
 LEAST_SECONDS = 60.0
 LEAST_FAULTS = 3
 LEAST_ACKS = 200
-PATIENCE_SECONDS = 240.0
-"""How long the fault phase may be drawn out until there were enough faults and acks."""
-MAKE_UP_SECONDS = 120.0
-"""How long a healed cluster may take for the acks that faults did not leave it the time for."""
+FAULT_PHASE_TIMEOUT_SECONDS = 240.0
+"""Maximum duration of the fault phase if there are too few faults or acks."""
+CATCH_UP_SECONDS = 120.0
+"""Maximum time of a healed cluster for the acks that faults left no time for."""
 COUNTED_SHARE = 0.1
 """The share of seeds in which the work of every step of a request is counted. Such a run takes longer."""
 CONVERGENCE_SECONDS = 60.0
-"""How long a healed cluster may take to be whole again."""
+"""Maximum time until a healed cluster is whole again."""
 
 
 @dataclass(slots=True)
 class SeedReport:
-    """What came of one seed."""
+    """The result of one seed."""
 
     seed: int
     plan: Plan
     broken: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     digest: str = ""
-    """Of everything that happened, in order."""
+    """Digest of everything that happened, in order."""
     simulated_seconds: float = 0.0
     cpu_seconds: float = 0.0
     trace: list[str] = field(default_factory=list)
     """The last events before a promise was broken."""
     log: list[str] = field(default_factory=list)
-    """What the nodes said."""
+    """Log lines of the nodes."""
     coverage: dict[str, Any] = field(default_factory=dict)
-    """Which faults met which states: see `coverage.Coverage.table`."""
+    """The faults that met each state: see `coverage.Coverage.table`."""
 
     @property
     def passed(self) -> bool:
@@ -291,7 +291,7 @@ class _Story:
         return -1 if log is None else log.last_stable_offset
 
     async def _break_things(self, workload: Workload) -> None:
-        """The fault phase: as long as the plan says, and on until there was enough of everything."""
+        """The fault phase: as long as the plan demands, and longer until there were enough faults and acks."""
         began = trio.current_time()
         chances = self._chances()
         least_faults = LEAST_FAULTS if self.plan.fault_weights else 0
@@ -299,7 +299,7 @@ class _Story:
         def missing() -> bool:
             elapsed = trio.current_time() - began
             return elapsed < self.plan.phase_seconds or (
-                elapsed < PATIENCE_SECONDS
+                elapsed < FAULT_PHASE_TIMEOUT_SECONDS
                 and (
                     trio.current_time() < LEAST_SECONDS
                     or self.nemesis.took_hold.total() < least_faults
@@ -316,19 +316,21 @@ class _Story:
         for kind, times in self.nemesis.took_hold.items():
             self.findings.count(f"fault: {kind}", times)
         if self.nemesis.took_hold.total() < least_faults:
-            self.findings.report(f"only {self.nemesis.took_hold.total()} faults acted in {PATIENCE_SECONDS:.0f} s")
+            acted = self.nemesis.took_hold.total()
+            self.findings.report(f"only {acted} faults acted in {FAULT_PHASE_TIMEOUT_SECONDS:.0f} s")
         if workload.history.acked < LEAST_ACKS:
-            # No partition had the chance for long, or `chances` would have told. They get one when all is healed.
+            # No partition could have taken records for long, or `chances` would have reported it. They can when all is
+            # healed.
             self.findings.count("runs whose faults left no time for acks")
 
     async def _enough_acks(self, workload: Workload) -> bool:
-        """What faults left no time for is made up for, by the same clients, now that nothing is broken."""
+        """Lets the same clients catch up on the acks that faults left no time for."""
 
         def missing() -> str:
             acked = workload.history.acked
             return "" if acked >= LEAST_ACKS else f"only {acked} records were acked"
 
-        return not missing() or await self._within("enough records are acked", missing, MAKE_UP_SECONDS)
+        return not missing() or await self._within("enough records are acked", missing, CATCH_UP_SECONDS)
 
     def _chances(self) -> Chances:
         return Chances(

@@ -1,5 +1,5 @@
-"""What one seed is about: its cluster's settings, topics, clients, network and faults. Each seed draws its own,
-so that rare pairs meet; a plan is a value that can be shown and changed.
+"""The plan of one seed: settings of its cluster, topics, clients, network and faults. Each seed draws its own, so that
+rare pairs meet. A plan is a value that can be printed and changed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from runtime.simulated.chance import Stream
 
 FAULT_PHASE_SECONDS = 50.0
 SESSION_TIMEOUT_MS = 6_000
-"""Of members of groups."""
+"""Session timeout of members of groups."""
 
 USUAL_FAULTS = (
     "kill",
@@ -47,9 +47,9 @@ CUT_OFF = "cut-off"
 SWARM_FAULTS = (*USUAL_FAULTS, *RARER_FAULTS, CUT_OFF)
 
 LAST_SEQUENCE = 2**31 - 1
-"""Of a producer; the next is 0."""
+"""Last sequence of a producer; the next is 0."""
 HOSTILE_PROBABILITY = 0.3
-"""How many seeds have hostile clients."""
+"""Share of seeds with hostile clients."""
 
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (3, 3), (1, 1), (2, 1), (1, 3), (3, 1), (4, 3), (5, 3), (3, 5))
 """(brokers, controllers) of a cluster."""
@@ -71,14 +71,14 @@ class GroupPlan:
     protocol: str
     """`classic`, `consumer`, or `mixed`: each life of a member draws its own, and the group is migrated to and fro."""
     assignors: tuple[str, ...]
-    """Of a classic group."""
+    """Assignors of a classic group."""
     members: int
     session_timeout_ms: int
     static: bool = False
     """Members have a group.instance.id, and come again under it."""
     max_poll_interval_ms: int = 30_000
     api_timeout_ms: int = 4_000
-    """How long a commit is tried. Longer than a session: then its member may be out of the group when it arrives."""
+    """Timeout of a commit. Longer than a session, so that a member may be out of the group when its commit arrives."""
     mean_life_seconds: float = 20.0
     """Until a member is killed."""
     mean_stay_seconds: float = 30.0
@@ -97,9 +97,10 @@ class TransactionPlan:
     pairs_partitions: int = 3
     output_partitions: int = 2
     timeout_ms: int = 6_000
-    """Of a transaction."""
+    """transaction.timeout.ms."""
     max_block_ms: int = 8_000
-    """How long its end is tried. Longer than a session: then its member may be out of the group meanwhile."""
+    """Timeout of the end of a transaction. Longer than a session, so that the member may be out of the group
+    meanwhile."""
     abort_probability: float = 0.2
     pause_seconds: float = 0.5
     """Mean time between the transactions of one writer."""
@@ -119,14 +120,14 @@ class Plan:
     """One seed's draw. Rates are per simulated second."""
 
     settings: Mapping[str, str]
-    """Of every node."""
+    """Settings of every node."""
     topics: tuple[TopicPlan, ...]
     latency_ms: tuple[float, float]
     """Least, and mean of what comes on top."""
     blocking_ms: tuple[float, float]
     """The same for fsync and its like."""
     fault_weights: Mapping[str, int] = field(default_factory=dict)
-    """How often each kind of fault is in the bag from which the nemesis draws."""
+    """Number of times that each kind of fault is in the bag from which the nemesis draws."""
     fault_pause_seconds: float = 2.0
     """Mean time between faults."""
     fault_length_seconds: float = 4.0
@@ -136,7 +137,7 @@ class Plan:
     send_pause_seconds: float = 0.4
     """Mean time between the bursts of one producer."""
     burst_records: int = 6
-    """At most so many records at once."""
+    """Maximum number of records at once."""
     record_bytes: int = 100
     """At most."""
     delivery_timeout_ms: int = 20_000
@@ -148,14 +149,14 @@ class Plan:
     brokers: int = 3
     controllers: int = 3
     core_probability: float = 0.35
-    """How likely it is that, before everything is healed, a core is, and has to do without the rest."""
+    """Probability that only a core is healed first and has to work without the rest."""
     hostile: HostilePlan | None = None
     inner: Mapping[str, int] = field(default_factory=dict)
-    """Inner constants of nodes that are not what the code says: see `World.tuned`."""
+    """Inner constants of nodes that differ from the code: see `World.tuned`."""
     aims: bool = False
-    """Some faults wait for a state that is rare, and strike whoever is in it."""
+    """Some faults wait for nodes in rare states and strike those."""
     first_sequence: int = 0
-    """Where the producers begin to number the records of a partition."""
+    """First sequence of producers in a partition."""
     passing_topics_pause_seconds: float | None = None
     """Mean time between two acts of an administrator of topics that come and go; None: there is none."""
 
@@ -288,7 +289,7 @@ def _draw_transactions(chance: Stream) -> TransactionPlan:
 
 
 def _draw_coordinators(chance: Stream) -> dict[str, str]:
-    """What brokers that coordinate something want to know."""
+    """Settings of coordinators."""
     return {
         "min.insync.replicas": "2",
         "offsets.topic.num.partitions": str(chance.choice((1, 2, 3))),
@@ -328,7 +329,7 @@ def _draw_group(chance: Stream, group_id: str) -> GroupPlan:
 
 
 def _draw_records(chance: Stream) -> Plan:
-    """What every seed has."""
+    """The part of the plan that every seed has."""
     weights = {kind: chance.choice((1, 1, 1, 3)) for kind in USUAL_FAULTS if chance.random() < 0.6}
     if not weights:
         weights = {"kill": 1}

@@ -1,6 +1,6 @@
 """Transactions in a run: writers over several partitions, a group that writes on what it reads, and auditors.
 
-Every writer notes in the promises what it was told. Whoever finds that it is fenced, or cannot go on, ends its life and
+Every writer notes the outcome of its transactions in the promises. A writer that is fenced, or cannot go on, ends and
 comes again under the same transactional id, as a process does that is restarted.
 """
 
@@ -44,11 +44,11 @@ class Transactions:
 
     plan: TransactionPlan
     part: GroupPart
-    """Of the group that writes on."""
+    """The group that consumes, transforms and produces."""
     promises: TransactionPromises
     mortals: Mortals
     last_stable_offset: Callable[[PartitionKey], int]
-    """Of the leader; -1 while there is none."""
+    """The last stable offset of the leader; -1 while there is no leader."""
     _counts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -65,7 +65,7 @@ class Transactions:
 
     @property
     def keys(self) -> list[PartitionKey]:
-        """Of the topics that are written in transactions."""
+        """Partitions that are written in transactions."""
         plan = self.plan
         pairs = [PartitionKey(plan.pairs, index) for index in range(plan.pairs_partitions)]
         return pairs + [PartitionKey(plan.output, index) for index in range(plan.output_partitions)]
@@ -234,7 +234,7 @@ class Transactions:
         records: list[ConsumerRecord],
         chance: Stream,
     ) -> None:
-        # Who is not a member any more, and does not know it, is refused by the group.
+        # The group refuses a member that was expelled and does not know it.
         part, stamp = self.part, consumer.group_metadata()
         starts: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
@@ -247,7 +247,7 @@ class Transactions:
             for record in records:
                 source = PartitionKey(record.topic, record.partition)
                 key = PartitionKey(self.plan.output, record.partition % self.plan.output_partitions)
-                # The name of the transaction tells two attempts apart.
+                # The name of the transaction distinguishes two attempts.
                 value = f"{source}@{record.offset}#{transaction.name}".encode()
                 self.promises.writes(transaction, key, value)
                 await producer.enqueue(key.topic, value, partition=key.partition)
@@ -306,7 +306,7 @@ class Transactions:
                 if position != end:
                     part.findings.report(f"{partition}: reading what is committed stops at {position} of {end}")
         self.promises.check_all_seen(logs)
-        committed = {key: part.promises.told_offset(part.place(TopicPartition(*key))) for key in part.keys}
+        committed = {key: part.promises.known_offset(part.place(TopicPartition(*key))) for key in part.keys}
         inputs = {key: [record.offset for record in part.partitions.committed_records(key)] for key in part.keys}
         outputs = [value.decode().partition("#")[0] for key, values in logs.items() for value in values]
         outputs = [name for name in outputs if "@" in name]

@@ -1,4 +1,4 @@
-"""Ties the probes to the promises: whose log it is, and which numbers the promises want of it."""
+"""Connects the probes with the promises."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Watch:
         self._steps: dict[int, tuple[object, ...]] = {}
         self._places: dict[tuple[str, str, int], tuple[PartitionKey, int]] = {}
         self._led: dict[tuple[str, int, int], tuple[int, int, int, frozenset[int] | None]] = {}
-        """Of each replica: what a promise is about, as it was last."""
+        """Last state of each replica, as far as promises need it."""
         self._min_isr_of_nodes = cluster.controllers[0].settings.min_insync_replicas
         self.coverage = coverage
         voters = len(cluster.controllers)
@@ -68,7 +68,7 @@ class Watch:
         return self._min_isr_of_nodes
 
     def _place(self, log: PartitionLog) -> tuple[PartitionKey, int]:
-        """Whose log it is."""
+        """The partition and node of a log."""
         known = (log.directory, log.topic, log.partition)
         place = self._places.get(known)
         if place is None:
@@ -110,8 +110,8 @@ class Watch:
     def replica_stepped(self, replica: MetadataReplica, ready: Ready) -> None:
         core, log = replica.core, replica.log.partition_log
         if not self._universe.is_alive(self._names[core.local_id]):
-            # It was killed, maybe in the middle of a step, and hears of its requests that they failed, which is a step
-            # to it. Nobody will hear of that; and what it takes for its log is not what a power cut left on its disk.
+            # The node was killed, maybe in the middle of a step. The failure of its requests is one more step of what
+            # is left of it, which has no effect, and its log in memory is not what a power cut left on its disk.
             return
         self.coverage.replicas[core.local_id] = replica
         voted = getattr(core.role, "voted", None)
@@ -197,7 +197,7 @@ class Watch:
         node_id, unheard_ms = participant.heard_by, participant.unheard_ms()
         assert node_id is not None
         if not self.groups.heard(current_node.get(), Coordinator(index, node_id), unheard_ms):
-            self._findings.count("members heard by one who coordinates no more")
+            self._findings.count("answers of deposed coordinators to members")
 
 
 def _node_of(path: str) -> int:

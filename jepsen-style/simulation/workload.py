@@ -53,9 +53,9 @@ class History:
 def check_history(
     findings: Findings, key: PartitionKey, sent: Iterable[Sent], log: Sequence[tuple[int, bytes | None]]
 ) -> None:
-    """Hold the final log of a partition, as (offset, value), to what clients were told.
+    """Compares the final log of a partition, as (offset, value), with the outcomes that clients got.
 
-    Every acked record is where it was said to be and nowhere else; a failed one is nowhere; one of unknown
+    Every acked record is at its acked offset and nowhere else; a failed one is nowhere; one of unknown
     fate is there at most once; nothing else is there; each producer's records are in the order they were sent.
     """
     places: dict[bytes, list[int]] = {}
@@ -73,7 +73,7 @@ def check_history(
             elif outcome.offset not in (-1, found[0]):
                 findings.report(f"{key}: {record.value!r} was acked at {outcome.offset}, and is at {found[0]}")
         elif not isinstance(outcome, Unknown) and found:
-            findings.report(f"{key}: {record.value!r} is at {found}, and its producer was told: {outcome}")
+            findings.report(f"{key}: {record.value!r} is at {found}, and its producer got: {outcome}")
         if found:
             offset, value = last.get(record.producer, (-1, b""))
             if found[0] < offset:
@@ -111,14 +111,14 @@ class Workload:
         return [PartitionKey(topic.name, index) for topic in self.plan.topics for index in range(topic.partitions)]
 
     def counts(self) -> dict[PartitionKey, tuple[int, int]]:
-        """How many records were acked and sent so far, by partition."""
+        """(acked records, sent records) so far, by partition."""
         history = self.history
         return {key: (history.acks[key], len(history.sent.get(key, ()))) for key in self.keys}
 
     # ---- topics
 
     async def create_topics(self) -> None:
-        """As the admin client; again and again until all are there."""
+        """Creates all topics as the admin client."""
         await self._as_client("admin", self._create_topics)
 
     async def _create_topics(self, world: World, cluster: Cluster) -> None:
@@ -186,8 +186,8 @@ class Workload:
 
     async def prove_alive(self) -> None:
         """One more record into every partition, which must be acked."""
-        for told in await self.not_alive("prover", self.keys):
-            self.findings.report(f"all faults are over, yet {told}")
+        for problem in await self.not_alive("prover", self.keys):
+            self.findings.report(f"all faults are over, yet {problem}")
 
     async def not_alive(self, prover: str, keys: Sequence[PartitionKey]) -> list[str]:
         """Sends one record into each of these partitions; gives what was not acked. `prover` names who asks, once."""

@@ -281,7 +281,7 @@ def test_faults_of_messages_meet_some_whatever_clients_do(tmp_path: Path, worklo
         quiet=3.0,
     )
     outcome = carry_out(plan, lambda _told: None)
-    assert outcome.exit_code == VALID, outcome.told
+    assert outcome.exit_code == VALID, outcome.summary
     lines = (outcome.directory / "history.jsonl").read_text().splitlines()
     values = [told["value"] for told in map(json.loads, lines) if told["f"] == "heal" and told["type"] == "info"]
     # Those that had their time, and not the last ones.

@@ -69,6 +69,19 @@ def test_room_for_requests_is_reported() -> None:
     assert found == [59]
 
 
+def test_work_that_grows_beyond_the_limit_costs_the_largest_connection() -> None:
+    budget = MemoryBudget(most_request_bytes=100, most_answer_bytes=100, most_grown_bytes=200)
+    small, large = connections(budget, 2)
+    small.hold(requests=90)
+    large.hold(requests=100)
+    budget.make_room_for_growth()
+    assert budget.is_full and not large.reasons, "clients are not read, and work under way may go on"
+    small.hold(requests=20)
+    budget.make_room_for_growth()
+    assert (len(small.reasons), len(large.reasons)) == (1, 0)
+    assert budget.request_bytes == 100
+
+
 def test_requests_that_never_arrive_whole_go_largest_first() -> None:
     budget = MemoryBudget(most_request_bytes=100, most_answer_bytes=100)
     small, large = connections(budget, 2)

@@ -876,6 +876,51 @@ def test_unread_answers_hold_a_bounded_amount_of_memory(play) -> None:
     stage(play, handle, limits, act)
 
 
+def test_requests_that_are_answered_later_make_room_for_others(play) -> None:
+    """Their answers leave in no turn of their own connection."""
+    limits = replace(LIMITS, queued_max_request_bytes=300_000)
+
+    async def act(scene: Scene) -> None:
+        desk.__init__()
+        large, other = await scene.peer(), await scene.peer()
+        await large.ask(request_frame(1, bytes(400_000)))
+        await desk.wait_for(1)
+        assert scene.server.memory.is_full
+        await other.ask(request_frame(2))
+        desk.slots[0].fill([b"late"])
+        assert await large.answer() == b"late"
+        assert not scene.server.memory.is_full
+        await desk.wait_for(2)
+
+    desk = Desk()
+    stage(play, desk, limits, act)
+
+
+def test_requests_that_grow_while_they_are_served_hold_a_bounded_amount_of_memory(play) -> None:
+    """Each of many requests is small on the wire, and is decoded to, or answered with, megabytes."""
+    limits = replace(LIMITS, memory_limit_bytes=64 << 20)
+
+    async def act(scene: Scene) -> None:
+        desk.__init__()
+        memory = scene.server.memory
+        peers = [await scene.peer() for _ in range(12)]
+        for number, peer in enumerate(peers):
+            await peer.ask(request_frame(number))
+            await desk.wait_for(number + 1)
+            desk.slots[-1].grow((4 << 20) + number)
+            assert memory.request_bytes <= memory.most_grown_bytes == 32 << 20
+        assert memory.closed == 5
+        for slot in desk.slots:
+            if not slot.connection_closed:
+                slot.fill([b"done"])
+        with trio.fail_after(30):
+            while memory.request_bytes:
+                await trio.sleep(0.001)
+
+    desk = Desk()
+    stage(play, desk, limits, act)
+
+
 def test_announced_frames_take_memory_only_as_they_arrive(play) -> None:
     async def act(scene: Scene) -> None:
         for _ in range(20):

@@ -108,7 +108,7 @@ def test_a_cluster_that_takes_no_records_though_it_can_is_found(monkeypatch: pyt
 
 @pytest.mark.feature("FI-05")
 def test_a_cluster_that_never_has_the_chance_is_given_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seed, "PATIENCE_SECONDS", 70.0)
+    monkeypatch.setattr(seed, "FAULT_PHASE_TIMEOUT_SECONDS", 70.0)
     report = seed.run_seed(1, changes=CROWDED)
     assert report.passed, report.broken
     assert report.counts["runs whose faults left no time for acks"] == 1
@@ -117,7 +117,7 @@ def test_a_cluster_that_never_has_the_chance_is_given_one(monkeypatch: pytest.Mo
 
 @pytest.mark.feature("FI-05", "FI-11")
 def test_and_has_to_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seed, "PATIENCE_SECONDS", 70.0)
+    monkeypatch.setattr(seed, "FAULT_PHASE_TIMEOUT_SECONDS", 70.0)
     refusing(monkeypatch, lambda now: True)
     (broken,) = seed.run_seed(1, changes=CROWDED).broken
     assert "enough records are acked" in broken

@@ -193,11 +193,11 @@ def test_a_commit_that_only_the_next_owner_heard_of(findings: Findings) -> None:
     promises.commits(PLACE, "A", 5)
     promises.committed(PLACE, 5)
     promises.commits(PLACE, "A", 9)
-    assert promises.told_offset(PLACE) == 5, "nobody knows of more"
+    assert promises.known_offset(PLACE) == 5, "nobody knows of more"
     promises.begins_at(PLACE, "B", 9)
-    assert promises.told_offset(PLACE) == 9
+    assert promises.known_offset(PLACE) == 9
     written_on = [f"{KEY}@{offset}" for offset in range(9)]
-    check_exactly_once(findings, {KEY: promises.told_offset(PLACE)}, {KEY: range(9)}, written_on)
+    check_exactly_once(findings, {KEY: promises.known_offset(PLACE)}, {KEY: range(9)}, written_on)
     assert not findings.broken
 
 

@@ -156,9 +156,9 @@ def test_a_run_that_does_not_meet_what_it_must_names_the_pair(
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("is active, kill", "pairs.txt:1: 'is active, kill' is not a pair: state | fault"),
-        ("is asleep | kill", "pairs.txt:1: there is no state 'is asleep'"),
-        ("is active | boredom", "pairs.txt:1: there is no fault 'boredom'"),
+        ("is active, kill", "pairs.txt:1: a line must be `state | fault`; got 'is active, kill'"),
+        ("is asleep | kill", "pairs.txt:1: unknown state 'is asleep'"),
+        ("is active | boredom", "or *; got 'boredom'"),
     ],
 )
 def test_a_pair_that_nothing_can_meet_is_refused(

@@ -1,7 +1,6 @@
-"""What a cleaner may leave of a committed log: at least the last record of each key, and nothing that never was.
+"""Compaction: a cleaner leaves at least the last record of each key, and nothing that was never committed.
 
-It keeps the place of each batch that it keeps (CR-02 to CR-06): what is left of one has its offsets and some of its
-records.
+Batches keep their place (CR-02 to CR-06): what is left of a batch has its offsets and some of its records.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ COMPACTED_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC})
 
 
 def is_rest(left: Batch, committed: Batch) -> bool:
-    """Whether `left` can be what was left of `committed`."""
+    """True if compaction may have made `left` of `committed`."""
     if left[:3] != committed[:3]:
         return False
     ours, theirs = read_header(left.data), read_header(committed.data)
@@ -63,7 +62,7 @@ def last_of_each_key(batches: Iterable[Batch]) -> dict[bytes, Record]:
 
 
 def missing(committed: Iterable[Batch], left: Iterable[Batch]) -> Iterator[Record]:
-    """What holds, and is not left."""
+    """Records that are the last of their key and are missing."""
     kept = {record.offset for batch in left for record in decode_records(batch.data)}
     for record in last_of_each_key(committed).values():
         if record.value is not None and record.offset not in kept:

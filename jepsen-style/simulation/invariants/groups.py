@@ -1,16 +1,17 @@
 """The promises of groups, checked as their members gain and lose partitions, commit, and begin where others stopped.
 
-- A partition has one owner. Who takes it on while another still has it shows that the coordinator counted that one
-  out; it may not do so within the session of a member that it has answered. The coordinator is who the committed
-  metadata named last. One that was deposed and has not heard of it goes on answering what needs no record, in Kafka as
-  well: whom it answers is not counted in for that, and what it gives is nobody's.
-- A member of a group that is migrated to and fro is told that its group is gone only after its session.
-- In one generation (or member epoch) nobody takes on what another one has taken on.
-- A committed offset stays: who takes a partition on begins where its last owner has committed. Members only commit what
-  is further on, so it never goes back; nothing that an earlier owner still says changes it.
-- Members hear of what is committed in two ways: by the answer to their commit, and when they take a partition on. No
-  coordinator tells of what could still be lost (Kafka's answers an OffsetFetch that wants stable offsets when all that
-  it has written so far is replicated), so the second counts as much. Nobody hears the first who ends before it comes.
+- A partition has one owner. A member that takes it on while another still has it shows that the coordinator expelled
+  the other one. It may not do so within the session of a member that it has answered. The coordinator is the one that
+  the committed metadata named last. A coordinator that was deposed and does not know it still answers requests without
+  records, in Kafka as well: its answers do not extend a session, and partitions that it assigns have no owner.
+- A member of a group that changes its protocol gets an error that its group is gone only after its session.
+- In one generation (or member epoch) no member takes on a partition that another one has taken on.
+- A committed offset stays: a member that takes a partition on begins where its last owner has committed. Members only
+  commit what is further on, so it never goes back; no late request of an earlier owner changes it.
+- Members learn of committed offsets in two ways: by the answer to their commit, and when they take a partition on. No
+  coordinator returns an offset that could still be lost (Kafka's answers an OffsetFetch for stable offsets when all
+  that it has written so far is replicated), so the second counts as much. A member that ends early never gets the
+  first.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from simulation.findings import Findings
 from simulation.invariants.places import PartitionKey
 
 SESSION_PART = 0.95
-"""How much of a session is certain: clocks do not run alike."""
+"""Part of a session that is certain, since clocks run at different rates."""
 NEVER_SECONDS = 1e6
 
 
@@ -48,7 +49,7 @@ class _Owner:
     """One who has a partition."""
 
     unheard_ms: Callable[[], int]
-    """Since when the coordinator may not have heard of it."""
+    """Milliseconds for which the coordinator may not have received anything from it."""
     session_timeout_ms: int
     is_misled: bool
     """It has it from a coordinator that was deposed, and no other has counted it in since."""
@@ -56,16 +57,16 @@ class _Owner:
 
 @dataclass(slots=True)
 class _Offsets:
-    told: int = -1
-    """The furthest of which a member was told that it is committed."""
+    known: int = -1
+    """The highest offset that a member knows to be committed."""
     client: str = ""
-    """Who took the partition on last."""
+    """The member that took the partition on last."""
     unknown: dict[int, None] = field(default_factory=dict)
     """Commits that it asked for: any of them may come into force, and a late one after one that was acknowledged."""
 
 
 class GroupPromises:
-    """Of all groups of one universe."""
+    """The promises of all groups of one universe."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
@@ -75,11 +76,11 @@ class GroupPromises:
         """By whom, in which generation."""
         self._leaders: dict[int, int] = {}
         self._heard_at: dict[str, float] = {}
-        """When the last request of each client was sent that the coordinator took well."""
+        """Time at which each client sent its last request that the coordinator accepted."""
         self._misled: set[str] = set()
-        """Whom a deposed coordinator has answered last."""
+        """Clients whose last answer came from a deposed coordinator."""
 
-    # ---- who is heard of
+    # ---- sessions
 
     def leads(self, partition: int, node_id: int) -> None:
         """The committed metadata name a leader of a partition of the groups' topic, or none: until they name another
@@ -88,7 +89,7 @@ class GroupPromises:
             self._leaders[partition] = node_id
 
     def heard(self, client: str, by: Coordinator, unheard_ms: int) -> bool:
-        """A member is told that its request of `unheard_ms` ago is taken well; False if that is the word of a deposed
+        """A member got a good answer to its request of `unheard_ms` ago; False if the answer is from a deposed
         coordinator.
         """
         if self._leaders.get(by.partition) != by.node_id:
@@ -102,13 +103,13 @@ class GroupPromises:
         return True
 
     def unheard_ms(self, client: str) -> int:
-        """Since when the coordinator may not have heard of it."""
+        """Milliseconds for which the coordinator may not have received anything from it."""
         return round((self._findings.now() - self._heard_at.get(client, -NEVER_SECONDS)) * 1000)
 
     def may_miss_its_group(self, client: str, session_ms: int) -> bool:
-        """May a member that speaks the consumer protocol be told that its group is not of that kind? It may when all
-        who spoke it were counted out and classic members are left; Kafka's client gives up on that word as well. Who
-        never was in the group, or was heard of within its session, may not.
+        """Whether a member with the consumer protocol may get the error that its group has another one. It may when all
+        members that spoke it were expelled and classic members are left; Kafka's client gives up on that error as well.
+        A member that never was in the group, or sent something within its session, may not.
         """
         was_in = client in self._heard_at or client in self._misled
         return was_in and self.unheard_ms(client) >= session_ms * SESSION_PART
@@ -123,7 +124,7 @@ class GroupPromises:
                 continue
             unheard = owner.unheard_ms()
             if unheard < owner.session_timeout_ms * SESSION_PART:
-                self._findings.report(f"{place}: {client} takes it on, {other} has it, and was heard {unheard} ms ago")
+                self._findings.report(f"{place}: {client} takes it on, {other} has it, accepted {unheard} ms ago")
         owners[client] = _Owner(unheard_ms, session_ms, is_misled)
 
     def takes_on_in(self, generation: int, place: GroupPartition, client: str) -> None:
@@ -151,17 +152,17 @@ class GroupPromises:
     # ---- how far it has come
 
     def begins_at(self, place: GroupPartition, client: str, offset: int) -> None:
-        """A member takes it on, and was told that the group has come so far; -1: nowhere."""
+        """A member takes the partition on and gets this committed offset; -1: none."""
         owner = self._owners.get(place, {}).get(client)
         if owner is not None and owner.is_misled:
             return
         known = self._offsets.setdefault(place, _Offsets())
         self._findings.check(
-            offset >= known.told or offset in known.unknown,
-            lambda: f"{place}: {known.told} was committed, and {client} is told {offset}",
+            offset >= known.known or offset in known.unknown,
+            lambda: f"{place}: {known.known} was committed, and {client} gets {offset}",
         )
-        known.told = max(known.told, offset)
-        # Whoever had it before cannot commit any more: what is under way came in time, or never will.
+        known.known = max(known.known, offset)
+        # The owner before it can no longer commit: a commit under way arrived in time, or never will.
         known.client, known.unknown = client, {}
 
     def commits(self, place: GroupPartition, client: str, offset: int) -> None:
@@ -171,10 +172,10 @@ class GroupPromises:
             known.unknown[offset] = None
 
     def committed(self, place: GroupPartition, offset: int) -> None:
-        """And was told that it is."""
+        """A member got the acknowledgement of its commit."""
         known = self._offsets[place]
-        known.told = max(known.told, offset)
+        known.known = max(known.known, offset)
 
-    def told_offset(self, place: GroupPartition) -> int:
-        """How far the group has come, as its members know: -1 if nobody was told anything."""
-        return self._offsets.get(place, _Offsets()).told
+    def known_offset(self, place: GroupPartition) -> int:
+        """The highest committed offset that a member knows; -1: none."""
+        return self._offsets.get(place, _Offsets()).known

@@ -2,8 +2,8 @@
 
 - ISR and ELR are disjoint parts of the replicas, the leader is in the ISR, epochs only grow.
 - The ISR grows by whom its leader has asked for, by nobody else, and in the partition epoch that the leader knew.
-- Whoever is elected was in ISR or ELR, so that it holds all that was committed; only if nobody is left in either, the
-  last leader may be taken.
+- A broker that is elected was in ISR or ELR, so that it holds all that was committed; only if nobody is left in either,
+  the last leader may be taken.
 - Nobody is eligible beside an ISR of min.insync.replicas: what is acknowledged then need not be on them.
 - No global loss: somebody is left who may lead and has lost nothing, as long as faults keep within min.insync.replicas.
 """
@@ -21,11 +21,11 @@ Wish = tuple[int, int]
 
 
 class MembershipPromises:
-    """Of all partitions of one universe."""
+    """The promises of ISR and ELR of all partitions of one universe."""
 
     def __init__(self, findings: Findings, min_isr: Callable[[PartitionKey], int], lossy: Container[int]) -> None:
         """`min_isr`: min.insync.replicas as the newest metadata have it. `lossy`: brokers that have lost something and
-        did not register anew.
+        did not register again.
         """
         self._findings = findings
         self._min_isr = min_isr
@@ -44,7 +44,7 @@ class MembershipPromises:
         self._wishes.pop(key, None)
 
     def changed(self, key: PartitionKey, before: PartitionImage | None, image: PartitionImage) -> None:
-        """The committed metadata say something else of a partition."""
+        """The committed metadata of a partition changed."""
         self._check_shape(key, image)
         self._check_somebody_left(key, image)
         if before is None:

@@ -10,10 +10,10 @@
 - Only a leader calls something committed first: no follower's high watermark is above what a leader of its epoch, or of
   an earlier one, has had.
 
-A topic that was deleted is watched no more, nor is another one of its name: brokers hear of both at different times.
+A deleted topic is no longer checked, nor is a new one of its name: brokers learn of both at different times.
 
-A power cut or a lost disk makes a broker *lossy*: it may have less than it said. It counts again as a member
-once it has registered anew, which must have taken it out of ISR and ELR if it lacks anything.
+A power cut or a lost disk makes a broker *lossy*: it may have less than it reported. It counts again as a
+member once it has registered again, which must have taken it out of ISR and ELR if it lacks anything.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from simulation.invariants.producers import ProducerPromises
 
 @dataclass(slots=True)
 class _Replica:
-    """What is known of one replica in one life of its broker."""
+    """State of one replica in one life of its broker."""
 
     log: ReplicaLog
     reader: LogReader
@@ -51,16 +51,15 @@ class _Partition:
     ghost: GhostLog = field(default_factory=GhostLog)
     replicas: dict[int, _Replica] = field(default_factory=dict)
     leaders: dict[int, int] = field(default_factory=dict)
-    """Who acted as leader in each epoch."""
+    """The leader in each epoch."""
     watermarks: dict[tuple[int, int], int] = field(default_factory=dict)
     """The highest one of each (leader, epoch)."""
     returned: dict[int, int] = field(default_factory=dict)
-    """Members that lost something and registered anew, and the partition epoch from which on that is known."""
+    """Members that lost something and registered again, and the partition epoch from which on that is known."""
     producers: ProducerPromises = field(default_factory=ProducerPromises)
-    """As the ghost shows them."""
+    """State of producers, by the ghost."""
     trusted: dict[int, int] = field(default_factory=dict)
-    """How much of the committed log each replica was seen to have; it must never have less, unless it is
-    lossy."""
+    """End of the committed log that each replica was seen to have; it must never have less unless it is lossy."""
 
 
 _NOBODY = _Partition()
@@ -77,13 +76,13 @@ class PartitionPromises:
         image: Callable[[], MetadataImage],
         min_isr: Callable[[PartitionKey], int],
     ) -> None:
-        """`content`: the bytes of a node's file; `image`: what the committed metadata say."""
+        """`content`: the bytes of a node's file; `image`: the committed metadata."""
         self._findings = findings
         self._content = content
         self._image = image
         self._partitions: dict[PartitionKey, _Partition] = {}
         self.first_sequence = 0
-        """Where producers of the run may begin, instead of at 0."""
+        """First sequence that producers of the run may use besides 0."""
         self._deleted: set[str] = set()
         """Names of topics."""
         self.lossy: dict[int, int] = {}
@@ -95,7 +94,7 @@ class PartitionPromises:
         return topic in self._deleted or topic.startswith((OWN_PREFIX, JUDGED_PREFIX))
 
     def ghost(self, key: PartitionKey) -> GhostLog:
-        """What is committed in a partition."""
+        """The committed log of a partition."""
         return self._of(key).ghost
 
     @property
@@ -195,7 +194,7 @@ class PartitionPromises:
             if replica is None or member in self.lossy:
                 continue
             if view.partition_epoch < partition.returned.get(member, -1):
-                continue  # the leader counts on what it had, and has not heard yet that it is lost
+                continue  # the leader relies on what it had, and does not know yet that it is lost
             end = replica.log.log_end_offset
             if view.high_watermark > end:
                 findings.report(
@@ -203,7 +202,7 @@ class PartitionPromises:
                 )
 
     def follows(self, key: PartitionKey, node_id: int, leader_epoch: int, high_watermark: int) -> None:
-        """A replica does not lead, and has heard of this high watermark."""
+        """A follower has received this high watermark."""
         if self._is_nobodys(key.topic):
             return
         partition = self._partitions.get(key, _NOBODY)
@@ -220,7 +219,7 @@ class PartitionPromises:
         """The committed metadata changed."""
         for broker_id, broker in delta.changed_brokers.items():
             if broker is not None and self.lossy.get(broker_id, broker.epoch) != broker.epoch:
-                # It has registered anew: from now on it must be what the metadata says that it is.
+                # It has registered again: from now on the metadata must be right about it.
                 del self.lossy[broker_id]
                 self._returned(delta.after, broker_id)
                 self._check_all(delta.after, broker_id)
@@ -236,7 +235,7 @@ class PartitionPromises:
                 self._partition_changed(PartitionKey(topic.name, index), topic.previous(index), image)
 
     def acked(self, key: PartitionKey, offset: int, value: bytes) -> None:
-        """A client was told that its record is at `offset`, as acks=all means it."""
+        """A client got an ack (acks=all) for its record at `offset`."""
         if self._is_nobodys(key.topic):
             return
         found = self._record(key, offset)
@@ -313,7 +312,7 @@ class PartitionPromises:
         return next((record for record in decode_records(batch.data) if record.offset == offset), None)
 
     def _members(self, key: PartitionKey) -> tuple[int, ...]:
-        """Who must hold all that is committed, by the newest metadata."""
+        """The brokers that must hold all that is committed, by the newest metadata."""
         image = self._image().topics.partition(key.topic, key.partition)
         return () if image is None else (*image.isr, *image.elr)
 

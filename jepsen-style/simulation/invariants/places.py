@@ -1,4 +1,4 @@
-"""What promises speak of: partitions, their logs as far as a promise looks at them, and a replica that leads."""
+"""Types of the promises: partitions, the part of their logs that is checked, and leading replicas."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class PartitionKey(NamedTuple):
 
 
 class Epochs(Protocol):
-    """What is needed of `storage.leader_epochs.LeaderEpochs`."""
+    """The part of `storage.leader_epochs.LeaderEpochs` that is read here."""
 
     def entries(self) -> list[tuple[int, int]]: ...
 
 
 class ReplicaLog(LogLike, Protocol):
-    """What is needed of a `PartitionLog`."""
+    """The part of `PartitionLog` that is read here."""
 
     @property
     def high_watermark(self) -> int: ...

@@ -1,7 +1,7 @@
 """The promises of producers and their transactions, as the committed log of a partition shows them while it grows.
 
 - The sequences of a producer, in one of its epochs, begin at 0 and have neither gap nor repetition (KIP-98). In its
-  first epoch a producer of a run may begin where the plan says.
+  first epoch a producer of a run may begin at the sequence of the plan.
 - Epochs only grow, those of markers, too: where each transaction has an epoch of its own (KIP-890), nothing of it comes
   after its end.
 - A producer has one transaction open at most: in a newer epoch it writes only once that of the older one has ended.
@@ -25,12 +25,12 @@ from simulation.invariants.places import PartitionKey
 @dataclass(slots=True)
 class _Producer:
     first_sequence: int = 0
-    """Where it may begin as well, in its first epoch."""
+    """First sequence that it may use besides 0 in its first epoch."""
     epoch: int = -1
     next_sequence: int = 0
     coordinator_epoch: int = -1
     open_from: int = -1
-    """Where its open transaction begins; -1 if none is."""
+    """First offset of its open transaction; -1: none."""
 
     def take(self, header: BatchHeader, marker: EndTxn | None) -> str | None:
         """The next of its batches; gives what is wrong with it."""
@@ -61,10 +61,10 @@ class _Producer:
 
 @dataclass(slots=True)
 class ProducerPromises:
-    """Of one partition, batch by batch, in the order in which they were committed."""
+    """Checks the batches of one partition in the order in which they were committed."""
 
     first_sequence: int = 0
-    """Where producers of the run may begin, instead of at 0."""
+    """First sequence that producers of the run may use besides 0."""
     _producers: dict[int, _Producer] = field(default_factory=dict)
 
     def take(self, batch: Batch) -> str | None:
@@ -81,11 +81,11 @@ class ProducerPromises:
 
     @property
     def first_open(self) -> int | None:
-        """Where the first transaction begins that has no marker yet; None if there is none."""
+        """First offset of the first transaction without a marker; None if there is none."""
         return min((each.open_from for each in self._producers.values() if each.open_from >= 0), default=None)
 
     def open_ones(self) -> list[str]:
-        """What has not ended. Nothing, once all is quiet."""
+        """Transactions that have not ended; none once all is quiet."""
         return [
             f"producer {producer_id} has had a transaction open since {producer.open_from}"
             for producer_id, producer in self._producers.items()
@@ -96,7 +96,7 @@ class ProducerPromises:
 def check_producers(
     findings: Findings, key: PartitionKey, batches: Iterable[Batch], first_sequence: int = 0
 ) -> None:
-    """Of a whole log, once all is quiet."""
+    """Checks a whole log once all is quiet."""
     promises = ProducerPromises(first_sequence)
     wrong = [found for batch in batches if (found := promises.take(batch)) is not None]
     for each in (*wrong, *promises.open_ones()):

@@ -50,7 +50,7 @@ Entry = tuple[int, int]
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one node's replica."""
+    """State of the replica of one node."""
 
     view: ReplicaView
     reader: LogReader
@@ -58,7 +58,7 @@ class _Known:
     seen_end: int = 0
     """The log below was compared with what others wrote."""
     chain: list[Entry] = field(default_factory=list)
-    """What it was compared by, in the log's order."""
+    """Entries by which it was compared, in the order of the log."""
     log_end: int = 0
     log_start: int = 0
     committed: int = 0
@@ -75,7 +75,7 @@ class QuorumPromises:
         on_delta: Callable[[MetadataDelta], None],
         voters_count: int = 3,
     ) -> None:
-        """`content`: the bytes of a node's file. `on_delta` hears of every change of the committed metadata."""
+        """`content`: the bytes of a node's file. `on_delta` is called with every change of the committed metadata."""
         self._findings = findings
         self._content = content
         self._on_delta = on_delta
@@ -85,7 +85,7 @@ class QuorumPromises:
         self._votes: dict[tuple[int, int], int] = {}
         self._written: dict[Entry, Batch] = {}
         self._before: dict[Entry, Entry] = {}
-        """What lies before each record, wherever it is. By induction all is the same that does."""
+        """The entry before each entry, in any log. By induction everything before it is the same, too."""
         self._snapshots: dict[str, bytes] = {}
         """By file name."""
         self._nodes: dict[int, _Known] = {}
@@ -96,12 +96,12 @@ class QuorumPromises:
 
     @property
     def image(self) -> MetadataImage:
-        """What the committed metadata log says."""
+        """The image of the committed metadata log."""
         return self.loader.image
 
     @property
     def leaders(self) -> dict[int, int]:
-        """Who led each epoch."""
+        """The leader of each epoch."""
         return self._leaders
 
     def disk_lost(self, node_id: int) -> None:
@@ -149,7 +149,7 @@ class QuorumPromises:
         """A node's image moved on."""
         ours = self.images.get(image.offset)
         if ours is not None and ours is not image and not ours.same_content(image):
-            self._findings.report(f"{node} sees another cluster than the metadata log up to {image.offset} tells")
+            self._findings.report(f"the image of {node} differs from the metadata log up to {image.offset}")
 
     # ---- inside
 

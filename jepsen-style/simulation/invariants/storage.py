@@ -1,4 +1,4 @@
-"""The promises of a disk's log: what was flushed is there after a power cut, and indexes say what the log says.
+"""The promises of a log on disk: what was flushed is there after a power cut, and indexes agree with the log.
 
 - Whatever lay below the recovery point when the power went comes back, byte for byte. A replica that lost its tail is
   excused from having what is committed (see `partitions`), never from having what it has flushed itself.
@@ -26,7 +26,7 @@ from simulation.invariants.places import PartitionKey, ReplicaLog
 
 
 class OffsetIndexLike(Protocol):
-    """What is needed of a `storage.indexes.OffsetIndex`, and of a `TimeIndex`."""
+    """The part of `storage.indexes.OffsetIndex` and `TimeIndex` that is read here."""
 
     @property
     def entries(self) -> int: ...
@@ -38,7 +38,7 @@ class OffsetIndexLike(Protocol):
 
 
 class IndexedSegment(SegmentLike, Protocol):
-    """What is needed of a `storage.segment.Segment` beside its batches."""
+    """The part of `storage.segment.Segment` that is read here, besides its batches."""
 
     @property
     def offset_index(self) -> OffsetIndexLike: ...
@@ -48,7 +48,7 @@ class IndexedSegment(SegmentLike, Protocol):
 
 
 class AbortedLike(Protocol):
-    """What is needed of a `storage.transaction_index.AbortedTransaction`."""
+    """The part of `storage.transaction_index.AbortedTransaction` that is read here."""
 
     @property
     def producer_id(self) -> int: ...
@@ -59,7 +59,7 @@ class AbortedLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Flushed:
-    """What one log had on its disk when the power went."""
+    """The part of a log that was flushed before a power cut."""
 
     recovery_point: int
     checksums: dict[int, int]
@@ -67,7 +67,7 @@ class _Flushed:
 
 
 class StoragePromises:
-    """Of all logs of one universe."""
+    """The promises of all logs of one universe."""
 
     def __init__(self, findings: Findings, content: Callable[[int, str], bytearray | None]) -> None:
         """`content`: the bytes of a node's file."""
@@ -104,7 +104,7 @@ class StoragePromises:
             if flushed.checksums.get(batch.base_offset) != crc32(batch.data):
                 findings.report(f"{key}: {node_id} had flushed something else than {batch}")
 
-    # ---- what indexes say
+    # ---- indexes
 
     def check_indexes(self, key: PartitionKey, node_id: int, segments: Iterable[IndexedSegment]) -> None:
         """Hold the indexes of a log to its batches, where they can be read without touching the disk's order of
@@ -118,11 +118,11 @@ class StoragePromises:
         self, key: PartitionKey, node_id: int, batches: Iterable[Batch], listed: Iterable[AbortedLike]
     ) -> None:
         """`batches`: the whole log; `listed`: what its aborted index gives of it."""
-        told = sorted((each.producer_id, each.first_offset) for each in listed)
+        found = sorted((each.producer_id, each.first_offset) for each in listed)
         expected = sorted(aborted(batches))
         self._findings.check(
-            told == expected,
-            lambda: f"{key}: {node_id} lists (producer, first offset) {told} as aborted, its markers say {expected}",
+            found == expected,
+            lambda: f"{key}: {node_id} lists (producer, offset) {found} as aborted, by its markers it is {expected}",
         )
 
     # ---- inside

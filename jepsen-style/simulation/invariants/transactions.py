@@ -1,4 +1,4 @@
-"""The promises of transactions, held against what their writers were told.
+"""The promises of transactions, compared with the outcomes that their writers got.
 
 - All of a transaction is seen, or nothing. Acknowledged: all of it. Aborted, or never asked to commit: nothing. Where
   the answer never came: all or nothing.
@@ -18,7 +18,7 @@ from simulation.invariants.places import PartitionKey
 
 
 class Fate(Enum):
-    """As its writer knows it."""
+    """Outcome of a transaction, as its writer knows it."""
 
     OPEN = "open"
     """Nobody has asked to commit it."""
@@ -35,7 +35,7 @@ class Transaction:
 
 
 class TransactionPromises:
-    """Of all transactions of one universe. Every value is written once."""
+    """The promises of all transactions of one universe. Every value is written once."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings

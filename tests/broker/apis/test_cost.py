@@ -496,7 +496,7 @@ async def test_a_heartbeat_that_says_very_much(rig: Rig) -> None:
     refused = await beat(0, MOST_TOPICS + 1, [])
     assert (refused.error_code, refused.error_message) == (
         ErrorCode.INVALID_REQUEST,
-        "SubscribedTopicNames has 5001 topics, more than 5000.",
+        "SubscribedTopicNames must have at most 5000 topics; got 5001.",
     )
     member = await beat(0, MOST_TOPICS, [])
     assert member.error_code == ErrorCode.NONE

@@ -236,7 +236,7 @@ def test_permissions_to_fetch_and_delete(state: str) -> None:
 @pytest.mark.feature("CG-08")
 def test_how_it_is_described() -> None:
     shell, group = in_state("Stable")
-    described = shell.core.describe(group)
+    described = shell.core.describe(group).complete()
     anna, ben = described.members
     assert (described.group_state, described.protocol_type, described.protocol_data) == ("Stable", "consumer", "range")
     assert (anna.client_id, anna.client_host, anna.group_instance_id) == ("client", "/127.0.0.1", None)
@@ -246,7 +246,7 @@ def test_how_it_is_described() -> None:
         b"part 1 of 1",
     )
     shell, group = in_state("PreparingRebalance")
-    described = shell.core.describe(group)
+    described = shell.core.describe(group).complete()
     assert described.group_state == "PreparingRebalance" and described.protocol_data == ""
     assert [member.member_metadata for member in described.members] == [b"", b"", b""]
 

@@ -380,7 +380,7 @@ def test_metadata_of_other_protocol_types_is_not_parsed(kind: str) -> None:
     shell.stable(one, two)
     assert [member.metadata for member in one.joined.members] == [b"\xff\x00 not a subscription", b""]
     assert shell.group.protocol_type == kind and shell.group.subscription is None
-    described = shell.core.describe(shell.group)
+    described = shell.core.describe(shell.group).complete()
     assert [member.member_metadata for member in described.members] == [b"\xff\x00 not a subscription", b""]
 
 

@@ -352,7 +352,7 @@ def test_most_members_choose_the_assignor(rig: Rig) -> None:
     settle(a, b)
     assert rig.group.preferred_assignor() == "range"
     assert a.partitions == {("news", 0), ("news", 1), ("sport", 0), ("sport", 1)}
-    described = rig.core.describe(GROUP)
+    described = rig.core.describe(GROUP).complete()
     assert (described.assignor_name, described.group_state, described.group_epoch) == ("range", "Stable", 3)
 
 
@@ -364,7 +364,7 @@ def test_assignors_may_be_configured_by_the_names_of_kafkas_classes(rig: Rig) ->
     rig.create_topic("sport", 4)
     a, b = Reader(rig, "a", "news", "sport"), Reader(rig, "b", "news", "sport", server_assignor="uniform")
     a.join()
-    assert rig.core.describe(GROUP).assignor_name == "range", "the first is the default"
+    assert rig.core.describe(GROUP).complete().assignor_name == "range", "the first is the default"
     b.join()
     assert b.error is ErrorCode.NONE, "members ask by name"
 
@@ -389,9 +389,9 @@ def test_a_new_coordinator_continues_where_the_old_one_stopped(rig: Rig) -> None
     b.join()
     a.just_beat()
     assert rig.group.members["a"].state is MemberState.UNREVOKED_PARTITIONS
-    before = rig.core.describe(GROUP)
+    before = rig.core.describe(GROUP).complete()
     rig.fail_over()
-    assert rig.core.describe(GROUP) == before
+    assert rig.core.describe(GROUP).complete() == before
     assert rig.timers.deadline_ms(("consumer-rebalance", GROUP, "a")) == rig.monotonic_ms + REBALANCE_MS
     settle(a, b)
     rig.fail_over(compacted=True)

@@ -58,10 +58,10 @@ def test_the_fields_of_a_listed_group() -> None:
 
 def test_classic_groups_are_described_and_those_without_members_too() -> None:
     bench = with_three_groups()
-    described = bench.ask(bench.machine.describe_classic, "classic", 6)
+    described = bench.machine.describe_classic("classic", 6).complete()
     assert (described.error_code, described.group_state, described.protocol_type) == (0, "Stable", "connect")
     assert [member.member_assignment for member in described.members] == [b"a"]
-    simple = bench.ask(bench.machine.describe_classic, "simple", 6)
+    simple = bench.machine.describe_classic("simple", 6).complete()
     assert simple == DescribedGroup(group_id="simple", group_state="Empty")
 
 
@@ -71,9 +71,9 @@ def test_classic_groups_are_described_and_those_without_members_too() -> None:
 )
 def test_other_groups_are_described_as_dead_classic_groups(group_id: str, message: str) -> None:
     bench = with_three_groups()
-    old = bench.ask(bench.machine.describe_classic, group_id, 5)
+    old = bench.machine.describe_classic(group_id, 5).complete()
     assert old == DescribedGroup(group_id=group_id, group_state="Dead")
-    new = bench.ask(bench.machine.describe_classic, group_id, 6)
+    new = bench.machine.describe_classic(group_id, 6).complete()
     assert new == DescribedGroup(
         group_id=group_id, group_state="Dead", error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message
     )
@@ -90,7 +90,7 @@ def test_other_groups_are_described_as_dead_classic_groups(group_id: str, messag
 @pytest.mark.feature("CG-13")
 def test_other_groups_cannot_be_described_as_consumer_groups(group_id: str, message: str) -> None:
     bench = with_three_groups()
-    assert bench.ask(bench.machine.describe_consumer, group_id) == consumer_group_describe.DescribedGroup(
+    assert bench.machine.describe_consumer(group_id).complete() == consumer_group_describe.DescribedGroup(
         group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message
     )
 

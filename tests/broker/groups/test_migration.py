@@ -224,7 +224,7 @@ def test_a_classic_group_becomes_a_consumer_group_and_keeps_what_it_has(rig: Mix
     assert group.state is GroupState.STABLE
     assert [len(each.partitions) for each in (a, b, c)].count(1) == 2
     assert a.partitions | b.partitions | c.partitions == {("news", number) for number in range(4)}
-    described = rig.core.describe(GROUP)
+    described = rig.core.describe(GROUP).complete()
     assert sorted(member.member_type for member in described.members) == [0, 0, 1]
 
 

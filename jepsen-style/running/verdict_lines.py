@@ -12,12 +12,12 @@ from checkers.verdict import Verdict
 MOST_OF_A_KIND = 5
 
 
-def tell(verdict: Verdict) -> None:
-    """What is wrong, the first few of each kind; what is legal, by number."""
-    told: Counter[str] = Counter()
+def print_verdict(verdict: Verdict) -> None:
+    """Prints the first few anomalies of each kind, and counts of those that are legal."""
+    printed: Counter[str] = Counter()
     for finding in verdict.findings:
-        told[finding.anomaly] += not finding.legal
-        if not finding.legal and told[finding.anomaly] <= MOST_OF_A_KIND:
+        printed[finding.anomaly] += not finding.legal
+        if not finding.legal and printed[finding.anomaly] <= MOST_OF_A_KIND:
             typer.echo(f"{finding.anomaly} {finding.where}: {finding.told}")
     counts = counts_of(((finding.anomaly, finding.legal) for finding in verdict.findings), verdict.figures)
     for (anomaly, legal), count in counts.items():

@@ -1,8 +1,7 @@
-"""What people are shown, made of what the nodes told last: one node's state in one word, one picture of the cluster,
-one of a topic.
+"""Core: the events `cluster` and `partitions`, from the newest answers of the nodes.
 
-A core: it is told who answered what and when, and asks nobody. A node that does not answer is dead if its process has
-gone or its port refuses; paused if its process is known to be; else unreachable, which may be either.
+A node that does not answer is dead if its process has ended or its port refuses connections; paused if its process is
+known to be stopped; otherwise unreachable.
 """
 
 from __future__ import annotations
@@ -14,57 +13,57 @@ from typing import Any
 from barnabas.page.node_state import NodeName, NodeState, PartitionState
 
 FRESH_MS = 1_700
-"""An answer is good for so long: a node is asked twice in a second."""
+"""Validity of an answer; nodes are polled twice a second."""
 
-NOT_ASKED = "it was not asked yet"
+NOT_ASKED = "not polled yet"
 
 _SEEKING = {
-    "prospective": "asks whether it could be elected",
+    "prospective": "sends pre-votes",
     "unattached": "knows no leader",
-    "resigned": "has given up the lead",
+    "resigned": "has resigned",
 }
 """States of a voter besides leader, follower and candidate."""
 
 
 @dataclass(slots=True)
 class Sight:
-    """What is known of one node."""
+    """The newest knowledge of one node."""
 
     node: NodeName
     state: NodeState | None = None
-    """What it told last."""
-    heard_ms: int | None = None
-    """When that was."""
+    """Its last answer."""
+    answered_ms: int | None = None
+    """Time of its last answer."""
     partitions: dict[str, Sequence[PartitionState]] = field(default_factory=dict)
-    """By topic, what it told last."""
+    """Its last answer by topic."""
     refused: bool = False
-    """Since then its port refused."""
+    """Whether its port has refused since."""
     silence: str = NOT_ASKED
-    """Why it did not answer the last time; one line."""
+    """Why it did not answer the last poll; one line."""
     process: str = ""
-    """Of a local cluster: running, paused, dead or stopped."""
+    """State of the process in a local cluster: running, paused, dead or stopped."""
     good_for_ms: int = FRESH_MS
 
-    def heard(self, state: NodeState, topic: str | None, now_ms: int, good_for_ms: int = FRESH_MS) -> None:
-        self.state, self.heard_ms, self.refused, self.silence = state, now_ms, False, ""
+    def answered(self, state: NodeState, topic: str | None, now_ms: int, good_for_ms: int = FRESH_MS) -> None:
+        self.state, self.answered_ms, self.refused, self.silence = state, now_ms, False, ""
         self.good_for_ms = good_for_ms
         if topic is not None:
             self.partitions[topic] = state.partitions
 
-    def not_heard(self, why: str, *, refused: bool) -> None:
-        self.silence, self.refused = why, refused
+    def not_answered(self, reason: str, *, refused: bool) -> None:
+        self.silence, self.refused = reason, refused
 
     def is_fresh(self, now_ms: int) -> bool:
         return (
-            self.heard_ms is not None
-            and now_ms - self.heard_ms <= self.good_for_ms
+            self.answered_ms is not None
+            and now_ms - self.answered_ms <= self.good_for_ms
             and not self.refused
             and self.process in ("", "running")
         )
 
 
-def cluster_seen(sights: Sequence[Sight], now_ms: int, at_ms: int, cut: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """The event `cluster`. `now_ms` is of the clock of `Sight.heard`, `at_ms` since 1970."""
+def cluster_event(sights: Sequence[Sight], now_ms: int, at_ms: int, cut: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """The event `cluster`. `now_ms` is a time of the clock of `Sight.answered`, `at_ms` is since 1970."""
     fresh = [sight for sight in sights if sight.is_fresh(now_ms)]
     active = _active_controller(fresh)
     return {
@@ -78,7 +77,7 @@ def cluster_seen(sights: Sequence[Sight], now_ms: int, at_ms: int, cut: Iterable
 
 
 def _active_controller(fresh: Iterable[Sight]) -> NodeState | None:
-    """Whoever leads the metadata log in the highest epoch."""
+    """The controller that leads the metadata log in the highest epoch."""
     leading = [
         sight.state
         for sight in fresh
@@ -88,7 +87,7 @@ def _active_controller(fresh: Iterable[Sight]) -> NodeState | None:
 
 
 def _node(sight: Sight, active: NodeState | None, now_ms: int) -> dict[str, Any]:
-    word, told = _word(sight, active, now_ms)
+    word, detail = _word(sight, active, now_ms)
     state = sight.state
     epoch = None
     if state is not None:
@@ -99,26 +98,29 @@ def _node(sight: Sight, active: NodeState | None, now_ms: int) -> dict[str, Any]
         "epoch": epoch,
         "metadata_end": None if state is None else state.metadata.log_end_offset,
         "metadata_high_watermark": None if state is None else state.metadata.high_watermark,
-        "told": told,
+        "told": detail,
     }
 
 
 def _word(sight: Sight, active: NodeState | None, now_ms: int) -> tuple[str, str]:
-    """One word, and one line or nothing."""
+    """(state, detail); the detail may be empty."""
     if sight.process == "paused":
-        return "paused", "its process is stopped (SIGSTOP): it answers nothing and notices nothing"
+        return "paused", "its process is stopped (SIGSTOP)"
     if sight.process in ("dead", "stopped"):
-        return "dead", "its process has ended" if sight.process == "dead" else "it does not run"
+        return "dead", "its process has ended" if sight.process == "dead" else "it is not running"
     if sight.refused:
-        return "dead", f"nobody listens at its port: {sight.silence}" if sight.silence else "nobody listens at its port"
+        return (
+            "dead",
+            ": ".join(filter(None, ("its port refuses connections", sight.silence))),
+        )
     state = sight.state
     if state is None or not sight.is_fresh(now_ms):
-        starts = sight.heard_ms is None and (sight.process == "running" or sight.silence == NOT_ASKED)
+        starts = sight.answered_ms is None and (sight.process == "running" or sight.silence == NOT_ASKED)
         return "starting" if starts else "unreachable", sight.silence or "it does not answer"
     if sight.node.role == "controller":
         if state.state in _SEEKING:
             return "candidate", f"{state.state}: it {_SEEKING[state.state]}"
-        return state.state, state.missing or state.told
+        return state.state, state.missing or state.source
     return _broker_word(state, active)
 
 
@@ -127,23 +129,23 @@ def _broker_word(state: NodeState, active: NodeState | None) -> tuple[str, str]:
     if state.state == "starting":
         return "starting", state.missing
     if state.state == "shutting down":
-        return "fenced", "it shuts down in good order"
+        return "fenced", "controlled shutdown"
     if state.state == "fenced" or (known is not None and known.fenced):
         return "fenced", state.missing or "the controller gives it no leadership"
     if known is not None and known.out_of_sync:
         count = known.out_of_sync
         return "catching up", f"{count} of its replicas {'is' if count == 1 else 'are'} not in sync"
-    return state.state, state.missing or state.told
+    return state.state, state.missing or state.source
 
 
 def _quorum(fresh: Iterable[Sight], active: NodeState | None) -> dict[str, Any]:
-    """As the active controller has it; else as whoever knows the latest epoch."""
+    """The active controller's view; without one, the view of the node with the latest epoch."""
     known = [sight.state.metadata for sight in fresh if sight.state is not None and sight.state.metadata.epoch]
     best = active.metadata if active is not None else max(known, key=lambda each: each.epoch or 0, default=None)
     if best is None:
         return {"leader": None, "epoch": 0, "high_watermark": 0, "log_end_offset": 0}
     return {
-        # Who follows may not know yet that its leader has gone.
+        # Followers may not know yet that their leader is gone.
         "leader": None if active is None else best.leader,
         "epoch": best.epoch,
         "high_watermark": best.high_watermark,
@@ -158,30 +160,30 @@ def _topics(fresh: Iterable[Sight]) -> list[dict[str, Any]]:
     return [{"name": name, "partitions": topics[name]} for name in sorted(topics)]
 
 
-def partitions_seen(sights: Sequence[Sight], topic: str, now_ms: int, at_ms: int) -> dict[str, Any]:
-    """The event `partitions`. Of replicas that do not answer, the offsets are those that they told last."""
+def partitions_event(sights: Sequence[Sight], topic: str, now_ms: int, at_ms: int) -> dict[str, Any]:
+    """The event `partitions`. Replicas that do not answer have their last known offsets."""
     brokers = [sight for sight in sights if sight.node.role == "broker"]
-    told: dict[int, list[tuple[Sight, PartitionState]]] = {}
+    views: dict[int, list[tuple[Sight, PartitionState]]] = {}
     for sight in brokers:
         for partition in sight.partitions.get(topic, ()):
-            told.setdefault(partition.index, []).append((sight, partition))
+            views.setdefault(partition.index, []).append((sight, partition))
     return {
         "at_ms": at_ms,
         "topic": topic,
-        "partitions": [_partition(index, told[index], now_ms) for index in sorted(told)],
+        "partitions": [_partition(index, views[index], now_ms) for index in sorted(views)],
     }
 
 
-def _partition(index: int, told: Sequence[tuple[Sight, PartitionState]], now_ms: int) -> dict[str, Any]:
-    """The latest leader epoch is right about who leads; in it, the leader itself about its ISR."""
+def _partition(index: int, views: Sequence[tuple[Sight, PartitionState]], now_ms: int) -> dict[str, Any]:
+    """The view with the latest leader epoch determines the leader; within it, the leader's view determines the ISR."""
 
     def weight(each: tuple[Sight, PartitionState]) -> tuple[bool, int, bool, int]:
         sight, partition = each
         applied = 0 if sight.state is None else sight.state.metadata.applied_offset or 0
         return sight.is_fresh(now_ms), partition.leader_epoch, partition.is_leader, applied
 
-    best_sight, best = max(told, key=weight)
-    by_broker = {sight.node.id: (sight, partition) for sight, partition in told}
+    best_sight, best = max(views, key=weight)
+    by_broker = {sight.node.id: (sight, partition) for sight, partition in views}
     anybody = best_sight.is_fresh(now_ms)
     leader = best.leader if best.leader >= 0 and anybody else None
     return {

@@ -1,21 +1,22 @@
-"""What a controller that is not active tells of decisions as it reads them, for the active one may be gone when asked.
+"""Decision notes of a standby controller, made from the records that it reads: the active one may be gone later.
 
-Only what the records say: who leads, who is fenced. Why, as far as the same records tell; the rest only the controller
-that decided knows.
+Only facts of the records: leaders, fenced brokers, and causes as far as the same records show them. Other causes are
+known to the controller that decided alone.
 """
 
 from __future__ import annotations
 
-from kraft.controller.partition_notes import election_told
+from kraft.controller.partition_notes import describe_election
+from kraft.controller.state import Pace, Steps
 from kraft.metadata.delta import MetadataDelta
 from runtime.decisions import DecisionKind, Notepad
 
-MAX_HEARD = 1000
-"""So many partitions of one step are told one by one."""
+MAX_NOTES = 1000
+"""Elections of one step that are noted one by one."""
 
 
-def note_heard(notepad: Notepad, node_id: int, delta: MetadataDelta) -> None:
-    """A step of the metadata log was committed and applied."""
+def note_replayed(notepad: Notepad, node_id: int, delta: MetadataDelta) -> Steps[None]:
+    """Note the decisions of a step of the metadata log that was committed and applied."""
     read = f"controller {node_id} read it in the metadata log"
     causes, brokers = [], []
     for broker_id, broker in delta.changed_brokers.items():
@@ -36,24 +37,27 @@ def note_heard(notepad: Notepad, node_id: int, delta: MetadataDelta) -> None:
             brokers.append(name)
             epoch = broker.epoch
             notepad.note(
-                DecisionKind.FENCING, name, f"{name} is let in", cause=read, broker_epoch=epoch, fenced=0, hearsay=1
+                DecisionKind.FENCING, name, f"{name} is unfenced", cause=read, broker_epoch=epoch, fenced=0, hearsay=1
             )
         if broker.in_controlled_shutdown and not before.in_controlled_shutdown:
             causes.append(f"controlled shutdown of {name}")
             brokers.append(name)
     cause = "; ".join([*causes, read])
-    told = 0
+    noted = 0
+    pace = Pace()
     for topic in delta.changed_topics.values():
         for index, after in topic.changed_partitions.items():
+            if pace.is_full():
+                yield None
             previous = topic.previous(index)
-            if previous is None or previous.leader == after.leader or told >= MAX_HEARD:
+            if previous is None or previous.leader == after.leader or noted >= MAX_NOTES:
                 continue
-            told += 1
+            noted += 1
             name = f"{topic.name}-{index}"
             notepad.note(
                 DecisionKind.ELECTION,
                 name,
-                election_told(name, previous, after),
+                describe_election(name, previous, after),
                 also=brokers,
                 cause=cause,
                 leader=after.leader,

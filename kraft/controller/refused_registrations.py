@@ -1,7 +1,7 @@
-"""Brokers that were not let in: told as decisions, though they change nothing.
+"""Decision notes of refused broker registrations. They change nothing, but an operator has to see them.
 
-Whoever is refused asks again and again, so that the same is told ever more rarely; and anybody may ask, so that these
-decisions push out no others (they are routine), and little is kept of them.
+A refused broker asks again and again, so repetitions are noted ever more rarely. Anybody may ask, so these notes are
+routine (they push out no others), and only the latest refusals are remembered.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from protocol.primitives import uuid_to_string
 from runtime.decisions import DecisionKind, Notes, cut
 
 MAX_KEPT = 100
-"""Of so many processes it is known that they were refused before."""
+"""Refused processes that are remembered."""
 
 _Refused = tuple[int, bytes, ErrorCode]
 
 
 class RefusedRegistrations:
-    """Who was refused how often, since this controller started."""
+    """Numbers of refusals by process, since this controller started."""
 
     def __init__(self) -> None:
         self._times: dict[_Refused, int] = {}
 
     def notes(self, request: BrokerRegistrationRequest, error: KafkaError) -> Notes:
-        """What is to be told of one refusal: of many in a row the first, the second, the fourth …"""
+        """Notes of one refusal: of many in a row only the first, the second, the fourth … is noted."""
         key = (request.broker_id, bytes(request.incarnation_id), error.code)
         times = self._times.pop(key, 0) + 1
         if len(self._times) >= MAX_KEPT:

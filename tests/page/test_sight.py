@@ -1,4 +1,4 @@
-"""What people are shown, made of what nodes told: pure functions, no cluster."""
+"""The events `cluster` and `partitions`, computed from answers of nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from barnabas.page.node_state import (
     PartitionState,
     read_state,
 )
-from barnabas.page.seeing import FRESH_MS, Sight, cluster_seen, partitions_seen
+from barnabas.page.sight import FRESH_MS, Sight, cluster_event, partitions_event
 
 NOW = 100_000
 
@@ -24,27 +24,27 @@ NOW = 100_000
 def broker(number: int, state: str = "running", **more: Any) -> Sight:
     sight = Sight(NodeName.of("broker", number))
     metadata = MetadataState(101, 5, 40, 41, 40)
-    told = NodeState(number, "broker", state, epoch=7, metadata=metadata, topics={"flights": 1}, **more)
-    sight.heard(told, "flights", NOW)
+    answer = NodeState(number, "broker", state, epoch=7, metadata=metadata, topics={"flights": 1}, **more)
+    sight.answered(answer, "flights", NOW)
     return sight
 
 
 def controller(number: int, state: str = "follower", epoch: int = 5, **more: Any) -> Sight:
     sight = Sight(NodeName.of("controller", number))
     metadata = MetadataState(101, epoch, 40, 41, 40)
-    sight.heard(NodeState(number, "controller", state, metadata=metadata, **more), None, NOW)
+    sight.answered(NodeState(number, "controller", state, metadata=metadata, **more), None, NOW)
     return sight
 
 
 def words(*sights: Sight, now_ms: int = NOW) -> dict[str, str]:
-    event = cluster_seen(sights, now_ms, 0, [])
+    event = cluster_event(sights, now_ms, 0, [])
     return {node["name"]: node["state"] for node in event["nodes"]}
 
 
-def test_a_healthy_cluster_is_told_as_its_nodes_tell_it() -> None:
+def test_a_healthy_cluster_is_shown_as_its_nodes_report_it() -> None:
     known = {1: BrokerState(7, fenced=False), 2: BrokerState(7, fenced=False)}
     sights = [broker(1), broker(2), controller(101, "leader", brokers=known), controller(102)]
-    event = cluster_seen(sights, NOW, 1234, [("broker-1", "broker-2")])
+    event = cluster_event(sights, NOW, 1234, [("broker-1", "broker-2")])
     assert event["at_ms"] == 1234
     assert [node["state"] for node in event["nodes"]] == ["running", "running", "leader", "follower"]
     assert event["nodes"][0] == {
@@ -77,23 +77,23 @@ def test_a_healthy_cluster_is_told_as_its_nodes_tell_it() -> None:
 )
 def test_a_silent_node_is_dead_only_if_that_is_known(process: str, refused: bool, expected: str) -> None:
     sight = broker(1)
-    sight.not_heard("no answer", refused=refused)
+    sight.not_answered("no answer", refused=refused)
     sight.process = process
     assert words(sight, now_ms=NOW + FRESH_MS + 1) == {"broker-1": expected}
 
 
-def test_one_answer_too_late_is_no_reason_to_worry() -> None:
+def test_one_late_answer_changes_nothing() -> None:
     sight = broker(1)
-    sight.not_heard("no answer within 1.5 s", refused=False)
+    sight.not_answered("no answer within 1.5 s", refused=False)
     assert words(sight, now_ms=NOW + FRESH_MS) == {"broker-1": "running"}
 
 
-def test_a_process_that_has_not_answered_yet_starts() -> None:
+def test_a_process_without_a_first_answer_is_starting() -> None:
     sight = Sight(NodeName.of("broker", 1), process="running")
     assert words(sight) == {"broker-1": "starting"}
 
 
-def test_what_the_active_controller_says_of_a_broker_counts() -> None:
+def test_the_active_controllers_view_of_a_broker_counts() -> None:
     known = {
         1: BrokerState(7, fenced=True),
         2: BrokerState(7, fenced=False, out_of_sync=3),
@@ -106,31 +106,31 @@ def test_what_the_active_controller_says_of_a_broker_counts() -> None:
         "broker-3": "running",
         "controller-101": "leader",
     }
-    told = cluster_seen([broker(2), leader], NOW, 0, [])["nodes"][0]["told"]
-    assert told == "3 of its replicas are not in sync"
+    answer = cluster_event([broker(2), leader], NOW, 0, [])["nodes"][0]["told"]
+    assert answer == "3 of its replicas are not in sync"
 
 
 def test_an_old_leader_that_wakes_up_is_not_believed() -> None:
     old = controller(101, "leader", epoch=5, brokers={1: BrokerState(7, fenced=False)})
     new = controller(102, "leader", epoch=6, brokers={1: BrokerState(7, fenced=True)})
     assert words(broker(1), old, new)["broker-1"] == "fenced"
-    assert cluster_seen([old, new], NOW, 0, [])["quorum"]["epoch"] == 6
+    assert cluster_event([old, new], NOW, 0, [])["quorum"]["epoch"] == 6
 
 
 @pytest.mark.parametrize("state", ["prospective", "unattached", "resigned", "candidate"])
 def test_a_voter_without_leader_is_a_candidate(state: str) -> None:
     assert words(controller(101, state)) == {"controller-101": "candidate"}
-    event = cluster_seen([controller(101, state)], NOW, 0, [])
+    event = cluster_event([controller(101, state)], NOW, 0, [])
     assert event["quorum"]["leader"] is None and event["quorum"]["epoch"] == 5
 
 
-def test_a_cluster_that_answers_nothing_is_away_and_keeps_its_nodes() -> None:
+def test_a_cluster_that_does_not_answer_is_away_and_keeps_its_nodes() -> None:
     sights = [broker(1), controller(101, "leader")]
-    event = cluster_seen(sights, NOW + 60_000, 0, [])
+    event = cluster_event(sights, NOW + 60_000, 0, [])
     assert event["away"] is True
     assert [node["state"] for node in event["nodes"]] == ["unreachable", "unreachable"]
     assert event["nodes"][0]["metadata_end"] == 41
-    assert cluster_seen([], NOW, 0, [])["away"] is True
+    assert cluster_event([], NOW, 0, [])["away"] is True
 
 
 LEADING = PartitionState(
@@ -143,10 +143,10 @@ def with_partition(number: int, partition: PartitionState) -> Sight:
     return broker(number, partitions=[partition])
 
 
-def test_replicas_are_told_by_their_own_brokers() -> None:
+def test_offsets_of_replicas_come_from_their_own_brokers() -> None:
     late = replace(FOLLOWING, log_end_offset=2)
     sights = [with_partition(1, LEADING), with_partition(2, FOLLOWING), with_partition(3, late)]
-    (partition,) = partitions_seen(sights, "flights", NOW, 0)["partitions"]
+    (partition,) = partitions_event(sights, "flights", NOW, 0)["partitions"]
     assert (partition["leader"], partition["leader_epoch"], partition["isr"]) == (1, 3, [1, 2])
     assert [(each["broker"], each["state"], each["log_end_offset"]) for each in partition["replicas"]] == [
         (1, "leader", 9),
@@ -157,9 +157,9 @@ def test_replicas_are_told_by_their_own_brokers() -> None:
 
 def test_a_dead_leader_keeps_its_bar_and_loses_its_lead() -> None:
     dead = with_partition(1, LEADING)
-    dead.not_heard("refused", refused=True)
+    dead.not_answered("refused", refused=True)
     heir = with_partition(2, replace(FOLLOWING, leader=2, leader_epoch=4, isr=(2,), is_leader=True))
-    (partition,) = partitions_seen([dead, heir], "flights", NOW, 0)["partitions"]
+    (partition,) = partitions_event([dead, heir], "flights", NOW, 0)["partitions"]
     assert (partition["leader"], partition["leader_epoch"], partition["isr"]) == (2, 4, [2])
     assert [(each["state"], each["log_end_offset"]) for each in partition["replicas"]] == [
         ("gone", 9),
@@ -168,26 +168,26 @@ def test_a_dead_leader_keeps_its_bar_and_loses_its_lead() -> None:
     ]
 
 
-def test_a_leader_of_an_old_epoch_is_not_believed() -> None:
+def test_a_leader_of_an_old_epoch_is_ignored() -> None:
     zombie = with_partition(1, LEADING)
     heir = with_partition(2, replace(LEADING, leader=2, leader_epoch=4, isr=(2, 3)))
-    (partition,) = partitions_seen([zombie, heir], "flights", NOW, 0)["partitions"]
+    (partition,) = partitions_event([zombie, heir], "flights", NOW, 0)["partitions"]
     assert (partition["leader"], partition["isr"]) == (2, [2, 3])
     assert partition["replicas"][0]["state"] == "out of sync"
 
 
-def test_nobody_leads_where_nobody_answers() -> None:
-    (partition,) = partitions_seen([with_partition(1, LEADING)], "flights", NOW + 60_000, 0)["partitions"]
+def test_a_partition_without_answers_has_no_leader() -> None:
+    (partition,) = partitions_event([with_partition(1, LEADING)], "flights", NOW + 60_000, 0)["partitions"]
     assert partition["leader"] is None
     assert partition["replicas"][0]["state"] == "gone"
     leaderless = replace(LEADING, leader=-1, is_leader=False)
-    assert partitions_seen([with_partition(1, leaderless)], "flights", NOW, 0)["partitions"][0]["leader"] is None
+    assert partitions_event([with_partition(1, leaderless)], "flights", NOW, 0)["partitions"][0]["leader"] is None
 
 
 HALF = {"id": 1, "role": "broker", "state": "running", "missing": "", "metadata": []}
 
 
-@pytest.mark.parametrize("told", [None, [], 7, {}, {"id": "x"}, HALF])
-def test_what_is_no_state_is_refused(told: Any) -> None:
+@pytest.mark.parametrize("answer", [None, [], 7, {}, {"id": "x"}, HALF])
+def test_malformed_states_are_refused(answer: Any) -> None:
     with pytest.raises(NotAState):
-        read_state(told)
+        read_state(answer)

@@ -1,4 +1,4 @@
-"""Pages in a browser, watched: their errors, and whom they ask."""
+"""Pages in a browser, with their errors and the requests that leave their origin."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 _BROKEN_CONNECTION = re.compile(r"Failed to load resource|net::ERR_")
 
 
-class Looking:
+class BrowserPages:
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         self._contexts: list[BrowserContext] = []
         self.errors: list[str] = []
-        self.asked_elsewhere: list[str] = []
+        self.foreign_requests: list[str] = []
         self.may_break = False
-        """The test breaks connections or is refused: that a browser says so in its console is no error of the page."""
+        """The test breaks connections or is refused, so failed requests in the browser's console are no errors."""
 
     def open(self, url: str, *, width: int = 1440, height: int = 1000, own_clock: bool = False, **options: Any) -> Page:
-        """A new page with a memory of its own; `options` are those of a browser's context.
+        """Opens a page in a new browser context; `options` are those of the context.
 
-        With its own clock, time passes on the page when the test says so.
+        With `own_clock` the test controls the page's time.
         """
         context = self._browser.new_context(viewport={"width": width, "height": height}, **options)
         self._contexts.append(context)
@@ -32,16 +32,16 @@ class Looking:
         page.set_default_timeout(20_000)
         origin = urlsplit(url).netloc
 
-        def asked(request: Request) -> None:
+        def on_request(request: Request) -> None:
             if urlsplit(request.url).netloc != origin:
-                self.asked_elsewhere.append(request.url)
+                self.foreign_requests.append(request.url)
 
-        def said(message: ConsoleMessage) -> None:
+        def on_console(message: ConsoleMessage) -> None:
             if message.type == "error" and not (self.may_break and _BROKEN_CONNECTION.search(message.text)):
                 self.errors.append(message.text)
 
-        page.on("request", asked)
-        page.on("console", said)
+        page.on("request", on_request)
+        page.on("console", on_console)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         if own_clock:
             page.clock.install()
@@ -49,6 +49,6 @@ class Looking:
         return page
 
     def close(self) -> None:
-        """All pages, before their server goes."""
+        """Closes all pages, before their server ends."""
         while self._contexts:
             self._contexts.pop().close()

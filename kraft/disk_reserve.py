@@ -1,7 +1,7 @@
-"""A file that takes up room until the metadata log needs it.
+"""A file that reserves disk space for the metadata log.
 
-Metadata and records often share a disk, and records fill it. The room that is given up then lasts until the controller
-has handed over what the broker leads, and this node has heard of it.
+Metadata and records often share a disk, and records fill it. The reserve is then removed; its space lasts until the
+controller has moved this broker's leaderships, and this node has read of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RESERVE_BYTES = 256 << 10
 
 
 class Reserve:
-    """Of one node, in its `metadata.log.dir`."""
+    """The reserve of one node, in its `metadata.log.dir`."""
 
     def __init__(self, disk: Disk, log_directory: str) -> None:
         self._disk = disk
@@ -45,10 +45,10 @@ class Reserve:
         self.is_there = True
 
     def give_up(self, shortage: OSError) -> bool:
-        """Whether there is room that was not there before."""
+        """Remove the file; True if that made room."""
         if not self.is_there or not lacks_room(shortage):
             return False
         self.is_there = False
         self._disk.remove(self._path)
-        log.warning("%s is given up, for there is no other room for metadata", self._path)
+        log.warning("%s is removed to make room for the metadata log", self._path)
         return True

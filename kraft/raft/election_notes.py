@@ -1,7 +1,6 @@
-"""What a replica of the metadata log tells of elections: who stands and why, who votes, who leads, who gives up.
+"""Turns transitions of Raft into decision notes: candidacies and their reasons, votes, leaders, resignations.
 
-The Raft core tells it what happens, in its own words; it makes notes for people of it. It decides nothing, and keeps
-nothing but the reason of the election that is under way, and who was told of in it.
+Decides nothing. Keeps only the reason of the current election and the candidates that were refused in it.
 """
 
 from __future__ import annotations
@@ -12,31 +11,31 @@ from runtime.decisions import DecisionKind, Fact, Note, Notes
 
 QUORUM = "quorum"
 MAX_REFUSED = 20
-"""Refusals that are told in one epoch."""
+"""Refusals that are noted in one epoch."""
 
 
-class Story:
-    """One replica's. `take` gives what is new."""
+class ElectionNotes:
+    """Decision notes of one replica. `take` returns the new ones."""
 
     def __init__(self, node_id: int, *, is_voter: bool) -> None:
         self._name = f"controller {node_id}" if is_voter else f"broker {node_id}"
         self._notes = Notes()
         self._cause = ""
-        """Why this replica stands, or would."""
+        """Reason of this replica's candidacy, or of one that may follow."""
         self._attempts = 0
-        """How often in a row it stood in vain, or without an end so far."""
+        """Candidacies in a row without a leader since."""
         self._refused: dict[tuple[int, str], None] = {}
         self._refused_in = -1
-        """Who was refused what, in one epoch."""
+        """Epoch of the refusals in `_refused`."""
 
     def take(self) -> Notes:
-        """What happened since the last call."""
+        """Notes since the last call."""
         notes, self._notes = self._notes, Notes()
         return notes
 
     def _note(
         self,
-        told: str,
+        what: str,
         *,
         cause: str,
         also: str = "",
@@ -44,30 +43,29 @@ class Story:
         routine: bool = False,
         **facts: Fact,
     ) -> None:
-        """All that is told here is of the quorum and of this replica; `also` is who else it is of."""
+        """Every note is about the quorum and this replica; `also` is a third subject."""
         names = (self._name, also) if also else (self._name,)
-        self._notes.keep(Note(kind, QUORUM, told, names, cause, facts, routine))
+        self._notes.keep(Note(kind, QUORUM, what, names, cause, facts, routine))
 
     def leader_is_well(self) -> None:
-        """It answered."""
+        """The leader answered a fetch."""
         self._attempts = 0
         self._cause = ""
 
     def leader_doubted(self, cause: str) -> None:
-        """There is evidence that the leader leads no more: once this replica stands, it is for that."""
+        """There is evidence that the leader no longer leads: the reason of a candidacy that follows."""
         self._cause = cause
 
     def stands(self, epoch: int, leader_id: int | None, log_end: OffsetAndEpoch, otherwise: str) -> None:
-        """It asks for pre-votes, for `otherwise` if nothing else is known. Of many attempts in a row only the first,
-        second, fourth … is told."""
+        """It asks for pre-votes, because of `otherwise` if no other reason is known. Of attempts in a row only the
+        first, second, fourth … is noted."""
         self._cause = self._cause or otherwise
         self._attempts += 1
         if self._attempts & (self._attempts - 1):
             return
         again = "" if self._attempts == 1 else f", its attempt {self._attempts}"
-        told = f"{self._name} asks in epoch {epoch} whether it would be elected{again}"
         self._note(
-            told,
+            f"{self._name} asks in epoch {epoch} whether it would be elected{again}",
             cause=self._cause,
             epoch=epoch,
             leader=leader_id,
@@ -99,8 +97,8 @@ class Story:
         )
 
     def refuses(self, request: Vote, log_end: OffsetAndEpoch, cause: str) -> None:
-        """Told once for each candidate and epoch, of its pre-vote and of its vote; and, as anybody may ask, as
-        something that pushes out nothing."""
+        """Noted once for each candidate and epoch, for its pre-vote and for its vote. Anybody may ask, so these notes
+        are routine: they push out no others."""
         if request.epoch != self._refused_in:
             self._refused_in = request.epoch
             self._refused.clear()
@@ -136,7 +134,7 @@ class Story:
         self._note(
             f"controller {leader_id} leads the quorum in epoch {epoch}",
             also=f"controller {leader_id}",
-            cause=f"so {self._name} heard, and fetches from it",
+            cause=f"{self._name} learned of it, and fetches from it",
             leader_epoch=epoch,
             leader=leader_id,
             log_end_offset=log_end.offset,
@@ -165,7 +163,7 @@ class Story:
     def takes_snapshot(self, snapshot: OffsetAndEpoch, log_end_offset: int, leader_id: int) -> None:
         self._note(
             f"{self._name} replaces its metadata log by a snapshot up to {snapshot.offset}",
-            cause=f"controller {leader_id} has no records as old as {log_end_offset}, where its log ends, any more",
+            cause=f"controller {leader_id} no longer has records as old as {log_end_offset}, the end of its log",
             kind=DecisionKind.LOG,
             offset=snapshot.offset,
             log_end_offset=log_end_offset,

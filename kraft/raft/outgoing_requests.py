@@ -1,6 +1,6 @@
-"""What a replica asks of its peers, or tells them, in each role; and when it may do so next.
+"""Requests that a replica sends to its peers in each role, and the time of the next one.
 
-`Requests` sees to it that there is one request under way to each peer. What an answer means is `Raft`'s business.
+`Requests` keeps at most one request in flight to each peer. `Raft` handles the answers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from kraft.raft.roles import Candidate, Follower, Leader, Prospective, Resigned,
 from kraft.raft.voters import VoterSet
 
 
-class Correspondence:
-    """One replica's. Mutable only by whom an observer asks next."""
+class OutgoingRequests:
+    """One replica's. Its only state is the voter that an observer asks next."""
 
     def __init__(self, config: RaftConfig, voters: VoterSet, log: OwnLog, requests: Requests) -> None:
         self._config = config
@@ -51,7 +51,7 @@ class Correspondence:
                 pass
 
     def next_times_ms(self, role: Role, leadership: Leadership | None, now_ms: int) -> list[int]:
-        """When there may be something to send that waits for time alone."""
+        """Times at which there may be something to send that waits for time alone."""
         match role:
             case Prospective() | Candidate():
                 return self._requests.free_times_ms(role.votes.missing, now_ms)
@@ -94,7 +94,7 @@ class Correspondence:
                 return
 
     def _may_fetch(self) -> bool:
-        """A voter's fetch says what it has on disk, so it waits for the sync; observers' offsets do not
+        """A voter's fetch acknowledges what it has on disk, so it waits for the sync; observers' offsets do not
         count."""
         return self._log.installing is None and (not self._is_voter or self._log.is_synced)
 
