@@ -38,7 +38,7 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: settings demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite attack mutants help features diagrams bench compiled
+.PHONY: settings demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite attack mutants help features diagrams map bench compiled
 
 help:
 	@sed -n '3,21s/^# \{0,1\}//p' Makefile
@@ -140,6 +140,9 @@ docker-test: .venv/installed-compat
 features: .venv/installed-dev
 	@$(BIN)/python docs/make_features.py
 
+map:
+	@python3 docs/print_map.py $(ROOMS)
+
 settings: .venv/installed-dev
 	@$(BIN)/python docs/make_settings.py
 
@@ -162,5 +165,5 @@ mutants: .venv/installed-dev
 	@$(BIN)/python -m tests.mutants $(if $(ROOMS),--rooms $(ROOMS)) $(if $(MINUTES),--minutes $(MINUTES)) \
 		$(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-simulate: .venv/installed
-	@$(BIN)/python -m barnabas.cluster.simulate --seeds $(SEEDS) --also tests/simulation/seeds.txt $(ARGS)
+simulate: .venv/installed-dev
+	@$(BIN)/python jepsen-style seeds $(SEEDS) --also tests/simulation/seeds.txt $(ARGS)

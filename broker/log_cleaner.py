@@ -19,7 +19,7 @@ from protocol.errors import KafkaError
 from runtime.world import World
 from settings.broker import BrokerSettings
 from storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, filthiest
+from storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, dirtiest
 from storage.cleaning import Event, Extent, Phase, Throttle
 from storage.indexes import CorruptIndex
 from storage.log import PartitionLog
@@ -67,7 +67,7 @@ class LogCleaner:
         """The log to clean next, whose cleaning has begun with this."""
         if self._store.is_closing:
             return None
-        found = filthiest(self._store.directories.logs.values(), self._world.wall_clock.now_ms())
+        found = dirtiest(self._store.directories.logs.values(), self._world.wall_clock.now_ms())
         if found is not None:
             found[0].cleaning.move(Event.BEGIN)
         return found

@@ -24,6 +24,7 @@ from runtime.metrics import (
     process_families,
     request_families,
     server_families,
+    space_families,
 )
 from runtime.observatory import Page
 from runtime.server import Server
@@ -81,6 +82,7 @@ class BrokerMetrics:
         yield from server_families(sources.server)
         yield from busy_families(self._busy)
         yield from process_families(broker.world)
+        yield from space_families(broker.world.disk, [it.path for it in broker.store.directories.online])
 
     @property
     def page(self) -> Page:

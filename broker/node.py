@@ -316,7 +316,7 @@ class _BrokerNode:
         deltas: list[MetadataDelta] = []
         if batch.records:
             deltas = self._loader.handle_commit(
-                batch.base_offset, batch.epoch, batch.append_time_ms, batch.records
+                batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
             )
         self._loader.last_offset = batch.last_offset
         self._apply(deltas)

@@ -97,7 +97,7 @@ async def _shrink_isrs(broker: BrokerServices) -> None:
 async def _look_at_forgotten(broker: BrokerServices) -> None:
     """While the controllers are silent, nobody waits where others may lead by now: neither readers nor members."""
     for coordinator in broker.coordinators:
-        coordinator.look_at_forgotten()
+        coordinator.check_forgotten()
     if broker.lifecycle.may_be_fenced():
         broker.partitions.wake_forgotten()
 

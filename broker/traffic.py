@@ -1,4 +1,4 @@
-"""What a broker counts as it happens, so that its metrics can tell it. Plain numbers, that only grow."""
+"""Core: what a broker counts as it happens, so that its metrics can tell it. Plain numbers, that only grow."""
 
 from __future__ import annotations
 

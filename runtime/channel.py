@@ -13,15 +13,24 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import trio
 
 from protocol.api_keys import API_SPECS, ApiKey, ApiSpec
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.framing import request_prefix
-from protocol.headers import ResponseHeader
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.schema import Message, decode, decode_prefix, encode_chunks
+from protocol.client_exchange import (
+    CLIENT_SOFTWARE_VERSION,
+    Handshake,
+    NoCommonVersion,
+    RequestEncoder,
+    Versions,
+    choose_version,
+    decode_response,
+    response_body,
+)
+from protocol.errors import KafkaError, MalformedMessage
+from protocol.schema import Message
 from runtime.link import CallTimedOut, ChannelError, ConnectionFailed, Link, NotSent, PendingCall, Talk, Waiter
 from runtime.world import Connection, DialFailed, DialRefused, World
 
 __all__ = [
+    "CLIENT_SOFTWARE_NAME",
+    "CLIENT_SOFTWARE_VERSION",
     "AuthenticationFailed",
     "Authenticator",
     "CallTimedOut",
@@ -39,7 +48,6 @@ log = logging.getLogger(__name__)
 P = TypeVar("P", bound=PendingCall)
 
 CLIENT_SOFTWARE_NAME = "barnabas"
-CLIENT_SOFTWARE_VERSION = "0.1.0"
 
 
 class UnsupportedVersion(NotSent):
@@ -103,7 +111,7 @@ class _CallbackCall:
     def take(self, frame: bytearray) -> None:
         spec, version = self._spec, self._version
         try:
-            answer = decode(spec.response_type(), _body(frame, spec, version), version)
+            answer = decode_response(frame, spec, version)
         except MalformedMessage as error:
             self._on_result(self._channel.malformed(spec, error))
         else:
@@ -132,10 +140,9 @@ class Channel:
         """Read when a connection was last opened."""
         self._world = world
         self._nursery = nursery
-        self._client_id = client_id
+        self._requests = RequestEncoder(client_id)
         self._link: Link | None = None
         self._opening = trio.Lock()
-        self._last_correlation_id = 0
         self._closed = False
 
     @property
@@ -155,7 +162,7 @@ class Channel:
     @property
     def requests_sent(self) -> int:
         """Number of requests sent since the start, including those of handshakes."""
-        return self._last_correlation_id
+        return self._requests.last_correlation_id
 
     async def call(
         self, request: Message, *, timeout_ms: float, version: int | None = None, at_most: int | None = None
@@ -169,7 +176,7 @@ class Channel:
         spec = API_SPECS[ApiKey(request.API_KEY)]
         chosen, frame = await self._exchange(spec, request, version, timeout_ms, at_most)
         try:
-            return decode(spec.response_type(), _body(frame, spec, chosen), chosen)
+            return decode_response(frame, spec, chosen)
         except MalformedMessage as error:
             raise self.malformed(spec, error) from error
 
@@ -200,9 +207,7 @@ class Channel:
         with trio.move_on_after(timeout_ms / 1000):
             link = await self._ready_link()
             version = self._choose(link.versions, spec, None, None)
-            self._last_correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
-            prefix = request_prefix(spec.key, version, self._last_correlation_id, self._client_id)
-            await link.post_unanswered(self._last_correlation_id, encode_chunks(request, version, prefix))
+            await link.post_unanswered(*self._requests.encode(spec, version, request))
             return
         if link is None:
             raise NotSent(f"connecting to {self.host}:{self.port} took longer than {timeout_ms} ms")
@@ -224,7 +229,7 @@ class Channel:
 
         def answer(frame: bytearray) -> Message | None:
             try:
-                response = decode(spec.response_type(), _body(frame, spec, version), version)
+                response = decode_response(frame, spec, version)
             except MalformedMessage as error:
                 raise self.malformed(spec, error) from error
             return answered(response)
@@ -296,9 +301,8 @@ class Channel:
         return ConnectionFailed(reason)
 
     def _post(self, link: Link, spec: ApiSpec, version: int, request: Message, waiter: P) -> P:
-        self._last_correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
-        prefix = request_prefix(spec.key, version, self._last_correlation_id, self._client_id)
-        link.post(self._last_correlation_id, encode_chunks(request, version, prefix), waiter)
+        correlation_id, chunks = self._requests.encode(spec, version, request)
+        link.post(correlation_id, chunks, waiter)
         return waiter
 
     async def _wait(self, waiter: Waiter) -> bytearray:
@@ -350,7 +354,7 @@ class Channel:
         spec = API_SPECS[ApiKey(request.API_KEY)]
         chosen = self._choose(versions, spec, version, None)
         frame = await self._wait(self._post(link, spec, chosen, request, Waiter()))
-        return decode(spec.response_type(), _body(frame, spec, chosen), chosen)
+        return decode_response(frame, spec, chosen)
 
     async def _dial(self) -> Connection:
         try:
@@ -363,39 +367,19 @@ class Channel:
             raise NotSent(str(error)) from error
 
     async def _learn_versions(self, link: Link) -> dict[int, tuple[int, int]]:
-        """The versions that the peer serves. A peer that does not know ours answers in version 0 (KIP-511)."""
-        spec = API_SPECS[ApiKey.API_VERSIONS]
-        ask = ApiVersionsRequest(
-            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
-        )
-        version = spec.max_version
-        body = _body(await self._wait(self._post(link, spec, version, ask, Waiter())), spec, version)
-        if int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION:
-            version = 0
-            body = _body(await self._wait(self._post(link, spec, version, ask, Waiter())), spec, version)
-        response = decode(ApiVersionsResponse, body, version)
-        if response.error_code != ErrorCode.NONE:
-            raise MalformedMessage(f"ApiVersions answered error {response.error_code}")
-        levels = {feature.name: feature.max_version_level for feature in response.finalized_features}
-        self.features = Features(response.finalized_features_epoch, levels)
-        return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        handshake = Handshake(CLIENT_SOFTWARE_NAME)
+        while not handshake.done:
+            spec, version = handshake.spec, handshake.version
+            frame = await self._wait(self._post(link, spec, version, handshake.request, Waiter()))
+            handshake.receive(response_body(frame, spec, version))
+        self.features = Features(handshake.features_epoch, handshake.features)
+        return handshake.versions
 
-    def _choose(
-        self, versions: Mapping[int, tuple[int, int]], spec: ApiSpec, version: int | None, at_most: int | None
-    ) -> int:
-        lowest, highest = versions.get(spec.key, (0, -1))
-        if version is None:
-            wanted_from, wanted_to = spec.min_version, spec.max_version
-            if at_most is not None:
-                wanted_to = min(wanted_to, at_most)
-        else:
-            wanted_from = wanted_to = version
-        chosen = min(highest, wanted_to)
-        if chosen < max(lowest, wanted_from):
-            raise UnsupportedVersion(
-                f"{self.host}:{self.port} serves {spec.name} {lowest}-{highest}, not {wanted_from}-{wanted_to}"
-            )
-        return chosen
+    def _choose(self, versions: Versions, spec: ApiSpec, version: int | None, at_most: int | None) -> int:
+        try:
+            return choose_version(versions, spec, version, at_most)
+        except NoCommonVersion as error:
+            raise UnsupportedVersion(f"{self.host}:{self.port} {error}") from None
 
     def _lost(self) -> None:
         log.debug("connection to %s:%d lost", self.host, self.port)
@@ -415,12 +399,3 @@ class _HandshakePeer:
 
     async def call(self, request: Message, *, version: int | None = None) -> Any:
         return await self._channel.handshake_call(self._link, self._versions, request, version)
-
-
-def _body(frame: bytearray, spec: ApiSpec, version: int) -> memoryview:
-    """The bytes after the response header."""
-    view = memoryview(frame)
-    position = 4
-    if spec.response_header_version(version) == 1:
-        _, position = decode_prefix(ResponseHeader, view, 0, 1)
-    return view[position:]

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import trio
 
+from protocol.client_exchange import MAX_HANDSHAKE_BYTES
 from protocol.errors import MalformedMessage
 from runtime.frames import FrameError, FrameReader
 from runtime.outgoing import Outgoing
@@ -19,10 +20,6 @@ from runtime.world import Chunk, Connection, ConnectionLost
 
 MAX_RESPONSE_BYTES = 2**31 - 1
 """The protocol's own bound; memory is allocated only as the bytes arrive."""
-
-MAX_HANDSHAKE_BYTES = 1024 * 1024
-"""Limit of an answer until the peer has shown that it speaks the protocol: the bytes of another protocol would pass for
-the size of a huge frame, and the link would wait for it."""
 
 SCRATCH_BYTES = 32 * 1024
 

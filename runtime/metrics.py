@@ -8,6 +8,7 @@ Names are Kafka's, as its JMX exporters write them: `kafka_server_replicamanager
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import Any, Literal, NamedTuple, cast
@@ -20,7 +21,8 @@ from runtime.observatory import Page
 from runtime.request_times import BOUNDS_MS, ApiCounter, Spread
 from runtime.server import Server
 from runtime.turns import BUDGET_SECONDS
-from runtime.world import World
+from runtime.version import version
+from runtime.world import Disk, World
 
 Kind = Literal["gauge", "counter", "histogram"]
 Labels = Sequence[str]
@@ -179,7 +181,10 @@ def _error_name(code: int) -> str:
 
 
 def process_families(world: World) -> Iterator[Family]:
-    """CPU time, memory and threads of the process, as far as this machine reports them."""
+    """Build, CPU time, memory, threads and file descriptors of the process, as far as this machine reports them."""
+    build = (version(), platform.python_version())
+    text = "1, with the versions of Barnabas and Python as labels."
+    yield Family("gauge", "barnabas_build_info", text, ("version", "python"), [(build, 1)])
     try:
         fields = world.disk.read_bytes("/proc/self/stat").rpartition(b")")[2].split()
         pages = world.disk.read_bytes("/proc/self/statm").split()
@@ -190,6 +195,38 @@ def process_families(world: World) -> Iterator[Family]:
     resident = int(pages[1]) * PAGE_BYTES
     yield Family.of("gauge", "process_resident_memory_bytes", "Memory of this process, shared pages too.", resident)
     yield Family.of("gauge", "process_threads", "Threads of this process.", int(fields[17]))
+    yield from _descriptor_families(world)
+    booted = _number_after(world, "/proc/stat", b"\nbtime ")
+    if booted is not None:
+        started = booted + int(fields[19]) / CLOCK_TICKS
+        yield Family.of("gauge", "process_start_time_seconds", "Start of this process, in s since 1970.", started)
+
+
+def _descriptor_families(world: World) -> Iterator[Family]:
+    text = "Open file descriptors of this process."
+    yield Family.of("gauge", "process_open_fds", text, len(world.disk.list("/proc/self/fd")))
+    limit = _number_after(world, "/proc/self/limits", b"\nMax open files ")
+    if limit is not None:
+        yield Family.of("gauge", "process_max_fds", "Limit of open file descriptors of this process.", limit)
+
+
+def _number_after(world: World, path: str, label: bytes) -> int | None:
+    """The first word after the label in a file of /proc; None if it is not a number, such as `unlimited`."""
+    words = world.disk.read_bytes(path).partition(label)[2].split(maxsplit=1)
+    return int(words[0]) if words and words[0].isdigit() else None
+
+
+def space_families(disk: Disk, directories: Iterable[str]) -> Iterator[Family]:
+    """Size and free space of the volumes of log directories; a directory that cannot be read is left out."""
+    spaces = []
+    for directory in directories:
+        try:
+            spaces.append(((directory,), disk.space_bytes(directory)))
+        except OSError:
+            continue
+    for index, (name, text) in enumerate((("total", "Size of its volume."), ("usable", "Free space on its volume."))):
+        samples = [(labels, space[index]) for labels, space in spaces]
+        yield Family("gauge", f"barnabas_logdir_{name}_bytes", text, ("logDirectory",), samples)
 
 
 class BusyClock:

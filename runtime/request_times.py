@@ -1,4 +1,4 @@
-"""Times and errors of requests, by API, counted where requests are dispatched.
+"""Core: times and errors of requests, by API, counted where requests are dispatched.
 
 The phases are Kafka's. One thread does all work here, so they mean:
 

@@ -1,4 +1,4 @@
-"""Random ids for clusters, directories and nodes."""
+"""Core: random ids for clusters, directories and nodes."""
 
 from __future__ import annotations
 

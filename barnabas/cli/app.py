@@ -1,8 +1,9 @@
-"""All commands put together."""
+"""The command tree of `barnabas`."""
 
 from __future__ import annotations
 
-from typing import Any
+import platform
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
@@ -24,6 +25,7 @@ from barnabas.cli import (
     transactions,
     why,
 )
+from runtime.version import version
 
 app = typer.Typer(
     name="barnabas",
@@ -32,6 +34,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"barnabas {version()} (Python {platform.python_version()})")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of `barnabas` itself."""
+
+
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(topics.app, name="topics")
@@ -51,5 +70,5 @@ app.command("controller", context_settings=nodes.PASS_ON)(nodes.controller)
 
 
 def command() -> Any:
-    """The whole as one command object of typer's parser."""
+    """The command tree as typer's parser takes it."""
     return get_command(app)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from barnabas.client.aborted_producers import AbortedProducers
 from barnabas.pipeline.record_places import RecordPlaces
 from barnabas.pipeline.varints import Bytes, Ints, read_varints, read_varlongs
 from protocol.records.batch import (
@@ -24,7 +25,6 @@ from protocol.records.batch import (
     crc_is_valid,
     iterate_batches,
 )
-from protocol.records.control import read_end_txn
 from protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, decode_fields, payload_of
 
 Buffer = bytes | bytearray | memoryview
@@ -139,7 +139,7 @@ def decode_columns(
     CorruptBatch if a batch is none.
     """
     progress = progress or Progress(window.from_offset)
-    filtered = None if aborted is None else AbortedNow(aborted)
+    filtered = None if aborted is None else AbortedProducers(aborted)
     group: list[_Wanted] = []
     size_bytes = 0
     for place, header in iterate_batches(buffer):
@@ -171,27 +171,6 @@ def decode_columns(
         progress.next_offset = max(progress.next_offset, header.next_offset)
     if group:
         yield from _read_group(group, window, include_headers)
-
-
-class AbortedNow:
-    """Whose transactions are aborted, as a walk over batches goes on: each counts from its first offset to its marker
-    (KIP-98)."""
-
-    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
-        self._to_come = sorted(((first, producer) for producer, first in aborted), reverse=True)
-        self._producers: dict[int, None] = {}
-
-    def covers(self, buffer: Buffer, place: int, header: BatchHeader) -> bool:
-        """Whether the batch at `place` is of an aborted transaction. CorruptBatch if it is no marker's batch."""
-        while self._to_come and self._to_come[-1][0] <= header.last_offset:
-            self._producers[self._to_come.pop()[1]] = None
-        if header.is_control:
-            if header.producer_id in self._producers:
-                marker = read_end_txn(buffer, place)
-                if marker is not None and not marker.committed:
-                    del self._producers[header.producer_id]
-            return False
-        return header.is_transactional and header.producer_id in self._producers
 
 
 def _payload(buffer: Buffer, place: int, header: BatchHeader) -> Buffer:

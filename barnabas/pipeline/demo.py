@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING
 from barnabas.client.offset_lookup import LATEST, Isolation
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.local import LocalCluster
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import BlockingError, PipelineError
 from barnabas.pipeline.jobs.lag import positions_of_group
-from barnabas.pipeline.jobs.topics import Place, find_or_make
+from barnabas.pipeline.jobs.topics import TopicIdentity, find_or_make
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from barnabas.pipeline.picture import Mark, Sample
+    from barnabas.pipeline.demo_picture import Mark, Sample
 
 PARTITIONS = 3
 MAX_OFFSETS = 50_000
@@ -101,7 +101,7 @@ class Watch:
     """Looks at the topic and at the group of the stream, from a thread of its own."""
 
     bootstrap: str
-    place: Place
+    place: TopicIdentity
     group: str
     began: float = field(default_factory=time.monotonic)
     samples: list[Sample] = field(default_factory=list)
@@ -110,12 +110,12 @@ class Watch:
 
     @property
     def last(self) -> Sample:
-        from barnabas.pipeline.picture import Sample
+        from barnabas.pipeline.demo_picture import Sample
 
         return self.samples[-1] if self.samples else Sample(0.0, 0, 0)
 
     def mark(self, text: str) -> None:
-        from barnabas.pipeline.picture import Mark
+        from barnabas.pipeline.demo_picture import Mark
 
         self.marks.append(Mark(self.seconds, text))
         print(f"{self.seconds:7.1f} s  {text}", flush=True)
@@ -135,7 +135,7 @@ class Watch:
             watcher.join(5)
 
     def _look(self) -> None:
-        from barnabas.pipeline.picture import Sample
+        from barnabas.pipeline.demo_picture import Sample
 
         ends = {(self.place.topic, partition): LATEST for partition in self.place.partitions}
         with BlockingCluster(self.bootstrap, request_timeout_ms=2_000, retry_timeout_ms=20_000) as cluster:
@@ -253,7 +253,7 @@ def _stream(cluster: LocalCluster, place: Path, rows: pa.Table, options: argpars
     return watch
 
 
-def _story(cluster: LocalCluster, there: Place, jobs: tuple[Job, Job], watch: Watch, count: int) -> None:
+def _story(cluster: LocalCluster, there: TopicIdentity, jobs: tuple[Job, Job], watch: Watch, count: int) -> None:
     load, stream = jobs
     leader = _leader(cluster, there.topic)
 
@@ -302,17 +302,16 @@ def _leader(cluster: LocalCluster, topic: str) -> str:
 
 def _lake(folder: Path, options: argparse.Namespace) -> pa.Table:
     """What readers of the lake see: all columns of the flights."""
-    from barnabas.cli.pipeline_session import PATIENCE, hushed
-    from barnabas.pipeline.refusals import in_one_line
-    from barnabas.pipeline.session import open_session
+    from barnabas.pipeline.session import WORKER_START_TIMEOUT, open_session, silent_stderr
+    from barnabas.pipeline.spark_errors import in_one_line
 
     settings = {
-        PATIENCE: "120s",
+        WORKER_START_TIMEOUT: "120s",
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": JVM,
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     }
-    with hushed():
+    with silent_stderr():
         session = open_session("local[2]", "barnabas pipeline demo", settings)
     try:
         with in_one_line():
@@ -325,7 +324,7 @@ def _lake(folder: Path, options: argparse.Namespace) -> pa.Table:
 def _draw(lake: pa.Table, watch: Watch, told: str, place: Path, options: argparse.Namespace) -> None:
     import numpy as np
 
-    from barnabas.pipeline.picture import FIRST_DAYS, draw
+    from barnabas.pipeline.demo_picture import FIRST_DAYS, draw
 
     hours = np.zeros((365, 24), dtype=np.int64)
     first_days = np.array(FIRST_DAYS)

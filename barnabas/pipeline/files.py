@@ -211,7 +211,7 @@ def files_for(session: Any, path: str) -> tuple[Files, str]:
     return SessionFiles(session), system.makeQualified(place).toString().rstrip("/")
 
 
-def is_elsewhere(path: str) -> bool:
+def is_remote(path: str) -> bool:
     """Whether it needs a session to be reached."""
     scheme, colon, _ = path.partition("://")
     return bool(colon) and scheme != "file"

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from barnabas.pipeline.mapping import map_in_arrow
+from barnabas.pipeline.arrow_functions import map_in_arrow
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from barnabas.client.coordinator_lookup import CoordinatorType
 from barnabas.client.metadata import TopicPartition
-from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.offset_commit import (
@@ -31,7 +32,7 @@ def commit_group_offsets(cluster: BlockingCluster, group_id: str, offsets: Mappi
         )
     request = OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=-1, topics=list(topics.values()))
     try:
-        response = cluster.coordinator_call(group_id, CoordinatorKind.GROUP, request, _first_error, version=_WITH_NAMES)
+        response = cluster.coordinator_call(group_id, CoordinatorType.GROUP, request, _first_error, version=_WITH_NAMES)
     except KafkaError as error:
         raise _refused(group_id, error.code) from None
     code = _first_error(response)

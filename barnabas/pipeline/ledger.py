@@ -18,7 +18,8 @@ from enum import Enum
 from hashlib import sha256
 from typing import Any
 
-from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind, Question
+from barnabas.client.coordinator_lookup import CoordinatorType
+from barnabas.pipeline.blocking_cluster import BlockingCluster, CoordinatorRequest
 from barnabas.pipeline.errors import LedgerError
 from barnabas.pipeline.transaction import Transaction
 from protocol.errors import ErrorCode, KafkaError, error_code
@@ -155,24 +156,24 @@ class Ledger:
         question = self._question(stable=stable)
         return self._newest(
             self._cluster.coordinator_call(
-                self.group_id, CoordinatorKind.GROUP, question.request, question.code_of, version=question.version
+                self.group_id, CoordinatorType.GROUP, question.request, question.code_of, version=question.version
             )
         )
 
     def last_before(self, transaction: Transaction, topics: Iterable[str], entry: LedgerEntry) -> LedgerEntry | None:
         """The newest entry that was committed before the transaction began, whatever brokers are cut off and deposed:
-        see `Transaction.ask_after_write`. `entry` is what the transaction is to commit at `topics`. Raises as `last`,
+        see `Transaction.read_after_write`. `entry` is what the transaction is to commit at `topics`. Raises as `last`,
         and what a transaction raises."""
         # Brokers of Kafka before 4.0 carry out markers a moment after they acknowledged them, and say so only to who
         # asks for stable offsets. That cannot be asked later: the entry that is written first is not stable.
         self.last(stable=True)
         return self._newest(
-            transaction.ask_after_write(self.group_id, entries_at(topics, entry), self._question(stable=False))
+            transaction.read_after_write(self.group_id, entries_at(topics, entry), self._question(stable=False))
         )
 
-    def _question(self, *, stable: bool) -> Question:
+    def _question(self, *, stable: bool) -> CoordinatorRequest:
         request = OffsetFetchRequest(group_id=self.group_id, topics=self._topics, require_stable=stable)
-        return Question(request, _worst_code, OFFSET_FETCH_VERSION)
+        return CoordinatorRequest(request, _worst_code, OFFSET_FETCH_VERSION)
 
     def _newest(self, response: Any) -> LedgerEntry | None:
         code = _worst_code(response)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from barnabas.pipeline.errors import PipelineError
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
-from storage.names import DELETED_SUFFIX, LOG_SUFFIX, OFFSET_INDEX_SUFFIX, offset_file_name, parse_offset_file_name
+from storage.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, parse_offset_file_name
 
 CHUNK_BYTES = 8 * 1024 * 1024
 _LOOKS = 5
@@ -376,8 +376,3 @@ def _step_over(file: BinaryIO, position: int, size: int, offset: int) -> int | N
     if following is None or following.base_offset < header.next_offset:
         return None
     return header.size_bytes
-
-
-def was_deleted(directory: Path, base_offset: int) -> bool:
-    """Whether the broker has put a segment aside to be deleted."""
-    return any(directory.glob(offset_file_name(base_offset, LOG_SUFFIX) + f"*{DELETED_SUFFIX}"))

@@ -13,7 +13,7 @@ from typing import Any
 
 from barnabas.client.metadata import TopicPartition, TopicView
 from barnabas.client.offset_lookup import EARLIEST, LATEST, Isolation
-from barnabas.pipeline.blocking import BlockingCluster, ClusterView
+from barnabas.pipeline.blocking_cluster import BlockingCluster, ClusterView
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.planner import OffsetRange
 from barnabas.pipeline.reading_options import Position, Positions, ReadingOptions, Subscription
@@ -257,7 +257,7 @@ def vanished(topic: str) -> PipelineError:
     )
 
 
-def made_anew(topic: str) -> PipelineError:
+def recreated(topic: str) -> PipelineError:
     return PipelineError(
         f"topic {topic} was deleted and made anew: it is not the topic that was read; give the query another"
         " checkpointLocation, or set option failOnDataLoss to false to read the new one from its beginning"

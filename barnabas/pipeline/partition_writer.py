@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barnabas.pipeline.answers import partition_error
-from barnabas.pipeline.blocking import BlockingCluster
-from barnabas.pipeline.claims import AnotherWriter, Claim, TaskPlace
+from barnabas.client.transaction_requests import ProducerId
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.response_errors import partition_error
 from barnabas.pipeline.routing import HEADERS, KEY, TIMESTAMP, VALUE
-from barnabas.pipeline.transaction import FENCED, ProducerStamp
+from barnabas.pipeline.task_reports import AnotherWriter, PartitionReport, TaskAttempt
+from barnabas.pipeline.transaction import FENCED
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -96,7 +97,7 @@ class PartitionWriter:
         cluster: BlockingCluster,
         settings: ProducingSettings,
         target: tuple[str, int],
-        producer: ProducerStamp,
+        producer: ProducerId,
         transactional_id: str | None,
     ) -> None:
         self.topic, self.partition = target
@@ -149,7 +150,7 @@ class PartitionWriter:
         response = self._cluster.leader_call(self.topic, self.partition, request)
         # Who may write but not look is not asked again.
         for producer in response.topics[0].partitions[0].active_producers:
-            stamp = ProducerStamp(producer.producer_id, producer.producer_epoch)
+            stamp = ProducerId(producer.producer_id, producer.producer_epoch)
             if stamp == self._producer and producer.last_sequence >= 0:
                 raise AnotherWriter(f"{self.topic}-{self.partition}: another task wrote there, and only one may")
 
@@ -207,8 +208,8 @@ class PartitionWriter:
             )
         raise PipelineError(f"{where}: {KafkaError(code)}")
 
-    def claim(self, place: TaskPlace) -> Claim:
-        return Claim(
+    def report(self, place: TaskAttempt) -> PartitionReport:
+        return PartitionReport(
             self.topic,
             self.partition,
             self.records,

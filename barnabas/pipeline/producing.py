@@ -15,12 +15,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
-from barnabas.pipeline.claims import CLAIM_SCHEMA, Claim, SecondAttempt, TaskPlace, refusal_of, task_place
+from barnabas.client.coordinator_lookup import CoordinatorType
+from barnabas.client.transaction_requests import ProducerId
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.partition_writer import PartitionWriter, ProducingSettings, rows_of, sizes_of
 from barnabas.pipeline.routing import TARGET, Targets
-from barnabas.pipeline.transaction import ProducerStamp
+from barnabas.pipeline.task_reports import (
+    REPORT_SCHEMA,
+    PartitionReport,
+    SecondAttempt,
+    TaskAttempt,
+    current_task_attempt,
+    failure_report,
+)
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.init_producer_id import InitProducerIdRequest
 
@@ -29,26 +37,26 @@ OWN_GROUP = "spark-sink"
 
 @dataclass(frozen=True, slots=True)
 class ProduceTask:
-    """A step of `mapInArrow`: writes its rows, gives claims. What it is made of travels to executors."""
+    """A step of `mapInArrow`: writes its rows, gives reports. What it is made of travels to executors."""
 
     settings: ProducingSettings
     targets: Targets
     transactional_id: str | None
     """None: at least once; each task then has a producer id of its own."""
-    producer: ProducerStamp | None = None
+    producer: ProducerId | None = None
     turn: int | None = None
     """Rows have no target: all of a task go to one partition, the one that is so many after the task's own number."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        place = task_place()
+        place = current_task_attempt()
         try:
-            claims = self.write(batches, place)
+            reports = self.write(batches, place)
         except (PipelineError, KafkaError) as error:
-            claims = [refusal_of(place, error)]
-        arrays = [pa.array([claim[index] for claim in claims], kind.type) for index, kind in enumerate(CLAIM_SCHEMA)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=CLAIM_SCHEMA)
+            reports = [failure_report(place, error)]
+        arrays = [pa.array([each[index] for each in reports], kind.type) for index, kind in enumerate(REPORT_SCHEMA)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=REPORT_SCHEMA)
 
-    def write(self, batches: Iterable[Any], place: TaskPlace) -> list[Claim]:
+    def write(self, batches: Iterable[Any], place: TaskAttempt) -> list[PartitionReport]:
         """All of it is on the replicas when this returns. PipelineError; whatever a cluster raises."""
         if self.transactional_id is not None and place.attempt > 0:
             raise SecondAttempt(place)
@@ -70,9 +78,9 @@ class ProduceTask:
                     writer.append(rows, sizes_of(part, rows))
             for writer in writers.values():
                 writer.flush()
-        return [writer.claim(place) for writer in writers.values()]
+        return [writer.report(place) for writer in writers.values()]
 
-    def _by_target(self, batch: Any, place: TaskPlace) -> Iterator[tuple[int, Any]]:
+    def _by_target(self, batch: Any, place: TaskAttempt) -> Iterator[tuple[int, Any]]:
         """Each target's rows in their order."""
         if self.turn is not None:
             yield (place.partition_id + self.turn) % len(self.targets), batch
@@ -97,14 +105,14 @@ def open_cluster(settings: ProducingSettings) -> BlockingCluster:
     )
 
 
-def own_producer(cluster: BlockingCluster) -> ProducerStamp:
+def own_producer(cluster: BlockingCluster) -> ProducerId:
     """An id that nobody else has, without transactions: what is sent again is written once."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
     # Any broker gives one; the coordinator of some group is a broker that is looked for as long as it takes.
-    response = cluster.coordinator_call(OWN_GROUP, CoordinatorKind.GROUP, request, _code)
+    response = cluster.coordinator_call(OWN_GROUP, CoordinatorType.GROUP, request, _code)
     if _code(response) is not ErrorCode.NONE:
         raise KafkaError(_code(response), "no producer id")
-    return ProducerStamp(response.producer_id, response.producer_epoch)
+    return ProducerId(response.producer_id, response.producer_epoch)
 
 
 def _code(response: Any) -> ErrorCode:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offset_lookup import Isolation
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.columns import Columns, Progress, Window, decode_columns
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.fetching import FetchAhead, FetchedPartition
-from barnabas.pipeline.offsets import earliest_offsets, latest_offsets, lost_at_end, lost_at_start, made_anew, vanished
+from barnabas.pipeline.fetch_ahead import FetchAhead, FetchedPartition
+from barnabas.pipeline.offsets import earliest_offsets, latest_offsets, lost_at_end, lost_at_start, recreated, vanished
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID
 from protocol.records.batch import CorruptBatch, iterate_batches
@@ -135,7 +135,7 @@ class _Reader:
             elif error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
                 self._lost(vanished(reading.partition.topic), self._until)
             elif error.code is ErrorCode.INCONSISTENT_TOPIC_ID:
-                self._lost(made_anew(reading.partition.topic), self._until)
+                self._lost(recreated(reading.partition.topic), self._until)
             else:
                 raise PipelineError(f"{reading.partition} cannot be read: {error}") from None
             return None

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from barnabas.client.offset_lookup import EARLIEST, LATEST, Isolation
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.log_files import log_end_offset, segment_files, split_offsets
-from barnabas.pipeline.settled import AbortedRange, settled
+from barnabas.pipeline.log_transactions import AbortedRange, find_transactions
 from protocol.records.batch import BatchHeader
 from storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -247,7 +247,7 @@ def tasks_of(
     end = wanted.end_offset
     aborted: tuple[AbortedRange, ...] = ()
     if isolation is not Isolation.READ_UNCOMMITTED:
-        found = settled(directory, end, replica.durable_offset)
+        found = find_transactions(directory, end, replica.durable_offset)
         aborted = found.aborted
         if isolation is not None:
             end = found.last_stable_offset

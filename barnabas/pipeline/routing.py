@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barnabas.pipeline.claims import task_place
 from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.task_reports import current_task_attempt
 
 KEY, VALUE, HEADERS, TIMESTAMP, TOPIC, PARTITION = "key", "value", "headers", "timestamp", "topic", "partition"
 """Columns as users give them; `timestamp` comes here as milliseconds."""
@@ -94,7 +94,7 @@ class Router:
         self._topic = topic
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        turn = task_place().partition_id
+        turn = current_task_attempt().partition_id
         for batch in batches:
             if batch.num_rows:
                 yield self.route(batch, turn)

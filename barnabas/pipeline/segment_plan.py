@@ -1,6 +1,6 @@
 """Reading logs from their files: what was asked for, which task reads which part, and what a task gives.
 
-`barnabas.pipeline.segments` makes a Spark source of it, and says what the options mean. Knows nothing of Spark.
+`barnabas.pipeline.segment_source` makes a Spark source of it, and says what the options mean. Knows nothing of Spark.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.client.offset_lookup import Isolation
-from barnabas.pipeline.batch_rows import Whose, batch_rows
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.batch_rows import LogIdentity, batch_rows
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.columns import Window, decode_columns
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.log_files import BrokenLog, Chunk, Fault, read_batches
+from barnabas.pipeline.log_transactions import AbortedBatches
 from barnabas.pipeline.replicas import (
     SPLIT_BYTES,
     Range,
@@ -30,7 +31,6 @@ from barnabas.pipeline.replicas import (
     tasks_of,
     topic_choice,
 )
-from barnabas.pipeline.settled import Aborted
 from protocol.records.batch import CorruptBatch
 
 
@@ -171,7 +171,7 @@ def _judge(skipped: list[Fault], options: SegmentOptions, faults: list[Fault]) -
 
 def record_columns(task: SegmentTask, options: SegmentOptions, faults: list[Fault]) -> Iterator[Any]:
     """pyarrow RecordBatches of the task's records."""
-    aborted = Aborted(task.aborted)
+    aborted = AbortedBatches(task.aborted)
     window = Window(task.from_offset, task.until_offset)
     for chunk in chunks_of(task, options, faults):
         try:
@@ -184,7 +184,7 @@ def record_columns(task: SegmentTask, options: SegmentOptions, faults: list[Faul
             raise PipelineError(f"{task.directory}: {error}; read another replica") from None
 
 
-def _kept(chunk: Chunk, aborted: Aborted) -> memoryview | bytes:
+def _kept(chunk: Chunk, aborted: AbortedBatches) -> memoryview | bytes:
     """The chunk's bytes without batches of aborted transactions."""
     if not aborted.ranges:
         return chunk.data
@@ -199,5 +199,5 @@ def _kept(chunk: Chunk, aborted: Aborted) -> memoryview | bytes:
 
 def batch_columns(task: SegmentTask, options: SegmentOptions, faults: list[Fault]) -> Iterator[Any]:
     """pyarrow RecordBatches of `batch_rows.SCHEMA`."""
-    whose = Whose(task.topic, task.partition, task.node_id)
-    yield from batch_rows(whose, chunks_of(task, options, faults), Aborted(task.aborted), task.has)
+    log = LogIdentity(task.topic, task.partition, task.node_id)
+    yield from batch_rows(log, chunks_of(task, options, faults), AbortedBatches(task.aborted), task.has)

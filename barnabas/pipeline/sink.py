@@ -20,8 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
-from barnabas.pipeline.blocking import BlockingCluster
-from barnabas.pipeline.claims import CLAIM_COLUMNS, Claim
+from barnabas.client.transaction_requests import ProducerId
+from barnabas.pipeline.arrow_functions import map_in_arrow
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import (
     BlockingError,
     Fenced,
@@ -33,13 +34,13 @@ from barnabas.pipeline.errors import (
     WrongUse,
 )
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, digest_of, entries_at, group_of
-from barnabas.pipeline.mapping import map_in_arrow
 from barnabas.pipeline.partition_writer import BATCH_BYTES, REQUEST_TIMEOUT_MS, RETRY_TIMEOUT_MS, ProducingSettings
-from barnabas.pipeline.patience import MISSING_TOPIC_MS
 from barnabas.pipeline.producing import ProduceTask, open_cluster
-from barnabas.pipeline.refusals import refusal, spark_errors
+from barnabas.pipeline.retry_policy import MISSING_TOPIC_MS
 from barnabas.pipeline.routing import HEADERS, KEY, PARTITION, TARGET, TIMESTAMP, TOPIC, VALUE, Router, Targets
-from barnabas.pipeline.transaction import ProducerStamp, Transaction
+from barnabas.pipeline.spark_errors import refusal, spark_errors
+from barnabas.pipeline.task_reports import REPORT_COLUMNS, PartitionReport
+from barnabas.pipeline.transaction import Transaction
 from protocol.errors import KafkaError
 from protocol.records.compression import Compression
 
@@ -128,8 +129,8 @@ class Sink:
                 written, attempts = self._write_exactly_once(frame, batch_id)
         except KafkaError as error:
             raise PipelineError(f"batch {batch_id} of {self.settings.query_id}: {error}") from None
-        claims = written or []
-        records, size_bytes = sum(claim.records for claim in claims), sum(claim.size_bytes for claim in claims)
+        reports = written or []
+        records, size_bytes = sum(report.records for report in reports), sum(report.size_bytes for report in reports)
         self.last = Written(batch_id, records, size_bytes, written is None, time.monotonic() - began, attempts)
         log.info("%s: %s", self.settings.query_id, self.last)
 
@@ -140,7 +141,7 @@ class Sink:
 
     # ---- exactly once
 
-    def _write_exactly_once(self, frame: DataFrame, batch_id: int) -> tuple[list[Claim] | None, int]:
+    def _write_exactly_once(self, frame: DataFrame, batch_id: int) -> tuple[list[PartitionReport] | None, int]:
         """(what was written, or None if it was before; how many attempts that took)."""
         settings = self.settings
         refuse_speculation(frame.sparkSession)
@@ -156,8 +157,8 @@ class Sink:
                 log.warning("batch %d of %s, attempt %d: %s", batch_id, settings.query_id, attempt, error)
         raise PipelineError(f"batch {batch_id} of {settings.query_id}, after {settings.attempts} attempts: {reason}")
 
-    def _attempt(self, frame: DataFrame, batch_id: int, checkpoint: str) -> list[Claim] | None:
-        """The order is what writes a batch once: fence, write, read, decide. See `Transaction.ask_after_write`."""
+    def _attempt(self, frame: DataFrame, batch_id: int, checkpoint: str) -> list[PartitionReport] | None:
+        """The order is what writes a batch once: fence, write, read, decide. See `Transaction.read_after_write`."""
         settings, transaction = self.settings, self._opened_transaction()
         targets = self._targets(frame)
         if not len(targets):
@@ -168,9 +169,9 @@ class Sink:
                 self._give_up(transaction)
                 return None
             transaction.add(targets)
-            claims = self._produce(frame, targets, producer, batch_id)
-            check_claims(claims)
-            refuse_stage_retry(frame.sparkSession, claims)
+            reports = self._produce(frame, targets, producer, batch_id)
+            check_reports(reports)
+            refuse_stage_retry(frame.sparkSession, reports)
         except Fenced:
             # There is nothing left to abort: the other driver has seen to it.
             raise
@@ -179,13 +180,13 @@ class Sink:
             transaction.check_time()
             self._give_up(transaction)
             raise
-        topics = [settings.topic] if settings.topic is not None else sorted({claim.topic for claim in claims})
+        topics = [settings.topic] if settings.topic is not None else sorted({report.topic for report in reports})
         entry = LedgerEntry(
             batch_id,
             checkpoint,
             frame.sparkSession.sparkContext.applicationId,
-            sum(claim.records for claim in claims),
-            digest_of((claim.topic, claim.partition, claim.first_offset, claim.last_offset) for claim in claims),
+            sum(report.records for report in reports),
+            digest_of((report.topic, report.partition, report.first_offset, report.last_offset) for report in reports),
         )
         if transaction.open_ms > settings.transaction_timeout_ms / 2:
             log.warning(
@@ -196,7 +197,7 @@ class Sink:
                 settings.transaction_timeout_ms,
             )
         transaction.commit(group_of(settings.query_id), entries_at(topics, entry))
-        return claims
+        return reports
 
     def _is_written(self, transaction: Transaction, targets: Targets, batch_id: int, checkpoint: str) -> bool:
         """Whether the ledger has the batch. LedgerError if neither yes nor no can be right."""
@@ -217,15 +218,15 @@ class Sink:
 
     # ---- both
 
-    def _write_at_least_once(self, frame: DataFrame, batch_id: int) -> list[Claim] | None:
+    def _write_at_least_once(self, frame: DataFrame, batch_id: int) -> list[PartitionReport] | None:
         targets = self._targets(frame)
-        claims = self._produce(frame, targets, None, batch_id) if len(targets) else []
-        check_refusals(claims)
-        return claims
+        reports = self._produce(frame, targets, None, batch_id) if len(targets) else []
+        check_failures(reports)
+        return reports
 
     def _produce(
-        self, frame: DataFrame, targets: Targets, producer: ProducerStamp | None, batch_id: int
-    ) -> list[Claim]:
+        self, frame: DataFrame, targets: Targets, producer: ProducerId | None, batch_id: int
+    ) -> list[PartitionReport]:
         """Have Spark write it. PipelineError with the line that a task told, or what Spark told."""
         settings = self.settings
         owned = producer is not None
@@ -243,7 +244,7 @@ class Sink:
                 rows = rows.repartitionById(tasks, TARGET)
         task = ProduceTask(settings.producing, targets, settings.transactional_id, producer, turn)
         try:
-            return [Claim(*row) for row in map_in_arrow(rows, task, CLAIM_COLUMNS).collect()]
+            return [PartitionReport(*row) for row in map_in_arrow(rows, task, REPORT_COLUMNS).collect()]
         except spark_errors() as error:
             raise refusal(error) from error
 
@@ -328,20 +329,20 @@ def sink_settings(bootstrap: str, topic: str | None, query_id: str, **options: U
 # ---- what a batch may not be
 
 
-def check_refusals(claims: Sequence[Claim]) -> None:
+def check_failures(reports: Sequence[PartitionReport]) -> None:
     """PipelineError with what a task told; Untrusted if the batch may be written anew."""
-    refusals = [claim for claim in claims if claim.refusal is not None]
-    final = [claim for claim in refusals if not claim.again]
+    refusals = [report for report in reports if report.refusal is not None]
+    final = [report for report in refusals if not report.retriable]
     if final:
         raise PipelineError(final[0].refusal or "")
     if refusals:
         raise Untrusted(refusals[0].refusal or "")
 
 
-def check_claims(claims: Sequence[Claim]) -> None:
+def check_reports(reports: Sequence[PartitionReport]) -> None:
     """Also Untrusted if two tasks wrote to one partition: the sequences of one may have hidden the other's."""
-    check_refusals(claims)
-    counts = Counter((claim.topic, claim.partition) for claim in claims)
+    check_failures(reports)
+    counts = Counter((report.topic, report.partition) for report in reports)
     for (topic, partition), count in counts.items():
         if count > 1:
             raise Untrusted(f"{count} tasks wrote to {topic}-{partition}, and only one may")
@@ -353,10 +354,10 @@ def refuse_speculation(session: Any) -> None:
         raise WrongUse("spark.speculation is on, and a copy of a task would write twice: set it to false")
 
 
-def refuse_stage_retry(session: Any, claims: Sequence[Claim]) -> None:
+def refuse_stage_retry(session: Any, reports: Sequence[PartitionReport]) -> None:
     """Untrusted if Spark ran a stage again, whose tasks are first attempts once more: a shuffle file was lost."""
     tracker = session.sparkContext.statusTracker()
-    for stage_id in sorted({claim.stage_id for claim in claims}):
+    for stage_id in sorted({report.stage_id for report in reports}):
         stage = tracker.getStageInfo(stage_id)
         if stage is not None and stage.currentAttemptId > 0:
             raise Untrusted(

@@ -17,17 +17,17 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Supp
 
 from barnabas.client.metadata import TopicPartition
 from barnabas.pipeline import offsets
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.columns import Window
 from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.failing_reader import FailingReader
 from barnabas.pipeline.filters import Pushed
 from barnabas.pipeline.group_offsets import commit_group_offsets
 from barnabas.pipeline.offsets import StreamOffset, Topic
 from barnabas.pipeline.planner import OffsetRange, limited, ranges_between, split
 from barnabas.pipeline.range_reader import Reading, read_range
 from barnabas.pipeline.reading_options import ReadingOptions, includes_headers, read_options
-from barnabas.pipeline.refused_reader import RefusedReader
-from barnabas.pipeline.workers import told_in_one_line
+from barnabas.pipeline.worker_errors import errors_in_one_line
 from protocol.primitives import ZERO_UUID
 
 COLUMNS = {
@@ -58,7 +58,7 @@ class BarnabasDataSource(DataSource):
     def reader(self, schema: Any) -> DataSourceReader:
         """One that takes filters only if that is what Spark asks for: where pushing down is off, as it is by default,
         Spark refuses readers that could."""
-        with told_in_one_line():
+        with errors_in_one_line():
             self._require_columns(schema)
             options = read_options(self.options, streaming=False)
         is_pushing = sys._getframe(1).f_code.co_filename.endswith(_PUSHING)
@@ -69,20 +69,20 @@ class BarnabasDataSource(DataSource):
             self._require_columns(schema)
             return StreamReader(read_options(self.options, streaming=True))
         except PipelineError as error:
-            return RefusedReader(error)
+            return FailingReader(error)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         """Writes a frame to a topic, in one transaction."""
         from barnabas.pipeline.writer import batch_writer
 
-        with told_in_one_line():
+        with errors_in_one_line():
             return batch_writer(schema, self.options, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
         """Writes a stream to a topic, each micro-batch in one transaction."""
         from barnabas.pipeline.writer import stream_writer
 
-        with told_in_one_line():
+        with errors_in_one_line():
             return stream_writer(schema, self.options, overwrite)
 
     def _columns(self) -> dict[str, str]:
@@ -159,7 +159,7 @@ class _Reader:
             options.fail_on_data_loss,
             options.fetch_bytes,
         )
-        with told_in_one_line():
+        with errors_in_one_line():
             try:
                 for columns in read_range(self.cluster, reading):
                     yield columns.record_batch(partition.topic, partition.partition)
@@ -171,7 +171,7 @@ class BatchReader(_Reader, DataSourceReader):
     """A range of offsets of each partition, decided when the query is planned."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        with told_in_one_line():
+        with errors_in_one_line():
             try:
                 return self._plan()
             finally:
@@ -228,7 +228,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """What the group has heard."""
 
     def initialOffset(self) -> dict[str, Any]:
-        with told_in_one_line():
+        with errors_in_one_line():
             topics = offsets.find_topics(self.cluster, self.options.subscription)
             starts = offsets.starting_offsets(self.cluster, self.options, offsets.partitions_of(topics))
             return StreamOffset(starts, _ids(topics)).to_json()
@@ -238,11 +238,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with told_in_one_line():
+        with errors_in_one_line():
             self._target = self._ends(offsets.find_topics(self.cluster, self.options.subscription, missing_ok=True))
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        with told_in_one_line():
+        with errors_in_one_line():
             before = StreamOffset.from_json(start)
             self._require_ours(before)
             # Spark asks for the next batch when the one before is done.
@@ -251,12 +251,12 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return start if after is None else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        with told_in_one_line():
+        with errors_in_one_line():
             topics = offsets.find_topics(self.cluster, self.options.subscription, missing_ok=True)
             return StreamOffset(self._ends(topics), _ids(topics)).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with told_in_one_line():
+        with errors_in_one_line():
             before, after = StreamOffset.from_json(start), StreamOffset.from_json(end)
             self._require_ours(before)
             ranges = ranges_between({**before.offsets, **after.first}, after.offsets)
@@ -267,7 +267,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return self.tasks(offsets.without_lost(self.cluster, kept, fail, check_ends=False), after.topic_ids)
 
     def commit(self, end: dict[str, Any]) -> None:
-        with told_in_one_line():
+        with errors_in_one_line():
             self._tell_group(StreamOffset.from_json(end))
 
     def stop(self) -> None:
@@ -304,7 +304,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 self._lost(offsets.vanished(name))
                 gone.add(name)
             elif offsets.is_other_topic(now, offset.topic_ids.get(name, ZERO_UUID)):
-                self._lost(offsets.made_anew(name))
+                self._lost(offsets.recreated(name))
                 gone.add(name)
         return gone
 

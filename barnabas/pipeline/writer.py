@@ -28,26 +28,27 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from barnabas.pipeline.claims import Claim, TaskPlace, refusal_of, task_place
+from barnabas.client.transaction_requests import ProducerId
+from barnabas.pipeline.arrow_functions import map_in_arrow
 from barnabas.pipeline.errors import BlockingError, PipelineError, TransactionError, Untrusted, WrongUse
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, digest_of, entries_at, group_of
-from barnabas.pipeline.mapping import map_in_arrow
 from barnabas.pipeline.producing import ProduceTask, open_cluster
 from barnabas.pipeline.routing import KEY, PARTITION, TARGET, TIMESTAMP, TOPIC, VALUE, Router, Targets
 from barnabas.pipeline.sink import (
     AT_LEAST_ONCE,
     SinkOptions,
     SinkSettings,
-    check_claims,
     check_columns,
-    check_refusals,
+    check_failures,
+    check_reports,
     in_columns,
     partitions_of,
     routed_schema,
     sink_settings,
 )
-from barnabas.pipeline.transaction import ProducerStamp, Transaction
-from barnabas.pipeline.workers import told_in_one_line
+from barnabas.pipeline.task_reports import PartitionReport, TaskAttempt, current_task_attempt, failure_report
+from barnabas.pipeline.transaction import Transaction
+from barnabas.pipeline.worker_errors import errors_in_one_line
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ OF_SPARK = ("checkpointLocation", "queryName")
 class WrittenByTask(WriterCommitMessage):
     """What a task tells the driver."""
 
-    claims: list[Claim]
-    producer: ProducerStamp | None
+    reports: list[PartitionReport]
+    producer: ProducerId | None
 
 
 class Writing:
@@ -85,13 +86,13 @@ class Writing:
         self.used = list(used)
         """The columns that are written."""
         self.targets: Targets | None = None
-        self.producer: ProducerStamp | None = None
+        self.producer: ProducerId | None = None
         with open_cluster(settings.producing) as cluster:
             if settings.topic is not None:
                 self.targets = Targets(partitions_of(cluster, [settings.topic]))
 
     def __getstate__(self) -> dict[str, Any]:
-        with told_in_one_line():
+        with errors_in_one_line():
             self.begin()
         return self.__dict__
 
@@ -109,23 +110,23 @@ class Writing:
     # ---- in a task
 
     def write_rows(self, batches: Iterator[Any]) -> WrittenByTask:
-        """Everything is on the replicas, or the claims say why not."""
-        settings, place = self.settings, task_place()
+        """Everything is on the replicas, or the reports say why not."""
+        settings, place = self.settings, current_task_attempt()
         rows: Iterator[Any] = (self._prepared(batch) for batch in batches)
         try:
             if self.targets is not None:
-                claims = self._task(self.targets, rows, place)
+                reports = self._task(self.targets, rows, place)
             else:
-                claims = []
+                reports = []
                 for batch in rows:
-                    claims += self._task(self._targets_of(batch), iter([batch]), place)
+                    reports += self._task(self._targets_of(batch), iter([batch]), place)
         except (PipelineError, KafkaError) as error:
             if settings.delivery == AT_LEAST_ONCE:
                 raise
-            claims = [refusal_of(place, error)]
-        return WrittenByTask(claims, self.producer)
+            reports = [failure_report(place, error)]
+        return WrittenByTask(reports, self.producer)
 
-    def _task(self, targets: Targets, rows: Iterator[Any], place: TaskPlace) -> list[Claim]:
+    def _task(self, targets: Targets, rows: Iterator[Any], place: TaskAttempt) -> list[PartitionReport]:
         settings = self.settings
         anywhere = KEY not in self.used and PARTITION not in self.used and settings.topic is not None
         if not anywhere:
@@ -157,14 +158,14 @@ class Writing:
 
     def end(self, messages: Sequence[Any], batch_id: int | None) -> None:
         """Commit what tasks wrote, as batch `batch_id`; None: of no query. PipelineError: it is aborted."""
-        claims = [claim for message in messages if message is not None for claim in message.claims]
+        reports = [report for message in messages if message is not None for report in message.reports]
         if self.settings.delivery == AT_LEAST_ONCE:
-            check_refusals(claims)
+            check_failures(reports)
             return
         with open_cluster(self.settings.producing) as cluster:
             transaction = self._resumed(cluster, messages)
             try:
-                trust(claims)
+                trust(reports)
                 if batch_id is not None and self._is_written(cluster, transaction, batch_id):
                     transaction.abort()
                     return
@@ -174,8 +175,8 @@ class Writing:
             entry = LedgerEntry(
                 batch_id or 0,
                 self._checkpoint,
-                records=sum(claim.records for claim in claims),
-                digest=digest_of((each.topic, each.partition, each.first_offset, each.last_offset) for each in claims),
+                records=sum(report.records for report in reports),
+                digest=digest_of((each.topic, each.partition, each.first_offset, each.last_offset) for each in reports),
             )
             assert self.settings.topic is not None
             transaction.commit(group_of(self.settings.query_id), entries_at([self.settings.topic], entry))
@@ -223,10 +224,10 @@ class Writing:
             return
 
 
-def trust(claims: Sequence[Claim]) -> None:
+def trust(reports: Sequence[PartitionReport]) -> None:
     """PipelineError if this may not be committed."""
     try:
-        check_claims(claims)
+        check_reports(reports)
     except Untrusted as error:
         raise PipelineError(
             f"{error}; nothing is written: run it again, and if tasks have rows of the same partitions, give each its"
@@ -238,15 +239,15 @@ class BatchWriter(Writing, DataSourceArrowWriter):
     """Of one frame."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        with told_in_one_line():
+        with errors_in_one_line():
             return self.write_rows(iterator)
 
     def commit(self, messages: list[Any]) -> None:
-        with told_in_one_line():
+        with errors_in_one_line():
             self.end(messages, None)
 
     def abort(self, messages: list[Any]) -> None:
-        with told_in_one_line():
+        with errors_in_one_line():
             self.give_up(messages)
 
 
@@ -254,15 +255,15 @@ class StreamWriter(Writing, DataSourceStreamArrowWriter):
     """Of a query; Spark makes one for each micro-batch, and one more for its end."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        with told_in_one_line():
+        with errors_in_one_line():
             return self.write_rows(iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        with told_in_one_line():
+        with errors_in_one_line():
             self.end(messages, batchId)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        with told_in_one_line():
+        with errors_in_one_line():
             self.give_up(messages)
 
 

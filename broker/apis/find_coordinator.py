@@ -67,7 +67,8 @@ def _coordinator(broker: BrokerServices, listener_name: str, key_type: int, key:
     if topic is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of key type {key_type}")
     if len(key) > LONGEST_KEY:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"an id has at most {LONGEST_KEY} characters, not {len(key)}")
+        message = f"the key must have at most {LONGEST_KEY} characters; got {len(key)}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     image = broker.metadata.image.topics.by_name.get(topic)
     if image is None:
         broker.auto_topics.create_internal(topic)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from broker.apis.group_calls import GROUP_OPERATIONS, consumer_protocol_is_enabled
 from broker.apis.looks import Looks
 from broker.coordinator.coordinator import work_of_key
 from broker.coordinator.outcome import NOBODY
 from broker.coordinator.shard import ShardState
+from broker.groups.description import Description
+from broker.groups.machine import ClassicDescription, ConsumerDescription
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import consumer_group_describe as consumer
 from protocol.messages import describe_groups as classic
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from broker.services import BrokerServices
 
 Group = TypeVar("Group", classic.DescribedGroup, consumer.DescribedGroup)
+Member = TypeVar("Member", classic.DescribedGroupMember, consumer.Member)
 
 
 def list_groups(broker: BrokerServices, call: Call) -> Steps:
@@ -69,9 +72,10 @@ def _listed(parts: Sequence[list[ListedGroup] | ErrorCode]) -> ListGroupsRespons
 def describe_groups(broker: BrokerServices, call: Call) -> Steps:
     request: classic.DescribeGroupsRequest = call.message
 
-    def look(group_id: str, looks: Looks[classic.DescribedGroup]) -> None:
+    def look(group_id: str, looks: Looks[classic.DescribedGroup]) -> ClassicDescription:
         shard = broker.groups.shard(group_id)
-        looks.look(shard, partial(shard.machine.describe_classic, group_id, call.version, NOBODY))
+        looks.rests_on(shard)
+        return shard.machine.describe_classic(group_id, call.version)
 
     def error(group_id: str, code: ErrorCode) -> classic.DescribedGroup:
         return classic.DescribedGroup(group_id=group_id, error_code=code)
@@ -79,26 +83,25 @@ def describe_groups(broker: BrokerServices, call: Call) -> Steps:
     def finish(groups: Sequence[classic.DescribedGroup]) -> None:
         call.answer(classic.DescribeGroupsResponse(groups=list(groups)))
 
-    yield from _describe_all(call, _Describing(request.groups, look, error, _bytes_of_classic, finish))
+    yield from _describe_all(call, _Describing(request.groups, look, error, _size_of_classic, finish))
 
 
-def _bytes_of_classic(group: classic.DescribedGroup) -> tuple[int, int]:
-    return 1 + len(group.members), sum(
-        len(it.member_metadata) + len(it.member_assignment) + len(it.member_id) for it in group.members
-    )
+def _size_of_classic(member: classic.DescribedGroupMember) -> tuple[int, int]:
+    return 1, len(member.member_metadata) + len(member.member_assignment) + len(member.member_id)
 
 
 def consumer_group_describe(broker: BrokerServices, call: Call) -> Steps:
     request: consumer.ConsumerGroupDescribeRequest = call.message
     is_enabled = consumer_protocol_is_enabled(broker)
 
-    def look(group_id: str, looks: Looks[consumer.DescribedGroup]) -> None:
+    def look(group_id: str, looks: Looks[consumer.DescribedGroup]) -> ConsumerDescription:
         if not is_enabled:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         shard = broker.groups.shard(group_id)
-        looks.look(shard, partial(shard.machine.describe_consumer, group_id, NOBODY))
+        looks.rests_on(shard)
+        return shard.machine.describe_consumer(group_id)
 
     def error(group_id: str, code: ErrorCode) -> consumer.DescribedGroup:
         return consumer.DescribedGroup(group_id=group_id, error_code=code)
@@ -106,54 +109,59 @@ def consumer_group_describe(broker: BrokerServices, call: Call) -> Steps:
     def finish(groups: Sequence[consumer.DescribedGroup]) -> None:
         call.answer(consumer.ConsumerGroupDescribeResponse(groups=list(groups)))
 
-    yield from _describe_all(call, _Describing(request.group_ids, look, error, _bytes_of_consumer, finish))
+    yield from _describe_all(call, _Describing(request.group_ids, look, error, _size_of_consumer, finish))
 
 
-def _bytes_of_consumer(group: consumer.DescribedGroup) -> tuple[int, int]:
-    elements, size_bytes = 1, 0
-    for member in group.members:
-        partitions = [*member.assignment.topic_partitions, *member.target_assignment.topic_partitions]
-        elements += 1 + len(partitions) + len(member.subscribed_topic_names)
-        size_bytes += sum(4 * len(it.partitions) for it in partitions)
-        size_bytes += sum(map(len, member.subscribed_topic_names)) + len(member.subscribed_topic_regex or "")
-    return elements, size_bytes
+def _size_of_consumer(member: consumer.Member) -> tuple[int, int]:
+    partitions = [*member.assignment.topic_partitions, *member.target_assignment.topic_partitions]
+    size_bytes = sum(4 * len(it.partitions) for it in partitions)
+    size_bytes += sum(map(len, member.subscribed_topic_names)) + len(member.subscribed_topic_regex or "")
+    return 1 + len(partitions) + len(member.subscribed_topic_names), size_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class _Describing(Generic[Group]):
+class _Describing(Generic[Group, Member]):
     """A request that asks for groups by their ids."""
 
     group_ids: Sequence[str]
-    look: Callable[[str, Looks[Group]], None]
-    """Adds one group. Raises KafkaError if its coordinator is not here."""
+    look: Callable[[str, Looks[Group]], Description[Group, Member]]
+    """Describes one group. Raises KafkaError if its coordinator is not here."""
     error: Callable[[str, ErrorCode], Group]
-    size: Callable[[Group], tuple[int, int]]
-    """The elements of a group, and the bytes of its strings."""
+    size: Callable[[Member], tuple[int, int]]
+    """The elements of a member, and the bytes of its strings."""
     finish: Callable[[Sequence[Group]], None]
 
 
-def _describe_all(call: Call, asked: _Describing[Group]) -> Steps:
-    """One group after the other. A group that is named twice is described once: an answer is much longer than its
-    question."""
+def _describe_all(call: Call, asked: _Describing[Group, Member]) -> Steps:
+    """Describe one group after the other, and one member after the other. A group that is named twice is described
+    once: an answer is much longer than its question."""
     group_ids = list(dict.fromkeys(asked.group_ids))
     authorizes = call.message.include_authorized_operations
     meter = Meter(call)
     looks: Looks[Group] = Looks(call, lambda place, code: asked.error(group_ids[place], code))
     for group_id in group_ids:
-        if meter.is_full:
-            looks.refuse(ANSWER_TOO_LARGE)
-        else:
-            try:
-                asked.look(group_id, looks)
-            except KafkaError as error:
-                looks.refuse(error.code)
-        group = looks.parts[-1]
+        meter.answer_grows(1, len(group_id))
+        if meter.step_ends(2 + work_of_key(group_id)):
+            yield None
+        try:
+            group, members = asked.look(group_id, looks)
+        except KafkaError as error:
+            looks.refuse(error.code)
+            continue
+        looks.put(group)
         if authorizes and group.error_code == ErrorCode.NONE:
             group.authorized_operations = GROUP_OPERATIONS
-        elements, size_bytes = asked.size(group)
-        meter.answer_grows(elements, size_bytes + len(group_id))
-        if meter.step_ends(1 + elements + work_of_key(group_id)):
-            yield None
+        described: list[Any] = group.members
+        for member in members:
+            described.append(member)
+            elements, size_bytes = asked.size(member)
+            meter.answer_grows(elements, size_bytes)
+            if meter.step_ends(1 + elements):
+                yield None
+            if meter.is_full:
+                break
+        if meter.is_full:
+            looks.parts[-1] = asked.error(group_id, ANSWER_TOO_LARGE)
     looks.settle(asked.finish)
 
 

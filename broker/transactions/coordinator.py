@@ -1,4 +1,4 @@
-"""Shell: the transaction coordinator of a broker, made of the general one and the machine of transactions."""
+"""Shell: the transaction coordinator of a broker: the generic coordinator with the state machine of transactions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def marker_writer(broker: BrokerServices) -> MarkerWriter:
-    """Writes the markers of all transactions that end here."""
+    """Writer of the markers of all transactions that this broker coordinates."""
 
     def request_timeout_ms() -> int:
         return broker.settings.request_timeout_ms
@@ -47,7 +47,7 @@ def marker_writer(broker: BrokerServices) -> MarkerWriter:
 
 
 def transaction_coordinator(broker: BrokerServices) -> Coordinator[TransactionMachine]:
-    """The coordinator of all transactional ids whose partition is led here."""
+    """Coordinator of the transactional ids whose partition this broker leads."""
 
     def image() -> MetadataImage:
         return broker.metadata.image
@@ -81,8 +81,8 @@ def transaction_coordinator(broker: BrokerServices) -> Coordinator[TransactionMa
 
 
 async def _fetch_producer_ids(broker: BrokerServices) -> None:
-    """Whoever needed one was told to come again."""
+    """The request that found no producer id was asked to retry."""
     try:
         await broker.producer_ids.fetch(broker.lifecycle.broker_epoch)
     except KafkaError as error:
-        log.info("no producer ids now: %s", error)
+        log.info("no producer ids available: %s", error)

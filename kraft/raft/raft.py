@@ -1,6 +1,6 @@
-"""The Raft core of the metadata log, as Kafka speaks it: KIP-595, 630 (snapshots), 996 (pre-vote), 1166.
+"""The Raft core of the metadata log, in Kafka's dialect: KIP-595, 630 (snapshots), 996 (pre-vote), 1166.
 
-Messages and the time go in; answers come out, and `take_ready` tells what else has to happen. The core knows
+Messages and the time go in; answers come out, and `take_ready` returns what else has to happen. The core knows
 epochs and offsets, not records; it reads no clock, no disk and no socket, and believes no peer further than
 the checks below. `kraft.raft.roles` lists the roles and how one follows another.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kraft.raft.config import RaftConfig
-from kraft.raft.correspondence import Correspondence
+from kraft.raft.election_notes import ElectionNotes
 from kraft.raft.election_times import ElectionTimes
 from kraft.raft.fetch_answers import is_well_formed, with_what_comes_next
 from kraft.raft.history import LogHistory, OffsetAndEpoch
@@ -32,6 +32,7 @@ from kraft.raft.messages import (
     Vote,
     VoteAnswer,
 )
+from kraft.raft.outgoing_requests import OutgoingRequests
 from kraft.raft.own_log import OwnLog
 from kraft.raft.progress import Progress
 from kraft.raft.quorum import Votes
@@ -48,7 +49,6 @@ from kraft.raft.roles import (
     SnapshotDownload,
     Unattached,
 )
-from kraft.raft.story import Story
 from kraft.raft.voters import ReplicaKey, VoterSet
 from kraft.raft.voting import is_worth_a_leader_check, objection, vote_error
 from protocol.errors import ErrorCode
@@ -80,18 +80,18 @@ class Raft:
         self._log = OwnLog(log, latest_snapshot)
         self._times = ElectionTimes(config, len(voters.keys), chance)
         self._requests = Requests(config.retry_backoff_ms, config.request_timeout_ms)
-        self._correspondence = Correspondence(config, voters, self._log, self._requests)
+        self._outgoing = OutgoingRequests(config, voters, self._log, self._requests)
         self._leadership: Leadership | None = None
         """Only while leader."""
         self._saved = election
-        self._told = LeaderAndEpoch(None, -1)
-        self._story = Story(self._id, is_voter=self.is_voter)
+        self._reported_leader = LeaderAndEpoch(None, -1)
+        self._notes = ElectionNotes(self._id, is_voter=self.is_voter)
         self._leader_change: LeaderChange | None = None
         self._wake_fetches = False
         self.role: Role = self._first_role(election)
         self._poll()
 
-    # ---- what others may look at
+    # ---- state that others may read
 
     @property
     def local_id(self) -> int:
@@ -115,22 +115,22 @@ class Raft:
 
     @property
     def shown_high_watermark(self) -> int | None:
-        """What this replica may tell others to be committed."""
+        """The high watermark that this replica may report to others; None while a new leader has none."""
         return self._log.high_watermark if self._leadership is None else self._leadership.high_watermark
 
     @property
     def progress(self) -> Progress | None:
-        """How far the others are; only while leader."""
+        """Progress of the other replicas; None unless this one leads."""
         return None if self._leadership is None else self._leadership.progress
 
     @property
     def log(self) -> LogHistory:
-        """Where our log starts and ends, and where its epochs do."""
+        """Start and end of this replica's log, and of its epochs."""
         return self._log.history
 
     @property
     def log_generation(self) -> int:
-        """Rises when records are dropped from the end; goes with the news of a sync."""
+        """Rises when records are dropped from the end; goes with the result of a sync."""
         return self._log.generation
 
     @property
@@ -156,7 +156,7 @@ class Raft:
     # ---- requests of others
 
     def handle_vote(self, request: Vote, now_ms: int) -> VoteAnswer:
-        """Grant a vote or a pre-vote (KIP-996), or say why not. The answer leaves only after `Ready.election`
+        """Grant or refuse a vote or a pre-vote (KIP-996). The answer leaves only after `Ready.election`
         is synced."""
         self._now_ms = now_ms
         error = vote_error(request, self._id, self.epoch)
@@ -170,14 +170,14 @@ class Raft:
             return self._vote_answer(ErrorCode.INVALID_VOTER_KEY)
         why_not = objection(request, self.role, self.log.end)
         if why_not:
-            self._story.refuses(request, self.log.end, why_not)
+            self._notes.refuses(request, self.log.end, why_not)
         elif not request.pre_vote:
             self._vote_for(request.candidate)
         self._poll()
         return self._vote_answer(ErrorCode.NONE, granted=not why_not)
 
     def wants_leader_check(self, request: Vote) -> bool:
-        """Whether it is worth a dial to our leader before this pre-vote is refused on its account."""
+        """Whether to dial our leader before this pre-vote is refused on its account."""
         return is_worth_a_leader_check(request, self.role, self.log.end)
 
     def handle_begin_quorum_epoch(self, request: BeginQuorumEpoch, now_ms: int) -> QuorumEpochAnswer:
@@ -190,19 +190,19 @@ class Raft:
         return QuorumEpochAnswer(error=error, leader_id=self.leader_id, epoch=self.epoch)
 
     def handle_end_quorum_epoch(self, request: EndQuorumEpoch, now_ms: int) -> QuorumEpochAnswer:
-        """A leader says it has resigned; the preferred candidates stand in their order, without waiting."""
+        """A leader has resigned; the preferred candidates stand in their order, without waiting."""
         self._now_ms = now_ms
         error = self._follow_requester(request.leader_id, request.epoch)
         role = self.role
         if error is ErrorCode.NONE and isinstance(role, Follower) and role.leader_id == request.leader_id:
             keys = request.preferred_candidates
             place = next((i for i, key in enumerate(keys) if key.matches(self._config.local)), len(keys))
-            self._doubt_leader(place, f"controller {role.leader_id} said that it has resigned")
+            self._doubt_leader(place, f"controller {role.leader_id} has resigned")
         self._poll()
         return QuorumEpochAnswer(error=error, leader_id=self.leader_id, epoch=self.epoch)
 
     def handle_fetch(self, request: Fetch, now_ms: int) -> FetchAnswer:
-        """Note how far the replica is and answer it; see `fetch_answers.must_wait` for when to park the answer."""
+        """Note the replica's progress and answer it; `fetch_answers.must_wait` decides whether the answer is parked."""
         self._now_ms = now_ms
         answer = self.answer_fetch(request)
         if (
@@ -231,7 +231,7 @@ class Raft:
         return with_what_comes_next(replace(answer, high_watermark=self.shown_high_watermark), request, self._log)
 
     def handle_fetch_snapshot(self, request: FetchSnapshot, size_bytes: int | None, now_ms: int) -> FetchSnapshotAnswer:
-        """Which bytes of a snapshot to send; `size_bytes` is the file's, None if there is no such
+        """The range of bytes of a snapshot to send; `size_bytes` is the file's, None if there is no such
         snapshot."""
         self._now_ms = now_ms
         error = self._leader_only_error(request.epoch)
@@ -245,7 +245,7 @@ class Raft:
             self._poll()
             return answer
         if self._leadership is not None and request.replica.id not in (-1, self._id):
-            self._leadership.progress.heard(request.replica, now_ms)
+            self._leadership.progress.contacted(request.replica, now_ms)
         self._poll()
         return replace(
             answer,
@@ -255,10 +255,10 @@ class Raft:
             count=min(max(request.max_bytes, 0), size_bytes - request.position),
         )
 
-    # ---- what became of our own requests
+    # ---- outcomes of our own requests
 
     def handle_answer(self, peer_id: int, request_id: int, answer: Answer, now_ms: int) -> None:
-        """An answer arrived. Those nobody waits for any more are ignored."""
+        """An answer arrived. It is ignored if its request is no longer in flight."""
         self._now_ms = now_ms
         self._requests.answered(peer_id)
         if self._requests.settle(peer_id, request_id):
@@ -281,7 +281,7 @@ class Raft:
             self._rest(peer_id)
 
     def request_failed(self, peer_id: int, request_id: int, now_ms: int) -> None:
-        """No answer will come: not sent, connection lost, timed out, or nothing that makes sense."""
+        """No answer will come: not sent, connection lost, timed out, or unusable."""
         self._now_ms = now_ms
         if self._requests.settle(peer_id, request_id):
             self._requests.failed(peer_id, now_ms)
@@ -322,7 +322,7 @@ class Raft:
         self._log.started_at(start)
 
     def snapshot_installed(self, snapshot: OffsetAndEpoch, installed: bool, now_ms: int) -> None:
-        """A downloaded snapshot replaced the log; or, not `installed`, it was not what it should be: fetch
+        """A downloaded snapshot replaced the log; or, if not `installed`, it was damaged and is fetched
         again."""
         assert not self.is_leader
         self._now_ms = now_ms
@@ -341,7 +341,7 @@ class Raft:
     # ---- the outcome of a step
 
     def take_ready(self) -> Ready:
-        """All that the steps since the last call want to happen."""
+        """Everything that the steps since the last call ask for."""
         election = self._election()
         leader = LeaderAndEpoch(self.leader_id, self.epoch)
         work = self._log.take_work()
@@ -352,14 +352,14 @@ class Raft:
             append_fetched=work.append_fetched,
             snapshot_steps=tuple(work.snapshot_steps),
             requests=self._requests.take_sends(),
-            wake_fetches=self._wake_fetches or leader != self._told,
+            wake_fetches=self._wake_fetches or leader != self._reported_leader,
             high_watermark=work.high_watermark,
-            leader=leader if leader != self._told else None,
+            leader=leader if leader != self._reported_leader else None,
             next_deadline_ms=self.next_deadline_ms(),
-            notes=self._story.take(),
+            notes=self._notes.take(),
         )
         self._saved = election
-        self._told = leader
+        self._reported_leader = leader
         self._leader_change = None
         self._wake_fetches = False
         return ready
@@ -372,7 +372,7 @@ class Raft:
     # ---- roles
 
     def _first_role(self, election: ElectionState) -> Role:
-        """Who led never leads that epoch again, and who voted does not vote again: both are read from
+        """A replica that led an epoch never leads it again, and votes once in it: both are read from
         `election`."""
         if election.epoch < self.log.last_epoch:
             election = ElectionState(epoch=self.log.last_epoch)
@@ -380,7 +380,7 @@ class Raft:
             election = replace(election, leader_id=None, voted=self._config.local)
         if election.leader_id is not None and election.leader_id in (self.voters.ids or self._config.bootstrap_ids):
             return self._follower(election.epoch, election.leader_id, election.voted)
-        self._story.leader_doubted("it has just started and knows no leader")
+        self._notes.leader_doubted("it has just started and knows no leader")
         deadline = self._now_ms + self._times.stagger_ms(self.voters.place(self._id, without=None))
         return Unattached(
             epoch=election.epoch,
@@ -400,7 +400,7 @@ class Raft:
             self._leadership = None
 
     def _become_unattached(self, epoch: int) -> None:
-        """A higher epoch was heard of, but not its leader."""
+        """A higher epoch became known, but not its leader."""
         role = self.role
         deadline: int | None = None
         if isinstance(role, Unattached | Prospective | Candidate):
@@ -413,11 +413,11 @@ class Raft:
         voted = self.role.voted if epoch == self.epoch else None
         self._times.leader_known()
         self._enter(self._follower(epoch, leader_id, voted))
-        self._story.follows(leader_id, epoch, self.log.end)
+        self._notes.follows(leader_id, epoch, self.log.end)
 
     def _become_prospective(self, cause: str) -> None:
         role = self.role
-        self._story.stands(role.epoch, role.leader_id, self.log.end, cause)
+        self._notes.stands(role.epoch, role.leader_id, self.log.end, cause)
         self._enter(
             Prospective(
                 epoch=role.epoch,
@@ -431,7 +431,7 @@ class Raft:
         self._settle_votes()
 
     def _become_candidate(self, pre_votes: tuple[int, ...]) -> None:
-        self._story.is_candidate(self.epoch + 1, pre_votes, self.log.end)
+        self._notes.is_candidate(self.epoch + 1, pre_votes, self.log.end)
         self._enter(
             Candidate(
                 epoch=self.epoch + 1,
@@ -463,12 +463,12 @@ class Raft:
             granting_voters=candidate.votes.granted,
         )
         self._log.append(candidate.epoch, start + 1)
-        self._story.leads(candidate.epoch, candidate.votes.granted, start)
+        self._notes.leads(candidate.epoch, candidate.votes.granted, start)
 
     def _become_resigned(self, cause: str) -> None:
         role = self.role
         assert isinstance(role, Leader) and self._leadership is not None
-        self._story.resigns(role.epoch, cause)
+        self._notes.resigns(role.epoch, cause)
         successors = self._leadership.progress.successors()
         self._enter(
             Resigned(
@@ -481,28 +481,28 @@ class Raft:
         )
 
     def _doubt_leader(self, place: int, cause: str) -> None:
-        """There is evidence that our leader leads no more: stand when our turn comes, and let others
+        """There is evidence that our leader no longer leads: stand after this voter's delay, and let others
         stand."""
         role = self.role
         assert isinstance(role, Follower)
         if self.is_voter and not role.leader_gone:
-            self._story.leader_doubted(cause)
+            self._notes.leader_doubted(cause)
             deadline = min(role.fetch_deadline_ms, self._now_ms + self._times.stagger_ms(place))
             self.role = replace(role, leader_gone=True, fetch_deadline_ms=deadline)
 
     # ---- voting
 
     def _is_meant(self, voter: ReplicaKey | None) -> bool:
-        """A request names whom it is for, unless its sender is too old for that."""
+        """A request names the voter that it is for, unless its version has no field for that."""
         return voter is None or voter.matches(self._config.local)
 
     def _vote_answer(self, error: ErrorCode, granted: bool = False) -> VoteAnswer:
         return VoteAnswer(error=error, leader_id=self.leader_id, epoch=self.epoch, granted=granted)
 
     def _vote_for(self, candidate: ReplicaKey) -> None:
-        """The candidate has as good a chance as we: give it an election timeout before we stand again."""
+        """Wait an election timeout for the candidate before this replica stands again."""
         if self.role.voted is None:
-            self._story.votes(candidate.id, self.epoch, self.log.end)
+            self._notes.votes(candidate.id, self.epoch, self.log.end)
             deadline = self._now_ms + self._times.timeout_ms() if self.is_voter else None
             self._enter(Unattached(epoch=self.epoch, voted=candidate, election_deadline_ms=deadline))
 
@@ -563,7 +563,7 @@ class Raft:
         return ErrorCode.NONE if self.leader_id == leader_id else ErrorCode.INVALID_REQUEST
 
     def _learn_leader(self, leader_id: int | None, epoch: int) -> None:
-        """Somebody named an epoch and perhaps its leader. Two leaders of one epoch cannot be: the first is
+        """A peer named an epoch and perhaps its leader. An epoch cannot have two leaders: the first one named is
         believed."""
         if leader_id == self._id:
             leader_id = None
@@ -602,7 +602,7 @@ class Raft:
                 self._rest(peer_id)
                 return
             download = SnapshotDownload(snapshot=answer.snapshot)
-            self._story.takes_snapshot(answer.snapshot, self.log.end_offset, peer_id)
+            self._notes.takes_snapshot(answer.snapshot, self.log.end_offset, peer_id)
             self._log.start_snapshot(answer.snapshot)
         elif not self._log.append_fetched(answer.spans, role.epoch):
             self._rest(peer_id)
@@ -612,7 +612,7 @@ class Raft:
         self._leader_answered(role, download)
 
     def _rest(self, peer_id: int) -> None:
-        """What it answered is of no use. While the voters cannot agree, no observer is to wear them out."""
+        """The peer's answer was useless: back off. Observers back off longer while the voters cannot agree."""
         if self.is_voter:
             self._requests.rest(peer_id, self._now_ms)
         else:
@@ -622,14 +622,14 @@ class Raft:
         deadline = self._now_ms + self._config.fetch_timeout_ms
         self._times.leader_known()
         self._requests.was_of_use()
-        self._story.leader_is_well()
+        self._notes.leader_is_well()
         self.role = replace(role, fetch_deadline_ms=deadline, has_fetched=True, leader_gone=False, download=download)
 
     def _truncate(self, role: Follower, offset: int) -> None:
         before = self.log.end_offset
         self._log.truncate(offset, f"leader {role.leader_id} of epoch {role.epoch}")
         if offset < before:
-            self._story.cuts(before, offset, role.leader_id, role.epoch)
+            self._notes.cuts(before, offset, role.leader_id, role.epoch)
 
     def _take_snapshot_chunk(self, peer_id: int, answer: FetchSnapshotAnswer) -> None:
         role = self.role
@@ -637,7 +637,7 @@ class Raft:
             return
         download = role.download
         if answer.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
-            # A newer one took its place: a fetch tells which.
+            # A newer snapshot replaced it: a fetch names that one.
             self._leader_answered(role, None)
             return
         end = download.position + answer.count
@@ -679,7 +679,7 @@ class Raft:
     def _poll(self) -> None:
         self._requests.expire(self._now_ms)
         self._poll_timeouts()
-        self._correspondence.send_due(self.role, self._leadership, self._now_ms)
+        self._outgoing.send_due(self.role, self._leadership, self._now_ms)
 
     def _poll_timeouts(self) -> None:
         role = self.role
@@ -703,8 +703,8 @@ class Raft:
                 pass
 
     def next_deadline_ms(self) -> int | None:
-        """When `tick` is due; None: no sooner than the next input."""
-        times: list[int | None] = [*self._correspondence.next_times_ms(self.role, self._leadership, self._now_ms)]
+        """Time at which `tick` is due; None: no sooner than the next input."""
+        times: list[int | None] = [*self._outgoing.next_times_ms(self.role, self._leadership, self._now_ms)]
         match self.role:
             case Prospective() | Candidate() | Resigned() | Unattached() as role:
                 times.append(role.election_deadline_ms)

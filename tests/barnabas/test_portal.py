@@ -108,20 +108,20 @@ def test_a_caller_waits_until_it_is_told(portal: Portal) -> None:
         trio.lowlevel.current_trio_token().run_sync_soon(later)
         return told
 
-    assert portal.call_until_told(begin) == ["now"]
+    assert portal.call_until_notified(begin) == ["now"]
 
     def begin_at_once(tell: Callable[[], None]) -> int:
         tell()
         time.sleep(0.01)  # who is told too early would have no answer
         return 42
 
-    assert portal.call_until_told(begin_at_once) == 42
+    assert portal.call_until_notified(begin_at_once) == 42
 
     def mistake(tell: Callable[[], None]) -> int:
         raise LookupError("nothing there")
 
     with pytest.raises(LookupError, match="nothing there"):
-        portal.call_until_told(mistake)
+        portal.call_until_notified(mistake)
 
 
 def test_an_interrupted_caller_is_not_told(portal: Portal) -> None:
@@ -132,7 +132,7 @@ def test_an_interrupted_caller_is_not_told(portal: Portal) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        portal.call_until_told(begin)
+        portal.call_until_notified(begin)
     [tell] = begun
     portal.call_now(tell)
     assert portal.call(double, 1) == 2

@@ -10,7 +10,7 @@ import pytest
 from tests.house.test_arrows import ROOT, imports, sources
 
 SPARK_SIDE = [
-    "barnabas.pipeline.blocking",
+    "barnabas.pipeline.blocking_cluster",
     "barnabas.pipeline.columns",
     "barnabas.pipeline.range_reader",
     "barnabas.pipeline.group_offsets",
@@ -19,8 +19,6 @@ SPARK_SIDE = [
     "barnabas.pipeline.sink",
     "barnabas.pipeline.segment_plan",
     "barnabas.pipeline.jobs.audit",
-    "barnabas.pipeline.jobs.history",
-    "barnabas.pipeline.jobs.history_parts",
     "barnabas.pipeline.jobs.segments",
 ]
 NEVER = {"trio", "pydantic", "typer", "rich", "structlog"}

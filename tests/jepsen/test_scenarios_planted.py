@@ -29,12 +29,12 @@ from kraft.raft.raft import Raft
 from protocol.errors import ErrorCode, KafkaError
 from scenarios.catalogue import SCENARIOS, Act
 from scenarios.stage import Violation, leaves_of
-from storage.aborted import AbortedIndex
 from storage.compaction import Transactions
 from storage.log import PartitionLog
 from storage.producer_tracker import ProducerTracker
 from storage.producers import ProducerStates
 from storage.recovery import LogLoader
+from storage.transaction_index import AbortedIndex
 
 pytestmark = pytest.mark.feature("FI-11")
 
@@ -182,7 +182,7 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "controllers_are_gone": ((Replica, "is_forgotten", lambda self, _, may_be_fenced: may_be_fenced),),
     "cut_off_coordinator": ((Shard, "may_be_deposed", property(never)),),
     "cut_off_transactions": ((Shard, "may_be_deposed", property(never)),),
-    "member_of_a_cut_off_coordinator": ((Coordinator, "look_at_forgotten", nothing),),
+    "member_of_a_cut_off_coordinator": ((Coordinator, "check_forgotten", nothing),),
     "groups_without_controllers": ((Replica, "is_forgotten", lambda self, _, may_be_fenced: may_be_fenced),),
     "producer_ids_past_a_pause": ((Shard, "load", load_once_only),),
     "no_offset_in_errors": ((ProduceOperation, "_failed", an_offset_in_an_error),),

@@ -8,8 +8,8 @@ from typing import Any
 
 from barnabas.client.metadata import Leadership, Node, TopicPartition, TopicView
 from barnabas.client.offset_lookup import EARLIEST, LATEST, FoundOffset, Isolation
-from barnabas.pipeline.blocking import BlockingCluster, ClusterView
-from barnabas.pipeline.fetching import FetchAhead, FetchedPartition
+from barnabas.pipeline.blocking_cluster import BlockingCluster, ClusterView
+from barnabas.pipeline.fetch_ahead import FetchAhead, FetchedPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID
 from protocol.records.batch import iterate_batches

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from barnabas.pipeline.auditing import DIVERGENT, DUPLICATE, HOLE, LOST, MISSING, Account, columns_of, judge
 from barnabas.pipeline.batch_rows import SCHEMA
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.jobs.audit import facts_of
+from barnabas.pipeline.partition_audit import DIVERGENT, DUPLICATE, HOLE, LOST, MISSING, Account, columns_of, judge
 from barnabas.pipeline.segment_plan import SegmentOptions, batch_columns, plan_of
 from protocol.records.batch import iterate_batches
 from storage.checkpoints import (

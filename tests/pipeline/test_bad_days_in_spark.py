@@ -13,9 +13,9 @@ import pytest
 
 from barnabas import NewTopic, TopicPartition, sync
 from barnabas.pipeline import sink as sinks
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.generator import Recipe, write_parquet
-from barnabas.pipeline.jobs import rows
+from barnabas.pipeline.jobs import lake_rows
 from barnabas.pipeline.jobs.rounds import Rounds
 from barnabas.pipeline.sink import Sink
 from tests.pipeline.typed import Pipeline
@@ -205,7 +205,7 @@ def test_the_cluster_is_away_for_longer_than_a_job_waits(
 
 def be_impatient(patch: pytest.MonkeyPatch) -> None:
     """Who waits a minute unless told otherwise waits a moment: the driver, tasks that read, tasks that write."""
-    opened, reader = BlockingCluster.__init__, rows._reader
+    opened, reader = BlockingCluster.__init__, lake_rows._reader
 
     def opens(self: BlockingCluster, bootstrap: str, **options: Any) -> None:
         opened(self, bootstrap, **{**options, "retry_timeout_ms": IMPATIENT_MS})
@@ -213,7 +213,7 @@ def be_impatient(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BlockingCluster, "__init__", opens)
     patch.setattr(sinks, "RETRY_TIMEOUT_MS", IMPATIENT_MS)
     patch.setattr(
-        rows, "_reader", lambda *given: reader(*given).option("kafka.default.api.timeout.ms", str(IMPATIENT_MS))
+        lake_rows, "_reader", lambda *given: reader(*given).option("kafka.default.api.timeout.ms", str(IMPATIENT_MS))
     )
 
 

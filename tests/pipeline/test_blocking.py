@@ -13,8 +13,8 @@ import pytest
 from barnabas.client.metadata import Leadership
 from barnabas.client.offset_lookup import EARLIEST, LATEST, FoundOffset, Isolation
 from barnabas.pipeline.addresses import Address, parse_bootstrap
-from barnabas.pipeline.blocking import BlockingCluster
-from barnabas.pipeline.connection import BlockingConnection
+from barnabas.pipeline.blocking_cluster import BlockingCluster
+from barnabas.pipeline.blocking_connection import BlockingConnection
 from barnabas.pipeline.errors import ConnectionFailed, NotSent, PipelineError, TimedOut, UnsupportedVersion
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -287,7 +287,7 @@ def test_a_cluster_that_is_away_ends_in_one_line_that_says_what_to_do(peers: lis
     with BlockingCluster(peers[0].address, retry_timeout_ms=200) as cluster, pytest.raises(TimedOut) as caught:
         cluster.metadata()
     assert "\n" not in caught.value.line
-    assert peers[0].address in caught.value.line and "run this again" in caught.value.line
+    assert peers[0].address in caught.value.line and "run the same command again" in caught.value.line
 
 
 def test_any_broker_will_do_where_one_is_gone(cluster: BlockingCluster, peers: list[Peer]) -> None:
@@ -340,7 +340,7 @@ def test_an_answer_that_is_cut_short_is_told(peers: list[Peer], connection: Bloc
 
 def test_whoever_speaks_another_protocol_is_left(peers: list[Peer]) -> None:
     peers[0].handlers[ApiKey.API_VERSIONS] = lambda request: b"HTTP/1.1 400 Bad Request\r\n\r\n"
-    with pytest.raises(NotSent, match="may not speak the protocol"):
+    with pytest.raises(NotSent, match="is this a Kafka listener without TLS"):
         BlockingConnection(Address("127.0.0.1", peers[0].port), "test", 2_000)
 
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from barnabas.client.producer.partitioner import murmur2 as murmur2_of_one
 from barnabas.client.producer.partitioner import partition_for_key
+from barnabas.client.transaction_requests import ProducerId
 from barnabas.pipeline import producing
-from barnabas.pipeline.blocking import BlockingCluster
-from barnabas.pipeline.claims import TaskPlace
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError, TimedOut
 from barnabas.pipeline.partition_writer import PartitionWriter, ProducingSettings, rows_of, sizes_of
 from barnabas.pipeline.producing import ProduceTask
 from barnabas.pipeline.routing import TARGET, Router, Targets, murmur2
-from barnabas.pipeline.transaction import ProducerStamp
+from barnabas.pipeline.task_reports import TaskAttempt
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -89,7 +89,7 @@ def rows(count: int, size: int = 10) -> list[Any]:
 
 def writer(cluster: Leader, **changes: Any) -> PartitionWriter:
     given = ProducingSettings("127.0.0.1:1", **changes)
-    return PartitionWriter(cluster, given, ("flights", 1), ProducerStamp(40, 3), "spark-sink-q")
+    return PartitionWriter(cluster, given, ("flights", 1), ProducerId(40, 3), "spark-sink-q")
 
 
 # ---- which partition
@@ -263,13 +263,13 @@ def test_what_was_written_before_the_answer_was_lost_is_not_written_again() -> N
 
 def task(transactional_id: str | None = "spark-sink-q", **changes: Any) -> ProduceTask:
     return ProduceTask(
-        ProducingSettings("127.0.0.1:1"), Targets({"flights": 3}), transactional_id, ProducerStamp(40, 3), **changes
+        ProducingSettings("127.0.0.1:1"), Targets({"flights": 3}), transactional_id, ProducerId(40, 3), **changes
     )
 
 
-def taken(monkeypatch: pytest.MonkeyPatch, cluster: Any, place: TaskPlace) -> None:
+def taken(monkeypatch: pytest.MonkeyPatch, cluster: Any, place: TaskAttempt) -> None:
     monkeypatch.setattr(producing, "open_cluster", lambda _: cluster)
-    monkeypatch.setattr(producing, "task_place", lambda: place)
+    monkeypatch.setattr(producing, "current_task_attempt", lambda: place)
 
 
 def routed(*targets: int) -> pa.RecordBatch:
@@ -277,26 +277,26 @@ def routed(*targets: int) -> pa.RecordBatch:
 
 
 def test_a_task_claims_what_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken(monkeypatch, Leader(), TaskPlace(5, 0, 9, 77))
-    [claims] = task()([routed(0, 2, 0), routed(2), routed()])
-    assert [(each["topic"], each["partition"], each["records"], each["task_id"]) for each in claims.to_pylist()] == [
+    taken(monkeypatch, Leader(), TaskAttempt(5, 0, 9, 77))
+    [reports] = task()([routed(0, 2, 0), routed(2), routed()])
+    assert [(each["topic"], each["partition"], each["records"], each["task_id"]) for each in reports.to_pylist()] == [
         ("flights", 0, 2, 77),
         ("flights", 2, 2, 77),
     ]
 
 
 def test_a_task_without_rows_claims_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken(monkeypatch, Leader(), TaskPlace(5, 0, 9, 77))
-    [claims] = task()([])
-    assert claims.num_rows == 0
+    taken(monkeypatch, Leader(), TaskAttempt(5, 0, 9, 77))
+    [reports] = task()([])
+    assert reports.num_rows == 0
 
 
 def test_rows_that_may_go_anywhere_go_to_one_partition_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     places = []
     for partition_id in range(3):
-        taken(monkeypatch, Leader(), TaskPlace(partition_id, 0, 9, 77))
-        [claims] = task(turn=10)([pa.RecordBatch.from_pydict({"value": [b"a", b"b"]})])
-        places += [(each["partition"], each["records"]) for each in claims.to_pylist()]
+        taken(monkeypatch, Leader(), TaskAttempt(partition_id, 0, 9, 77))
+        [reports] = task(turn=10)([pa.RecordBatch.from_pydict({"value": [b"a", b"b"]})])
+        places += [(each["partition"], each["records"]) for each in reports.to_pylist()]
     assert sorted(places) == [(0, 2), (1, 2), (2, 2)]
 
 
@@ -304,10 +304,10 @@ def test_a_second_attempt_writes_nothing_and_says_that_the_batch_may_be_written_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Leader()
-    taken(monkeypatch, cluster, TaskPlace(5, 1, 9, 78))
-    [claims] = task()([routed(0)])
-    [claim] = claims.to_pylist()
-    assert "tried before" in claim["refusal"] and claim["again"]
+    taken(monkeypatch, cluster, TaskAttempt(5, 1, 9, 78))
+    [reports] = task()([routed(0)])
+    [report] = reports.to_pylist()
+    assert "tried before" in report["refusal"] and report["again"]
     assert not cluster.batches
 
 
@@ -321,17 +321,17 @@ def test_who_finds_rows_of_its_own_epoch_writes_nothing(
     """A stage that is run again has first attempts again; a marker, another epoch, another producer are nobody."""
     cluster = Leader()
     cluster.producers = [ProducerState(producer_id=producer_id, producer_epoch=epoch, last_sequence=last_sequence)]
-    taken(monkeypatch, cluster, TaskPlace(5, 0, 9, 78))
-    [claims] = task()([routed(0)])
-    [claim] = claims.to_pylist()
+    taken(monkeypatch, cluster, TaskAttempt(5, 0, 9, 78))
+    [reports] = task()([routed(0)])
+    [report] = reports.to_pylist()
     if refused:
-        assert "another task wrote there" in claim["refusal"] and claim["again"]
+        assert "another task wrote there" in report["refusal"] and report["again"]
     assert bool(cluster.batches) is not refused
 
 
 def test_at_least_once_a_second_attempt_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Leader()
-    taken(monkeypatch, cluster, TaskPlace(5, 1, 9, 78))
+    taken(monkeypatch, cluster, TaskAttempt(5, 1, 9, 78))
     list(task(transactional_id=None)([routed(0)]))
     assert cluster.values == [b"0"]
     assert not cluster.batches[0][0].is_transactional
@@ -349,10 +349,10 @@ def test_what_a_leader_refuses_is_told_once(
     monkeypatch: pytest.MonkeyPatch, code: ErrorCode, line: str, again: bool
 ) -> None:
     """It is given back, not raised: Spark would try the task again, and then tell of that instead."""
-    taken(monkeypatch, Leader(code), TaskPlace(0, 0, 9, 77))
-    [claims] = task()([routed(0)])
-    [claim] = claims.to_pylist()
-    assert line in claim["refusal"] and claim["again"] is again and "\n" not in claim["refusal"]
+    taken(monkeypatch, Leader(code), TaskAttempt(0, 0, 9, 77))
+    [reports] = task()([routed(0)])
+    [report] = reports.to_pylist()
+    assert line in report["refusal"] and report["again"] is again and "\n" not in report["refusal"]
 
 
 def test_a_cluster_that_is_away_for_too_long_leaves_the_batch_to_another_attempt(
@@ -362,7 +362,7 @@ def test_a_cluster_that_is_away_for_too_long_leaves_the_batch_to_another_attempt
         def leader_call(self, *_: Any, **__: Any) -> Any:
             raise TimedOut("given up after 120 s")
 
-    taken(monkeypatch, Away(), TaskPlace(0, 0, 9, 77))
-    [claims] = task()([routed(0)])
-    [claim] = claims.to_pylist()
-    assert claim["again"] and "120 s" in claim["refusal"]
+    taken(monkeypatch, Away(), TaskAttempt(0, 0, 9, 77))
+    [reports] = task()([routed(0)])
+    [report] = reports.to_pylist()
+    assert report["again"] and "120 s" in report["refusal"]

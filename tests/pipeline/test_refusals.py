@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.pipeline.errors import PipelineError, TimedOut
-from barnabas.pipeline.refusals import one_line, refusal
+from barnabas.pipeline.spark_errors import one_line, refusal
 
 OURS_IN_A_TASK = """[STREAM_FAILED] Query [id = 12, runId = 13] terminated with exception: Job aborted
  SQLSTATE: XXKST

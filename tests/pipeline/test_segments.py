@@ -20,9 +20,9 @@ from barnabas.pipeline.log_files import (
     read_batches,
     segment_files,
 )
+from barnabas.pipeline.log_transactions import find_transactions
 from barnabas.pipeline.replicas import Range, best_replica, find_replicas, ranges_of_files, topic_choice
 from barnabas.pipeline.segment_plan import SegmentOptions, batch_columns, plan_of, record_columns
-from barnabas.pipeline.settled import settled
 from protocol.records.control import EndTxn, build_end_txn_batch
 from storage.names import TRANSACTION_INDEX_SUFFIX
 from tests.pipeline.log_rig import BrokerLogs, marker, numbers_of, produced, values
@@ -140,7 +140,7 @@ def test_an_open_transaction_ends_what_is_committed(logs: BrokerLogs) -> None:
     for number in range(100):
         logs.append(values(5, 15 + 5 * number))
     logs.checkpoint()
-    assert settled(logs.path(), 515, 515).last_stable_offset == 5, "the snapshot remembers it"
+    assert find_transactions(logs.path(), 515, 515).last_stable_offset == 5, "the snapshot remembers it"
     logs.append(build_end_txn_batch(EndTxn(True, 0), 7, 0, 0))
     logs.checkpoint()
     assert read(options_of(logs)) == list(range(515))
@@ -150,7 +150,7 @@ def test_the_files_agree_with_the_broker(logs: BrokerLogs) -> None:
     settled_log(logs)
     log = logs.log()
     for until in (0, 3, 100, 333, log.log_end_offset):
-        told = settled(logs.path(), until, log.segments[-1].base_offset)
+        told = find_transactions(logs.path(), until, log.segments[-1].base_offset)
         expected = [entry for entry in log.aborted_transactions(0, log.log_end_offset) if entry.last_offset < until]
         assert list(told.aborted) == [(each.producer_id, each.first_offset, each.last_offset) for each in expected]
 

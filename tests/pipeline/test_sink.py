@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from barnabas.pipeline.claims import Claim
 from barnabas.pipeline.errors import PipelineError, Untrusted, WrongUse
 from barnabas.pipeline.sink import (
-    check_claims,
     check_columns,
+    check_reports,
     refuse_speculation,
     refuse_stage_retry,
     sink_settings,
 )
+from barnabas.pipeline.task_reports import PartitionReport
 from protocol.records.compression import Compression
 
 pytestmark = pytest.mark.feature("PL-03")
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.feature("PL-03")
 SERVERS = "127.0.0.1:9092"
 
 
-def claim(partition: int, **changes: Any) -> Claim:
-    return Claim("flights", partition, 10, 0, 9, 500, 4, partition)._replace(**changes)
+def report(partition: int, **changes: Any) -> PartitionReport:
+    return PartitionReport("flights", partition, 10, 0, 9, 500, 4, partition)._replace(**changes)
 
 
 def test_settings_are_what_was_said() -> None:
@@ -54,25 +54,25 @@ def test_a_query_needs_a_name() -> None:
         sink_settings(SERVERS, "flights", "")
 
 
-# ---- claims
+# ---- reports
 
 
 def test_tasks_that_each_wrote_their_own_partition_are_trusted() -> None:
-    check_claims([claim(0), claim(1), claim(0, topic="gates")])
+    check_reports([report(0), report(1), report(0, topic="gates")])
 
 
 def test_two_tasks_in_one_partition_are_not() -> None:
     """Their sequences are the same, so a leader may have taken the second's rows for the first's come again."""
     with pytest.raises(Untrusted, match="2 tasks wrote to flights-1"):
-        check_claims([claim(0), claim(1), claim(1)])
+        check_reports([report(0), report(1), report(1)])
 
 
 def test_what_a_task_refused_for_good_counts_more_than_what_may_be_tried_again() -> None:
-    again = claim(0, refusal="task 0 was tried before", again=True)
+    again = report(0, refusal="task 0 was tried before", again=True)
     with pytest.raises(Untrusted, match="tried before"):
-        check_claims([again, claim(1)])
+        check_reports([again, report(1)])
     with pytest.raises(PipelineError, match="too large") as told:
-        check_claims([again, claim(1, refusal="too large")])
+        check_reports([again, report(1, refusal="too large")])
     assert not isinstance(told.value, Untrusted)
 
 
@@ -98,9 +98,9 @@ def test_copies_of_slow_tasks_are_refused() -> None:
 
 def test_a_stage_that_was_run_again_is_not_trusted() -> None:
     """Its tasks are first attempts again, while those of the stage before may still write."""
-    refuse_stage_retry(session(attempts={4: 0}), [claim(0), claim(1)])
+    refuse_stage_retry(session(attempts={4: 0}), [report(0), report(1)])
     with pytest.raises(Untrusted, match="stage 4 was run 2 times"):
-        refuse_stage_retry(session(attempts={4: 1}), [claim(0), claim(1)])
+        refuse_stage_retry(session(attempts={4: 1}), [report(0), report(1)])
 
 
 # ---- columns

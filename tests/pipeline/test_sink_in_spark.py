@@ -12,7 +12,7 @@ import pytest
 
 from barnabas.client.producer.partitioner import partition_for_key
 from barnabas.pipeline import sink as sinks
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import LedgerError, PipelineError
 from barnabas.pipeline.ledger import Ledger
 from barnabas.pipeline.producing import ProduceTask

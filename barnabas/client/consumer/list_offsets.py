@@ -1,4 +1,4 @@
-"""Offsets by time, asked of the leaders (ListOffsets): also where logs begin and end. Knows no positions."""
+"""ListOffsets: offsets by time, and the begins and ends of logs, from their leaders. Knows no positions."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from itertools import starmap
 
 import trio
 
-from barnabas.client.cluster import STALE_METADATA, Cluster, Leadership, TopicPartition
-from barnabas.client.consumer.asking import Answer, Asked, ask_leaders
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.leader_requests import LeaderAnswers, PartitionAnswer, ask_leaders
+from barnabas.client.metadata import STALE_METADATA, Leadership, TopicPartition
 from barnabas.client.offset_lookup import EARLIEST, LATEST, FoundOffset, Isolation, answers_of, request_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 
 def is_passing(code: ErrorCode) -> bool:
-    """Whether to ask again, perhaps somebody else."""
+    """Whether the error may pass, perhaps with another broker."""
     return code.retriable or code in STALE_METADATA or code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
@@ -26,7 +27,7 @@ async def list_offsets(
     timeout_ms: int,
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, int]:
-    """As `find_offsets`, the offsets alone."""
+    """The offsets of `find_offsets`."""
     found = await find_offsets(cluster, timestamps, timeout_ms, isolation)
     return {partition: each.offset for partition, each in found.items()}
 
@@ -37,9 +38,9 @@ async def find_offsets(
     timeout_ms: int,
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, FoundOffset]:
-    """The first offset at or after each timestamp (also EARLIEST, LATEST), asked again and again until all are known.
+    """The first offset at or after each timestamp (also EARLIEST, LATEST); retries until all are known.
 
-    KafkaError if a leader refuses; TimeoutException if some are not known after `timeout_ms`. May be cancelled.
+    KafkaError if a leader refuses; TimeoutException if some are unknown after `timeout_ms`. May be cancelled.
     """
     deadline = trio.current_time() + timeout_ms / 1000
     found: dict[TopicPartition, FoundOffset] = {}
@@ -60,13 +61,13 @@ async def find_offsets(
     missing = ", ".join(
         f"{p} ({failed.get(p, ErrorCode.REQUEST_TIMED_OUT).name})" for p in timestamps if p not in found
     )
-    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no offsets in {timeout_ms} ms: {missing}")
+    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no offsets within {timeout_ms} ms: {missing}")
 
 
 async def ask_once(
     cluster: Cluster, timestamps: Mapping[TopicPartition, int], isolation: Isolation
-) -> Asked[FoundOffset]:
-    """Ask all leaders at once, each one time."""
+) -> LeaderAnswers[FoundOffset]:
+    """Send one request to each leader."""
     question = partial(_request, cluster, timestamps, isolation)
     return await ask_leaders(cluster, timestamps, question, _answers)
 
@@ -80,8 +81,8 @@ def _request(
     return request_for(partitions, timestamps, isolation, cluster.settings.request_timeout_ms)
 
 
-def _answers(response: ListOffsetsResponse) -> Iterator[Answer[FoundOffset]]:
-    return starmap(Answer, answers_of(response))
+def _answers(response: ListOffsetsResponse) -> Iterator[PartitionAnswer[FoundOffset]]:
+    return starmap(PartitionAnswer, answers_of(response))
 
 
-__all__ = ["EARLIEST", "LATEST", "Asked", "FoundOffset", "ask_once", "find_offsets", "list_offsets"]
+__all__ = ["EARLIEST", "LATEST", "FoundOffset", "LeaderAnswers", "ask_once", "find_offsets", "list_offsets"]

@@ -1,14 +1,14 @@
-"""An independent check of a cluster after faults, over the files of all its brokers: see `barnabas.pipeline.auditing`.
+"""An independent check of a cluster after faults, over the files of all its brokers (`partition_audit.py` judges).
 
-Besides, what producers were told (`acks`) is looked for among the records. Acks are rows of `topic, partition, offset`,
-and `value` as text if there is one, in Parquet or JSON lines; or the directory of a run of the fault injection suite,
-whose history has them. Batches are judged by partition, one task for each; acks are joined with records.
+It also looks for every acknowledged record. Acks are rows of `topic`, `partition`, `offset` and optionally `value`
+(text), as Parquet or JSON lines, or the directory of a fault injection run, whose history has them. Each partition is
+judged by one task; acks are joined with records.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,20 +16,23 @@ from typing import Any
 import pyarrow as pa
 
 from barnabas.client.offset_lookup import Isolation
-from barnabas.pipeline.auditing import LOST, Account, Finding, PartitionFacts, ReplicaFacts, columns_of, judge
+from barnabas.pipeline.arrow_functions import apply_to_groups, map_in_arrow
 from barnabas.pipeline.batch_rows import SCHEMA
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.grouping import apply_to_groups
 from barnabas.pipeline.jobs.segments import frame_of
 from barnabas.pipeline.log_files import log_end_offset
+from barnabas.pipeline.partition_audit import LOST, Account, Finding, PartitionFacts, ReplicaFacts, columns_of, judge
 from barnabas.pipeline.segment_plan import SegmentOptions, SegmentPlan, plan_of
 
 CHANGED = "changed"
-PARTITIONS_OF_A_TOPIC = 2
-"""How histories number partitions: keys 0 and 1 are the partitions of topic t0, 2 and 3 those of t1."""
+HISTORY = "history.jsonl"
+"""The history of a fault injection run: one line for each invocation and completion."""
+PARTITIONS_PER_TOPIC = 2
+"""Histories number partitions by key: 0 and 1 are the partitions of topic t0, 2 and 3 those of t1."""
 _RESULT = "topic string, partition int, account string"
-_TOLD = 100
-_LOOKS = 3
+_ACKS = "topic string, partition int, offset long, value string"
+_MAX_FINDINGS = 100
+_MAX_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ def audit(session: Any, options: SegmentOptions, acks: str | None = None) -> Aud
     """Of all partitions in the directories. PipelineError."""
     options = replace(options, batches=True, skip_gone=True)
     facts = facts_of(plan_of(options))
-    for _ in range(_LOOKS):
+    for _ in range(_MAX_ATTEMPTS):
         batches = frame_of(session, options)
         rows = apply_to_groups(batches, ("topic", "partition"), _judge_with(facts), _RESULT).collect()
         if not options.bootstrap:
@@ -145,7 +148,7 @@ def read_acks(session: Any, path: str) -> Any:
     from pyspark.sql import functions as F
 
     place = Path(path)
-    if (place / "mops.parquet").exists():
+    if (place / HISTORY).exists():
         return _acks_of_run(session, place)
     frame = session.read.json(path) if path.endswith((".json", ".jsonl")) else session.read.parquet(path)
     if missing := {"topic", "partition", "offset"} - set(frame.columns):
@@ -160,18 +163,32 @@ def read_acks(session: Any, path: str) -> Any:
 
 
 def _acks_of_run(session: Any, place: Path) -> Any:
-    """The sends of a history's operations that ended well."""
-    from pyspark.sql import functions as F
+    """The sends of the operations that ended with `ok`."""
+    prefix = _prefix_of(place)
 
-    operations = session.read.parquet(str(place / "history.parquet")).where("type = 'ok'").select("i")
-    topic = F.concat(F.lit(f"{_prefix_of(place)}t"), F.expr(f"cast(key DIV {PARTITIONS_OF_A_TOPIC} AS string)"))
-    sends = session.read.parquet(str(place / "mops.parquet")).where("kind = 'send' AND offset IS NOT NULL")
-    return sends.join(operations, "i").select(
-        topic.alias("topic"),
-        F.expr(f"cast(key % {PARTITIONS_OF_A_TOPIC} AS int)").alias("partition"),
-        "offset",
-        F.col("value").cast("string").alias("value"),
-    )
+    def acks_in(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            rows = [row for line in batch.column(0).to_pylist() for row in acks_in_line(line, prefix)]
+            columns = list(zip(*rows, strict=True)) or [()] * 4
+            kinds = (pa.string(), pa.int32(), pa.int64(), pa.string())
+            arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, ["topic", "partition", "offset", "value"])
+
+    return map_in_arrow(session.read.text(str((place / HISTORY).resolve())), acks_in, _ACKS)
+
+
+def acks_in_line(text: str, prefix: str) -> Iterator[tuple[str, int, int, str]]:
+    """(topic, partition, offset, value) of each acknowledged send in one line of a history."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return  # the last line is torn if the run was killed
+    if line.get("type") != "ok" or line.get("f") not in ("send", "txn"):
+        return
+    for micro in line.get("value") or ():
+        if micro[0] == "send" and isinstance(micro[2], list) and micro[2][0] is not None:
+            key, (offset, value) = micro[1], micro[2]
+            yield f"{prefix}t{key // PARTITIONS_PER_TOPIC}", key % PARTITIONS_PER_TOPIC, offset, str(value)
 
 
 def _prefix_of(place: Path) -> str:
@@ -213,7 +230,9 @@ def check_acks(
     judged = joined.withColumn("verdict", verdict).cache()
     try:
         counts = {row.verdict: row["count"] for row in judged.groupBy("verdict").count().collect()}
-        bad = judged.where(F.col("verdict").isin(LOST, CHANGED)).orderBy(*place, "offset").limit(_TOLD).collect()
+        bad = (
+            judged.where(F.col("verdict").isin(LOST, CHANGED)).orderBy(*place, "offset").limit(_MAX_FINDINGS).collect()
+        )
     finally:
         judged.unpersist()
     told = Acks(

@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.files import Files, files_for
-from barnabas.pipeline.jobs import rows
+from barnabas.pipeline.jobs import lake_rows
 from barnabas.pipeline.jobs.plan import Plan, Range, Round, cut, spans
 from barnabas.pipeline.jobs.rounds import Rounds, Written, claimed, new_claim
-from barnabas.pipeline.jobs.streams import Streamed, finish
-from barnabas.pipeline.jobs.topics import Bounds, Place, bounds, find, offsets_at, require_same
-from barnabas.pipeline.refusals import in_one_line
+from barnabas.pipeline.jobs.streaming_query import Streamed, finish
+from barnabas.pipeline.jobs.topics import Bounds, TopicIdentity, bounds, find, offsets_at, require_same
+from barnabas.pipeline.spark_errors import in_one_line
 
 STATE = "_barnabas"
 """The folder of the lake where progress is kept unless --checkpoint says otherwise. Readers skip such names."""
@@ -71,26 +71,26 @@ class Follow:
 
 def export(session: Any, job: Export) -> Mapping[str, Any]:
     """Does a batch; says what it came to. PipelineError."""
-    rows.check_schema(session, job.value_schema)
+    lake_rows.check_schema(session, job.value_schema)
     files, to = files_for(session, job.to)
     if files.exists(f"{to}/{SINK_LOG}"):
         raise PipelineError(f"{job.to} is written by a stream (--follow); a batch goes to a folder of its own")
     folder = state_folder(session, job.checkpoint, to)
     with BlockingCluster(job.bootstrap) as cluster, files.only_one(folder):
-        place = find(cluster, job.topic)
+        identity = find(cluster, job.topic)
         rounds = Rounds(files, folder, to)
-        plan = rounds.open(new_claim("export", place, to, {"--value-schema": job.value_schema}))
+        plan = rounds.open(new_claim("export", identity, to, {"--value-schema": job.value_schema}))
         before = plan
         if plan.is_done:
-            plan = _with_new_offsets(cluster, session, job, place, plan)
+            plan = _with_new_offsets(cluster, session, job, identity, plan)
             rounds.save(plan)
 
         def work(_number: int, pieces: Round) -> Written:
-            frame = rows.read_ranges(session, job.bootstrap, place, spans(pieces), job.records_per_file)
+            frame = lake_rows.read_ranges(session, job.bootstrap, identity, spans(pieces), job.records_per_file)
             return write_round(job, frame, pieces, (files, rounds.aside))
 
         for after in rounds.run(plan, work):
-            require_same(cluster, place)
+            require_same(cluster, identity)
             plan = after
     return {
         "topic": job.topic,
@@ -105,27 +105,27 @@ def export(session: Any, job: Export) -> Mapping[str, Any]:
 
 def follow(session: Any, job: Follow) -> Mapping[str, Any]:
     """Streams until it is interrupted, or `to_the_end`. PipelineError."""
-    rows.check_schema(session, job.value_schema)
+    lake_rows.check_schema(session, job.value_schema)
     files, to = files_for(session, job.to)
     state = f"{to}/{STATE}"
     if files.exists(f"{state}/plan.json"):
         raise PipelineError(f"{job.to} is written by batches; a stream (--follow) goes to a folder of its own")
     folder = state_folder(session, job.checkpoint, to, "/stream")
     with BlockingCluster(job.bootstrap) as cluster:
-        place = find(cluster, job.topic)
+        identity = find(cluster, job.topic)
     options = {"groupId": job.group} if job.group else {}
     if job.skip_lost:
         options["failOnDataLoss"] = "false"
     if job.max_offsets is not None:
         options["maxOffsetsPerTrigger"] = str(job.max_offsets)
-    wanted = new_claim("export --follow", place, to, {"--value-schema": job.value_schema})
+    wanted = new_claim("export --follow", identity, to, {"--value-schema": job.value_schema})
     with claimed(files_for(session, folder)[0], folder, wanted):
-        frame = rows.read_stream(session, job.bootstrap, job.topic, options)
+        frame = lake_rows.read_stream(session, job.bootstrap, job.topic, options)
         writer = (
-            rows.for_lake(frame, job.value_schema)
+            lake_rows.for_lake(frame, job.value_schema)
             .writeStream.format("parquet")
             .queryName(f"export {job.topic}")
-            .partitionBy(*rows.FOLDERS)
+            .partitionBy(*lake_rows.FOLDERS)
             .option("path", to)
             .option("checkpointLocation", folder)
         )
@@ -142,33 +142,33 @@ def state_folder(session: Any, checkpoint: str | None, to: str, under: str = "")
     return f"{to}/{STATE}{under}" if checkpoint is None else files_for(session, checkpoint)[1]
 
 
-def _with_new_offsets(cluster: BlockingCluster, session: Any, job: Export, place: Place, plan: Plan) -> Plan:
+def _with_new_offsets(cluster: BlockingCluster, session: Any, job: Export, identity: TopicIdentity, plan: Plan) -> Plan:
     """Rounds for what came since, or for all there is."""
-    known = bounds(cluster, place)
-    starts = offsets_at(cluster, place, job.since_ms, known) if job.since_ms is not None else {}
-    ends = offsets_at(cluster, place, job.until_ms, known) if job.until_ms is not None else {}
+    known = bounds(cluster, identity)
+    starts = offsets_at(cluster, identity, job.since_ms, known) if job.since_ms is not None else {}
+    ends = offsets_at(cluster, identity, job.until_ms, known) if job.until_ms is not None else {}
     ranges = []
     for partition, each in known.items():
-        start = _begin(place, partition, plan, each, starts.get(partition, each.start))
+        start = _begin(identity, partition, plan, each, starts.get(partition, each.start))
         ranges.append(Range(partition, start, max(start, min(each.end, ends.get(partition, each.end)))))
     pieces = FILES_FOR_A_TASK * session.sparkContext.defaultParallelism
     rounds = cut(ranges, job.records_per_file, pieces)
     return plan.with_more(rounds, {each.partition: each.end for each in ranges})
 
 
-def _begin(place: Place, partition: int, plan: Plan, now: Bounds, first: int) -> int:
+def _begin(identity: TopicIdentity, partition: int, plan: Plan, now: Bounds, first: int) -> int:
     start = plan.next_offsets.get(partition)
     if start is None:
         return first
     if start < now.start:
         raise PipelineError(
-            f"offsets {start} to {now.start} of {place.topic}-{partition} were deleted before they were exported: they"
-            " are lost; another --to (or another --checkpoint) begins with what there is"
+            f"offsets {start} to {now.start} of {identity.topic}-{partition} were deleted before they were exported;"
+            " another --to (or another --checkpoint) starts with the records that are left"
         )
     if start > now.end:
         raise PipelineError(
-            f"{place.topic}-{partition} ends at {now.end}, and {start} was exported: records were lost or the cluster"
-            " was restored; another --to begins anew"
+            f"{identity.topic}-{partition} ends at offset {now.end}, but offsets up to {start} were exported: records"
+            " were lost or the cluster was restored; another --to starts from the beginning"
         )
     return start
 
@@ -184,10 +184,10 @@ def write_round(job: Any, frame: Any, pieces: Round, aside: tuple[Files, str]) -
     seen = Observation()
     starts = F.create_map(*(F.lit(each) for partition, (start, _) in whole.items() for each in (partition, start)))
     first = starts[F.col("partition")].cast("long")
-    frame = rows.for_lake(frame, job.value_schema)
+    frame = lake_rows.for_lake(frame, job.value_schema)
     frame = frame.withColumn("_start", first + F.floor((F.col("offset") - first) / size) * size)
     frame = frame.observe(seen, F.count(F.lit(1)).alias("records"))
-    order = (*rows.FOLDERS, "_start", "offset")
+    order = (*lake_rows.FOLDERS, "_start", "offset")
     with in_one_line():
         frame.sortWithinPartitions(*order).write.partitionBy(*order[:-1]).parquet(folder)
     ends = {(piece.partition, piece.start): piece.end for piece in pieces}
@@ -199,7 +199,7 @@ def _named(written: list[str], ends: Mapping[tuple[int, int], int]) -> Iterator[
     taken: dict[str, int] = {}
     for name in written:
         *folders, last, file = ("", *name.split("/"))[-5:]
-        if not file.endswith(".parquet") or file.startswith((".", "_")) or len(folders) != len(rows.FOLDERS):
+        if not file.endswith(".parquet") or file.startswith((".", "_")) or len(folders) != len(lake_rows.FOLDERS):
             # Of no rows Spark makes an empty file without a folder.
             continue
         of = dict(folder.split("=", 1) for folder in (*folders, last))

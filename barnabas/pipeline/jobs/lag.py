@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from barnabas.client.coordinator_lookup import CoordinatorType
 from barnabas.client.offset_lookup import LATEST, Isolation
-from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError, WrongUse
 from barnabas.pipeline.files import Files
 from barnabas.pipeline.jobs.plan import Claim, Plan, read_document
@@ -85,7 +86,7 @@ def positions_of_group(cluster: BlockingCluster, group: str) -> Positions:
         return error_code(response.error_code)
 
     request = OffsetFetchRequest(group_id=group, topics=None)
-    kind = CoordinatorKind.GROUP
+    kind = CoordinatorType.GROUP
     response = cluster.coordinator_call(group, kind, request, code_of, version=OFFSET_FETCH_VERSION)
     if code_of(response) is not ErrorCode.NONE:
         raise KafkaError(code_of(response), f"group {group}")
@@ -99,17 +100,17 @@ def positions_of_group(cluster: BlockingCluster, group: str) -> Positions:
 
 def positions_of_checkpoint(files: Files, folder: str) -> Positions:
     """Where the job goes on. PipelineError if there is no checkpoint, or none that reads topics."""
-    for place in (folder, f"{folder}/_barnabas", f"{folder}/_barnabas/stream"):
-        plan = files.read(f"{place}/{PLAN}")
+    for directory in (folder, f"{folder}/_barnabas", f"{folder}/_barnabas/stream"):
+        plan = files.read(f"{directory}/{PLAN}")
         if plan is not None:
-            return _of_plan(read_document(Plan, plan, f"{place}/{PLAN}"))
-        commits = files.names(f"{place}/commits")
+            return _of_plan(read_document(Plan, plan, f"{directory}/{PLAN}"))
+        commits = files.names(f"{directory}/commits")
         numbers = sorted(int(name) for name in commits if name.isdigit())
         if numbers:
-            return positions_in_offset_log(files.read(f"{place}/offsets/{numbers[-1]}") or "", place)
-        claim = files.read(f"{place}/{CLAIM}")
+            return positions_in_offset_log(files.read(f"{directory}/offsets/{numbers[-1]}") or "", directory)
+        claim = files.read(f"{directory}/{CLAIM}")
         if claim is not None:
-            read_document(Claim, claim, f"{place}/{CLAIM}")
+            read_document(Claim, claim, f"{directory}/{CLAIM}")
             return {}
     raise PipelineError(f"{folder} is no checkpoint: there are no commits and no plan in it")
 

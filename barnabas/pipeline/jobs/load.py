@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError, WrongUse
 from barnabas.pipeline.files import files_for
+from barnabas.pipeline.jobs.lake_rows import DAY_MS, JSON_OPTIONS
 from barnabas.pipeline.jobs.rounds import claimed, new_claim
-from barnabas.pipeline.jobs.rows import DAY_MS, JSON_OPTIONS
-from barnabas.pipeline.jobs.streams import finish
+from barnabas.pipeline.jobs.streaming_query import finish
 from barnabas.pipeline.jobs.topics import find_or_make, retention_ms
-from barnabas.pipeline.refusals import in_one_line, refusal, spark_errors
 from barnabas.pipeline.sink import Sink, sink_settings
+from barnabas.pipeline.spark_errors import in_one_line, refusal, spark_errors
 
 WHOLE_ROW = "json"
 AS_THEY_ARE = ("binary", "string")
@@ -72,16 +72,16 @@ def load(session: Any, job: Load) -> Mapping[str, Any]:
         raise _of_source(error, source) from None
     with BlockingCluster(job.bootstrap) as cluster:
         # Records of the past would be deleted for their age as soon as they are there.
-        place, made = find_or_make(cluster, job.topic, job.partitions, keep=job.columns.timestamp is not None)
+        identity, made = find_or_make(cluster, job.topic, job.partitions, keep=job.columns.timestamp is not None)
         kept_ms = retention_ms(cluster, job.topic) if job.columns.timestamp is not None else None
     if kept_ms is not None:
         _require_young(records, job, kept_ms)
-    account = {"topic": job.topic, "topic made": made, "partitions": len(place.partitions), "from": job.source}
+    account = {"topic": job.topic, "topic made": made, "partitions": len(identity.partitions), "from": job.source}
     if job.checkpoint is None:
         sink = sink_for(job.bootstrap, job.topic, f"load-{uuid.uuid4().hex}", job.compression)
         return {**account, "records": sink.write(records, 0), "transactions": 1}
     files, folder = files_for(session, job.checkpoint)
-    wanted = new_claim("load", place, source, _settings(job.columns))
+    wanted = new_claim("load", identity, source, _settings(job.columns))
     with claimed(files, folder, wanted) as claim:
         sink = sink_for(job.bootstrap, job.topic, claim.query_id, job.compression)
         reader = session.readStream.schema(frame.schema).option("maxFilesPerTrigger", str(job.files_per_transaction))

@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.jobs.topics import Place
 
 
 class Range(NamedTuple):
@@ -43,9 +42,6 @@ class Claim(BaseModel):
     """What must not change on the way, by the names of options."""
     query_id: str
     """Of the job's transactions."""
-
-    def place(self, partitions: Sequence[int]) -> Place:
-        return Place(self.cluster_id, self.topic, self.topic_id, tuple(partitions))
 
     def require_same(self, wanted: Claim, folder: str) -> None:
         """PipelineError unless `wanted` may go on from here."""

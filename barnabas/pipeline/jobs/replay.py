@@ -16,15 +16,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError, WrongUse
 from barnabas.pipeline.files import files_for
-from barnabas.pipeline.jobs import rows
+from barnabas.pipeline.jobs import lake_rows
 from barnabas.pipeline.jobs.export import FILES_FOR_A_TASK, SINK_LOG, state_folder, write_round
 from barnabas.pipeline.jobs.load import sink_for
 from barnabas.pipeline.jobs.plan import Plan, Range, Round, cut, spans
 from barnabas.pipeline.jobs.rounds import Rounds, Written, new_claim
-from barnabas.pipeline.jobs.topics import Place, bounds, find, find_or_make, offsets_at, require_same
+from barnabas.pipeline.jobs.topics import TopicIdentity, bounds, find, find_or_make, offsets_at, require_same
 
 
 class Wanted(BaseModel):
@@ -72,7 +72,7 @@ class Replay:
 def replay(session: Any, job: Replay) -> Mapping[str, Any]:
     """Does what is left of it. PipelineError; WrongUse before anything is done."""
     _check(job)
-    rows.check_schema(session, job.value_schema)
+    lake_rows.check_schema(session, job.value_schema)
     if job.to is not None:
         files, data = files_for(session, job.to)
         folder = state_folder(session, job.checkpoint, data)
@@ -81,36 +81,36 @@ def replay(session: Any, job: Replay) -> Mapping[str, Any]:
         files, folder = files_for(session, job.checkpoint)
         data = folder
     with BlockingCluster(job.bootstrap) as cluster, files.only_one(folder):
-        place = find(cluster, job.topic)
+        identity = find(cluster, job.topic)
         rounds = Rounds(files, folder, data)
         settings = {"--value-schema": job.value_schema, "--by-key": "yes" if job.by_key else None, "ranges": _told(job)}
-        plan = rounds.open(new_claim("replay", place, job.into or data, settings))
+        plan = rounds.open(new_claim("replay", identity, job.into or data, settings))
         before = plan
         if not plan.rounds:
             if job.to is not None and files.exists(f"{data}/{SINK_LOG}"):
                 raise PipelineError(f"{job.to} is written by a stream; a replay goes to a folder of its own")
-            plan = _planned(cluster, session, job, place, plan)
+            plan = _planned(cluster, session, job, identity, plan)
             rounds.save(plan)
         if job.into is not None:
-            into, _ = find_or_make(cluster, job.into, None, otherwise=len(place.partitions), keep=True)
-            if not job.by_key and len(into.partitions) < len(place.partitions):
+            into, _ = find_or_make(cluster, job.into, None, otherwise=len(identity.partitions), keep=True)
+            if not job.by_key and len(into.partitions) < len(identity.partitions):
                 raise PipelineError(
-                    f"{job.into} has {len(into.partitions)} partitions, {job.topic} has {len(place.partitions)}; give"
-                    " it more, or let --by-key choose them"
+                    f"{job.into} has {len(into.partitions)} partitions, {job.topic} has {len(identity.partitions)};"
+                    " add partitions, or let --by-key choose them"
                 )
             sink = sink_for(job.bootstrap, job.into, plan.claim.query_id, job.compression)
 
             def work(number: int, pieces: Round) -> Written:
-                frame = chosen(session, job, place, pieces)
+                frame = chosen(session, job, identity, pieces)
                 columns = ["key", "value", "headers", "timestamp", *([] if job.by_key else ["partition"])]
                 return Written(records=sink.write(frame.select(*columns), number))
         else:
 
             def work(number: int, pieces: Round) -> Written:
-                return write_round(job, chosen(session, job, place, pieces), pieces, (files, rounds.aside))
+                return write_round(job, chosen(session, job, identity, pieces), pieces, (files, rounds.aside))
 
         for after in rounds.run(plan, work):
-            require_same(cluster, place)
+            require_same(cluster, identity)
             plan = after
     return {
         "topic": job.topic,
@@ -121,9 +121,9 @@ def replay(session: Any, job: Replay) -> Mapping[str, Any]:
     }
 
 
-def chosen(session: Any, job: Replay, place: Place, pieces: Round) -> Any:
+def chosen(session: Any, job: Replay, identity: TopicIdentity, pieces: Round) -> Any:
     """The records of a round that were asked for."""
-    frame = rows.read_ranges(session, job.bootstrap, place, spans(pieces), job.records_per_file)
+    frame = lake_rows.read_ranges(session, job.bootstrap, identity, spans(pieces), job.records_per_file)
     if not any(each.is_of_time for each in job.ranges):
         return frame
     return frame.where(reduce(operator.or_, map(_condition, job.ranges)))
@@ -133,7 +133,7 @@ def _condition(wanted: Wanted) -> Any:
     """That a record is of one range."""
     from pyspark.sql import functions as F
 
-    holds = rows.in_time(wanted.since_ms, wanted.until_ms)
+    holds = lake_rows.in_time(wanted.since_ms, wanted.until_ms)
     if wanted.partition is not None:
         holds &= F.col("partition") == wanted.partition
     if wanted.start is not None:
@@ -157,24 +157,24 @@ def _parse(part: str, text: str) -> Wanted:
     return Wanted(partition=int(partition), start=int(start) if start else None, end=int(end) if end else None)
 
 
-def resolve(wanted: Iterable[Wanted], cluster: BlockingCluster, place: Place) -> list[Range]:
+def resolve(wanted: Iterable[Wanted], cluster: BlockingCluster, identity: TopicIdentity) -> list[Range]:
     """The offsets that are meant, as they are now. PipelineError for partitions or offsets that are not there."""
-    known = bounds(cluster, place)
+    known = bounds(cluster, identity)
     times = {one.since_ms for one in wanted if one.since_ms is not None}
-    found = {time: offsets_at(cluster, place, time, known) for time in sorted(times)}
+    found = {time: offsets_at(cluster, identity, time, known) for time in sorted(times)}
     result = []
     for one in wanted:
         if one.start is not None and one.end is not None and one.end < one.start:
             raise PipelineError(f"the range from {one.start} to {one.end} ends before it begins")
         if one.partition is not None and one.partition not in known:
-            raise PipelineError(f"{place.topic} has no partition {one.partition}; it has 0 to {max(known)}")
+            raise PipelineError(f"{identity.topic} has no partition {one.partition}; it has 0 to {max(known)}")
         for partition in known if one.partition is None else [one.partition]:
             log = known[partition]
             start = log.start if one.since_ms is None else found[one.since_ms][partition]
             asked = Range(partition, start if one.start is None else one.start, log.end if one.end is None else one.end)
             if asked.start < log.start or asked.end > log.end:
                 raise PipelineError(
-                    f"{place.topic}-{partition} has the offsets {log.start} to {log.end}, and"
+                    f"{identity.topic}-{partition} has the offsets {log.start} to {log.end}, and"
                     f" {asked.start} to {asked.end} are asked for"
                 )
             result.append(asked)
@@ -192,8 +192,8 @@ def _check(job: Replay) -> None:
         raise WrongUse("--by-key is for --into")
 
 
-def _planned(cluster: BlockingCluster, session: Any, job: Replay, place: Place, plan: Plan) -> Plan:
-    ranges = resolve(job.ranges, cluster, place)
+def _planned(cluster: BlockingCluster, session: Any, job: Replay, identity: TopicIdentity, plan: Plan) -> Plan:
+    ranges = resolve(job.ranges, cluster, identity)
     pieces = FILES_FOR_A_TASK * session.sparkContext.defaultParallelism
     rounds = cut(ranges, job.records_per_file, pieces)
     return plan.with_more(rounds, {})

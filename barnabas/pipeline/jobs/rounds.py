@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.files import Files
 from barnabas.pipeline.jobs.plan import Claim, Plan, Round, read_document
-from barnabas.pipeline.jobs.topics import Place
+from barnabas.pipeline.jobs.topics import TopicIdentity
 
 CLAIM = "claim.json"
 PLAN = "plan.json"
@@ -128,13 +128,13 @@ def claimed(files: Files, folder: str, wanted: Claim) -> Iterator[Claim]:
         yield found
 
 
-def new_claim(job: str, place: Place, other: str, settings: Mapping[str, str | None]) -> Claim:
+def new_claim(job: str, identity: TopicIdentity, other: str, settings: Mapping[str, str | None]) -> Claim:
     """What a job would write into an empty checkpoint; settings that are None are not given."""
     return Claim(
         job=job,
-        cluster_id=place.cluster_id,
-        topic=place.topic,
-        topic_id=place.topic_id,
+        cluster_id=identity.cluster_id,
+        topic=identity.topic,
+        topic_id=identity.topic_id,
         other=other,
         settings={name: value for name, value in settings.items() if value is not None},
         query_id=f"{job.split(maxsplit=1)[0]}-{uuid.uuid4().hex}",

@@ -11,9 +11,9 @@ from typing import Any
 
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.log_files import Fault
+from barnabas.pipeline.log_transactions import AbortedBatches
 from barnabas.pipeline.replicas import SegmentTask
 from barnabas.pipeline.segment_plan import SegmentOptions, SegmentPlan, chunks_of, plan_of
-from barnabas.pipeline.settled import Aborted
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Survey:
 
 def survey(task: SegmentTask, options: SegmentOptions) -> Survey:
     """Looks at each batch of a part; nothing is decompressed."""
-    aborted_now = Aborted(task.aborted)
+    aborted_now = AbortedBatches(task.aborted)
     faults: list[Fault] = []
     batches = records = aborted = markers = size_bytes = 0
     for chunk in chunks_of(task, replace(options, skip_corrupt=True, skip_gone=True), faults):
@@ -105,7 +105,7 @@ def export(session: Any, options: SegmentOptions, to: str) -> int:
 
 def frame_of(session: Any, options: SegmentOptions) -> Any:
     """What the source gives."""
-    from barnabas.pipeline.segments import NAME, SegmentDataSource
+    from barnabas.pipeline.segment_source import NAME, SegmentDataSource
 
     session.dataSource.register(SegmentDataSource)
     return session.read.format(NAME).options(**named(options)).load()

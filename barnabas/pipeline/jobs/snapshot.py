@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.files import Files, files_for
-from barnabas.pipeline.jobs import rows
+from barnabas.pipeline.jobs import lake_rows
 from barnabas.pipeline.jobs.topics import bounds, find, require_same
-from barnabas.pipeline.refusals import in_one_line
+from barnabas.pipeline.spark_errors import in_one_line
 
 ASIDE = "{to}.barnabas-new"
 BEFORE = "{to}.barnabas-old"
@@ -35,15 +35,15 @@ def snapshot(session: Any, job: Snapshot) -> Mapping[str, Any]:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    rows.check_schema(session, job.value_schema)
+    lake_rows.check_schema(session, job.value_schema)
     files, to = files_for(session, job.to)
     if files.names(to) and not job.overwrite:
         raise PipelineError(f"{job.to} is there already; --overwrite replaces it")
     with BlockingCluster(job.bootstrap) as cluster:
-        place = find(cluster, job.topic)
-        known = bounds(cluster, place)
+        identity = find(cluster, job.topic)
+        known = bounds(cluster, identity)
         seen, kept = Observation(), Observation()
-        frame = rows.for_lake(rows.read_ranges(session, job.bootstrap, place, known), job.value_schema)
+        frame = lake_rows.for_lake(lake_rows.read_ranges(session, job.bootstrap, identity, known), job.value_schema)
         frame = frame.observe(
             seen,
             F.count(F.lit(1)).alias("records"),
@@ -55,7 +55,7 @@ def snapshot(session: Any, job: Snapshot) -> Mapping[str, Any]:
         try:
             with in_one_line():
                 table.write.parquet(aside)
-            require_same(cluster, place)
+            require_same(cluster, identity)
         except BaseException:
             files.remove(aside)
             raise

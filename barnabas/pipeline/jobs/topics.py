@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from barnabas.client.metadata import TopicView
 from barnabas.client.offset_lookup import EARLIEST, LATEST, Isolation
-from barnabas.pipeline.answers import is_passing
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.response_errors import is_retriable
 from protocol.errors import ErrorCode, error_code
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -28,7 +28,7 @@ class Bounds(NamedTuple):
     end: int
 
 
-class Place(NamedTuple):
+class TopicIdentity(NamedTuple):
     """A topic that is there: a name alone may mean another one tomorrow."""
 
     cluster_id: str
@@ -37,7 +37,7 @@ class Place(NamedTuple):
     partitions: tuple[int, ...]
 
 
-def find(cluster: BlockingCluster, topic: str) -> Place:
+def find(cluster: BlockingCluster, topic: str) -> TopicIdentity:
     """PipelineError if there is no such topic."""
     found = _look(cluster, topic)
     if found is None:
@@ -47,7 +47,7 @@ def find(cluster: BlockingCluster, topic: str) -> Place:
 
 def find_or_make(
     cluster: BlockingCluster, topic: str, partitions: int | None, *, otherwise: int = -1, keep: bool = False
-) -> tuple[Place, bool]:
+) -> tuple[TopicIdentity, bool]:
     """The topic, and whether it was made now: with `partitions`, or with `otherwise` so many; -1 is as brokers like.
     To `keep` is to delete no record for its age. PipelineError if it cannot be made, or is there with another count
     than `partitions`."""
@@ -63,29 +63,29 @@ def find_or_make(
     return _led(cluster, topic), True
 
 
-def bounds(cluster: BlockingCluster, place: Place) -> dict[int, Bounds]:
+def bounds(cluster: BlockingCluster, identity: TopicIdentity) -> dict[int, Bounds]:
     """Of all partitions: from the log's start to the end of what is committed."""
-    keys = [(place.topic, partition) for partition in place.partitions]
+    keys = [(identity.topic, partition) for partition in identity.partitions]
     starts = cluster.list_offsets(dict.fromkeys(keys, EARLIEST))
     ends = cluster.list_offsets(dict.fromkeys(keys, LATEST), Isolation.READ_COMMITTED)
     return {key[1]: Bounds(starts[key].offset, max(starts[key].offset, ends[key].offset)) for key in keys}
 
 
 def offsets_at(
-    cluster: BlockingCluster, place: Place, timestamp_ms: int, known: Mapping[int, Bounds]
+    cluster: BlockingCluster, identity: TopicIdentity, timestamp_ms: int, known: Mapping[int, Bounds]
 ) -> dict[int, int]:
     """In each partition the first offset whose record is not older; its end if there is none."""
-    found = cluster.list_offsets({(place.topic, partition): timestamp_ms for partition in place.partitions})
+    found = cluster.list_offsets({(identity.topic, partition): timestamp_ms for partition in identity.partitions})
     return {
-        partition: each.end if (offset := found[place.topic, partition].offset) < 0 else min(offset, each.end)
+        partition: each.end if (offset := found[identity.topic, partition].offset) < 0 else min(offset, each.end)
         for partition, each in known.items()
     }
 
 
-def require_same(cluster: BlockingCluster, place: Place) -> None:
-    """PipelineError if the topic is gone, or was made anew, since `place` was looked up."""
-    if find(cluster, place.topic).topic_id != place.topic_id:
-        raise PipelineError(f"the topic {place.topic} was made anew while it was read: what was read is of the old one")
+def require_same(cluster: BlockingCluster, identity: TopicIdentity) -> None:
+    """PipelineError if the topic is gone, or was made anew, since `identity` was looked up."""
+    if find(cluster, identity.topic).topic_id != identity.topic_id:
+        raise PipelineError(f"topic {identity.topic} was deleted and recreated while the job read it")
 
 
 def retention_ms(cluster: BlockingCluster, topic: str) -> int | None:
@@ -101,16 +101,16 @@ def retention_ms(cluster: BlockingCluster, topic: str) -> int | None:
     return int(value)
 
 
-def _look(cluster: BlockingCluster, topic: str) -> Place | None:
+def _look(cluster: BlockingCluster, topic: str) -> TopicIdentity | None:
     view = cluster.metadata([topic])
     found: TopicView | None = view.topics.get(topic)
     if found is None or found.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
         return None
     if found.error is ErrorCode.INVALID_TOPIC_EXCEPTION:
         raise PipelineError(f"{topic!r} is no name of a topic: at most 249 letters, digits, '.', '_' and '-'")
-    if found.error is not ErrorCode.NONE and not is_passing(found.error):
+    if found.error is not ErrorCode.NONE and not is_retriable(found.error):
         raise PipelineError(f"topic {topic}: {found.error.name}")
-    return Place(view.cluster_id or "", topic, uuid_to_string(found.topic_id), tuple(sorted(found.partitions)))
+    return TopicIdentity(view.cluster_id or "", topic, uuid_to_string(found.topic_id), tuple(sorted(found.partitions)))
 
 
 def _make(cluster: BlockingCluster, topic: str, partitions: int, keep: bool) -> None:
@@ -124,7 +124,7 @@ def _make(cluster: BlockingCluster, topic: str, partitions: int, keep: bool) -> 
             raise PipelineError(f"the topic {topic} cannot be made: {told}")
 
 
-def _led(cluster: BlockingCluster, topic: str) -> Place:
+def _led(cluster: BlockingCluster, topic: str) -> TopicIdentity:
     """Once every broker that is asked knows it: its ends can be listed when somebody leads."""
     found = None
     while found is None or not found.partitions:

@@ -9,7 +9,8 @@ from typing import Any
 
 import trio
 
-from barnabas.client.cluster import Cluster, ClusterSettings
+from barnabas.client.cluster import Cluster
+from barnabas.client.cluster_settings import ClusterSettings
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.errors import ErrorCode
 from protocol.framing import response_prefix

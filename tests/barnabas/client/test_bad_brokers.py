@@ -9,9 +9,10 @@ import pytest
 import trio
 
 from barnabas.client.admin import Admin
-from barnabas.client.cluster import NoBrokerAvailable, TopicPartition
+from barnabas.client.cluster import NoBrokerAvailable
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.errors import KafkaError, UnsupportedVersionException
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.producer import Producer
 from protocol.api_keys import API_SPECS, ApiKey
 from runtime.simulated import Universe, make_world, run_simulation

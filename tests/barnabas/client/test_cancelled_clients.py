@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from barnabas.client.admin import Admin, ConfigResource, NewTopic, ResourceType
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.groups.membership import ConsumerGroupMetadata
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.producer import Producer
 from barnabas.client.producer.transaction_manager import TransactionState

@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 import trio
 
-from barnabas.client.cluster import Cluster, ClusterSettings, Leadership, NoBrokerAvailable, TopicPartition
+from barnabas.client.cluster import Cluster, NoBrokerAvailable
+from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.errors import UnsupportedVersionException
+from barnabas.client.metadata import Leadership, TopicPartition
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import FindCoordinatorRequest

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import trio
 
+from barnabas.client.backoff import Backoff
+from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.connections import IDLE_LOOKS, Caller, NodeConnection, in_turn
 from barnabas.client.errors import SaslAuthenticationException, UnsupportedVersionException
 from barnabas.client.metadata import Node
-from barnabas.client.patience import Backoff, ClusterSettings
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import FindCoordinatorRequest

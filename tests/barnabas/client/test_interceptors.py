@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import ConfigException
 from barnabas.client.interceptors import (
     ConsumerInterceptor,
@@ -16,6 +15,7 @@ from barnabas.client.interceptors import (
     ProducerInterceptors,
     ProducerRecord,
 )
+from barnabas.client.metadata import TopicPartition
 
 
 class Stamping(ProducerInterceptor, ConsumerInterceptor):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.cluster.simulation.invariants.work import MOST_CALLS
 from broker.admission import STEPS_AT_ONCE
 from broker.apis import looks
 from broker.groups.limits import (
@@ -56,6 +55,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from runtime import meter
 from runtime.step_driver import STEPS_IN_A_TURN
+from simulation.invariants.work import MOST_CALLS
 from tests.broker.apis.rig import Rig, batch_of, frame_of, on_cluster, values_in
 
 MANY = 6_000
@@ -496,7 +496,7 @@ async def test_a_heartbeat_that_says_very_much(rig: Rig) -> None:
     refused = await beat(0, MOST_TOPICS + 1, [])
     assert (refused.error_code, refused.error_message) == (
         ErrorCode.INVALID_REQUEST,
-        "SubscribedTopicNames has 5001 topics, more than 5000.",
+        "SubscribedTopicNames must have at most 5000 topics; got 5001.",
     )
     member = await beat(0, MOST_TOPICS, [])
     assert member.error_code == ErrorCode.NONE

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.pipeline.errors import PipelineError, WrongUse
-from barnabas.pipeline.files import LocalFiles, files_for, is_elsewhere, local_path
+from barnabas.pipeline.files import LocalFiles, files_for, is_remote, local_path
 from barnabas.pipeline.jobs.export import _named
 from barnabas.pipeline.jobs.replay import Wanted, parse_ranges
 
@@ -42,7 +42,7 @@ def test_paths_of_this_machine_and_elsewhere(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.chdir(tmp_path)
     assert local_path("lake") == f"{tmp_path}/lake"
     assert local_path("file:/lake") == local_path("file:///lake") == "/lake"
-    assert [is_elsewhere(path) for path in ("lake", "file:///lake", "hdfs://name/lake")] == [False, False, True]
+    assert [is_remote(path) for path in ("lake", "file:///lake", "hdfs://name/lake")] == [False, False, True]
     assert files_for(None, "lake")[1] == f"{tmp_path}/lake"
 
 

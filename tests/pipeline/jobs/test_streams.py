@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.jobs.streams import Streamed, finish
+from barnabas.pipeline.jobs.streaming_query import Streamed, finish
 
 
 class Query:

@@ -11,7 +11,8 @@ from typing import Any
 import trio
 
 from barnabas.client.admin import Admin, NewTopic
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages import consumer_group_heartbeat as heartbeat
 from protocol.messages import streams_group_heartbeat as streams

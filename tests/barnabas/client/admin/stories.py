@@ -30,7 +30,6 @@ from barnabas.client.admin import (
     TopicPartitionReplica,
     TransactionState,
 )
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import (
     BrokerIdNotRegisteredException,
     GroupIdNotFoundException,
@@ -50,6 +49,7 @@ from barnabas.client.errors import (
     UnknownTopicIdException,
     UnknownTopicOrPartitionException,
 )
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import KafkaError
 from tests.barnabas.client.admin.stage import Stage

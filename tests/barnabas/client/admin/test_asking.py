@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from barnabas.client.admin import Admin, DelegationToken, ElectionType, GroupState, KafkaPrincipal, NewTopic, OffsetSpec
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import (
     BrokerNotAvailableException,
     ConfigException,
@@ -24,6 +23,7 @@ from barnabas.client.errors import (
     UnknownTopicOrPartitionException,
     UnsupportedVersionException,
 )
+from barnabas.client.metadata import TopicPartition
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages import create_delegation_token as tokens

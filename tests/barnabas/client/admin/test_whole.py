@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from barnabas.client.admin import Admin, OffsetSpec
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import UnsupportedVersionException
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings

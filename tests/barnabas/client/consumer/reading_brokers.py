@@ -7,7 +7,8 @@ from random import Random
 
 import trio
 
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import TopicPartition
 from broker.fetch_sessions import FetchSessions, TopicKey, by_topic
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (

@@ -8,9 +8,11 @@ from typing import Any
 
 import trio
 
-from barnabas.client.cluster import Cluster, ClusterSettings, TopicPartition
+from barnabas.client.cluster import Cluster
+from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.consumer.record import ConsumerRecord
+from barnabas.client.metadata import TopicPartition
 from barnabas.cluster.simulated import SimulatedCluster
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -10,8 +10,9 @@ import pytest
 import trio
 
 from barnabas import client
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import FROM_EARLIEST, LATEST, PartitionReader, open_reader
+from barnabas.client.metadata import TopicPartition
 from runtime.simulated import Universe, make_world
 from runtime.world import World
 from tests.barnabas.client.cancelling import Scene, cancel_each_call, cancel_each_life

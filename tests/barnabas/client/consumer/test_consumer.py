@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import pytest
 import trio
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.consumer.listener import RebalanceListener
 from barnabas.client.errors import (
@@ -23,6 +22,7 @@ from barnabas.client.errors import (
 )
 from barnabas.client.groups.assignor import Assignment, Assignor, GroupTopics, Subscriber
 from barnabas.client.groups.membership import Leaving
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer import Producer
 from protocol.errors import KafkaError

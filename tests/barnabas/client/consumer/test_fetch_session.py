@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer.fetch_session import LAST_VERSION_WITH_NAMES, FetchSession, Wanted
+from barnabas.client.metadata import TopicPartition
 from broker.fetch_sessions import FetchContext, FetchSessions, by_topic
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData

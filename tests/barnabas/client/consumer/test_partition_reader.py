@@ -5,7 +5,7 @@ import logging
 import pytest
 import trio
 
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import (
     EARLIEST,
     FROM_EARLIEST,
@@ -20,7 +20,7 @@ from barnabas.client.consumer import (
     list_offsets,
     open_reader,
 )
-from barnabas.client.consumer.fetched import Unpacking
+from barnabas.client.consumer.completed_fetch import Unpacking
 from barnabas.client.errors import (
     IllegalStateException,
     LogTruncationException,
@@ -32,6 +32,7 @@ from barnabas.client.errors import (
     UnreadableBatchException,
     UnsupportedVersionException,
 )
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.serialization import deserializer_of
 from protocol.api_keys import ApiKey

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import ConfigException
 from barnabas.client.groups.assignor import Assignment, Assignor, GroupTopics, Subscriber
 from barnabas.client.groups.assignors import ASSIGNORS, RoundRobinAssignor, assignors_of
 from barnabas.client.groups.range_assignor import RangeAssignor
 from barnabas.client.groups.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
+from barnabas.client.metadata import TopicPartition
 
 pytestmark = pytest.mark.feature("CG-11")
 

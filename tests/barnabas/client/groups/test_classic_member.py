@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import ConfigException
 from barnabas.client.groups.assignor import Assignment, Assignor, GroupTopics, Subscriber
 from barnabas.client.groups.assignors import AssignorOption
 from barnabas.client.groups.classic_member import ClassicMember, MemberState
 from barnabas.client.groups.membership import Change, ChangeKind, GroupSettings, Leaving, Subscription
+from barnabas.client.metadata import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember

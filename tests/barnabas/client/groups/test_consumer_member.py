@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.groups.consumer_member import ConsumerMember, MemberState
 from barnabas.client.groups.membership import Change, ChangeKind, GroupSettings, Leaving, Subscription
+from barnabas.client.metadata import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
     Assignment,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.buffer_pool import BufferPool
 from barnabas.client.producer.memory_records_builder import BatchFormat, ProducerId
 from barnabas.client.producer.partition_queue import QueueSettings

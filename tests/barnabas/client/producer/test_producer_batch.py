@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import IllegalStateException
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.memory_records_builder import BatchFormat, MemoryRecordsBuilder, ProducerId
 from barnabas.client.producer.producer_batch import FinalState, ProducerBatch
 from barnabas.client.producer.record_metadata import Acked, Failed, RecordMetadata, Unknown

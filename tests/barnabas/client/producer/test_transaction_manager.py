@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import IllegalStateException, ProducerFencedException
 from barnabas.client.groups.membership import ConsumerGroupMetadata
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.memory_records_builder import ProducerId
 from barnabas.client.producer.transaction_manager import (

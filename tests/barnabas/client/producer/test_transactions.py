@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from barnabas.client import errors
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer import Isolation, ReadingSettings, open_reader
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer import Failed, Producer, ProducerOptions, TransactionState
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
