@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from broker.apis.group_calls import GROUP_OPERATIONS, consumer_protocol_is_enabled
 from broker.apis.looks import Looks
@@ -151,8 +151,9 @@ def _describe_all(call: Call, asked: _Describing[Group, Member]) -> Steps:
         looks.put(group)
         if authorizes and group.error_code == ErrorCode.NONE:
             group.authorized_operations = GROUP_OPERATIONS
+        described: list[Any] = group.members
         for member in members:
-            group.members.append(member)
+            described.append(member)
             elements, size_bytes = asked.size(member)
             meter.answer_grows(elements, size_bytes)
             if meter.step_ends(1 + elements):
