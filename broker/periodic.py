@@ -109,16 +109,16 @@ async def flush_logs(broker: BrokerServices) -> None:
     has_gaps = False
     for partition in broker.partitions:
         partition_log = partition.log
-        due = partition_log.flush_is_due(broker.world.wall_clock.now_ms())
-        if not due and not partition_log.wants_flush:
+        due = partition_log.flushes.are_due(broker.world.wall_clock.now_ms())
+        if not due and not partition_log.flushes.are_wanted:
             continue
         work: FlushWork | None = None
         try:
-            work = partition_log.flush_work(rolled_only=not due)
+            work = partition_log.flushes.work(rolled_only=not due)
             if work is not None:
-                has_gaps |= partition_log.has_unflushed_gaps
+                has_gaps |= partition_log.flushes.has_unflushed_gaps
                 await broker.world.run_blocking(work)
-                partition_log.flushed(work.offset)
+                partition_log.flushes.done(work.offset)
         except KafkaError:
             # The disk failed while the work was prepared: the log has told its directory.
             continue

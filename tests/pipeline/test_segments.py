@@ -253,7 +253,7 @@ def test_of_several_replicas_one_is_read_that_has_all_that_counts(tmp_path: Path
         # The second has the newest epoch; the third is behind.
         for number in range(20 if node < 2 else 10):
             broker.append(values(5, 5 * number), leader_epoch=1 if node == 1 and number == 19 else 0)
-        broker.log().flush_work()
+        broker.log().flushes.work()
         broker.checkpoint(high_watermarks={("orders", 0): 40 if node == 2 else 90})
     replicas = find_replicas([tmp_path], topic_choice())
     assert [replica.node_id for replica in replicas] == [1, 2, 3]
