@@ -68,7 +68,7 @@ async def run_controller(
             aside = Aside(Background(nursery), world.run_blocking, world.count_work)
             dispatcher = make_dispatcher(service, aside)
             server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes))
-            server.on_long_turn = dispatcher.overran
+            server.on_long_turn = service.queue.on_long_step = dispatcher.overran
             dispatcher.decisions = decisions
             observatory = Observatory(partial(_reason_not_ready, replica))
             observatory.pages["/metrics"] = metrics_page(controller_metrics(world, service, dispatcher, server))
