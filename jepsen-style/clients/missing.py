@@ -1,7 +1,7 @@
-"""What is said where a client library is not on this machine."""
+"""The error for a client library that is not on this machine."""
 
 from __future__ import annotations
 
 
 class LibraryMissing(Exception):
-    """One line that says what is missing and how to get it."""
+    """One line: what is missing and how to install it."""

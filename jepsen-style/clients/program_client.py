@@ -27,12 +27,12 @@ _CHUNK_BYTES = 65_536
 
 
 class Program(NamedTuple):
-    """What runs in the process."""
+    """The program that runs in the process."""
 
     name: str
     command: Sequence[str]
     options: Callable[[ClientSettings], Mapping[str, Any]]
-    """The first line that it is told."""
+    """Its first line of input."""
     classified: Callable[[Mapping[str, Any], frozenset[str]], ClientError]
     """From an answer that is an error, and the names of errors after which surely nothing happened."""
     environment: Mapping[str, str] = {}
@@ -55,7 +55,7 @@ class ProgramLibrary:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**os.environ, **self._program.environment},
-            # Ctrl-C is for whoever leads the run.
+            # Ctrl-C is for the process that leads the run.
             start_new_session=True,
         )
         try:
@@ -95,8 +95,8 @@ class ProgramClient:
         try:
             await self._exchange(json.dumps(self._program.options(self._settings)), START_SECONDS)
         except ClientError as error:
-            told = f"{self._program.name} did not come up: {error.text}"
-            raise ClientError(error.name, told, definite=True, fatal=True) from error
+            text = f"{self._program.name} did not come up: {error.text}"
+            raise ClientError(error.name, text, definite=True, fatal=True) from error
 
     # ---- administrator
 
@@ -144,7 +144,7 @@ class ProgramClient:
         await self._nothing_happens("begin", fatal=False)
 
     async def _nothing_happens(self, name: str, *, fatal: bool) -> None:
-        """Whatever becomes of the call, no record is in a log for it."""
+        """A call that puts no record into a log, whatever its outcome."""
         try:
             await self._call(name, {}, definite.OF_SENDS)
         except ClientError as error:
@@ -250,8 +250,8 @@ class ProgramClient:
                 await self._stdin.send_all(line.encode() + b"\n")
                 answer = json.loads(await self._read_line())
             except (trio.BrokenResourceError, EOFError, ValueError) as error:
-                told = f"{self._program.name} has ended, or answers nonsense"
-                raise ClientError("ProcessEnded", told, definite=False, fatal=True) from error
+                text = f"{self._program.name} has ended, or its answer is malformed"
+                raise ClientError("ProcessEnded", text, definite=False, fatal=True) from error
             finally:
                 # A half-read answer would be taken for the next call's.
                 self._gone = answer is None
@@ -271,8 +271,8 @@ class ProgramClient:
         del self._buffer[: end + 1]
         return line
 
-    def _note_rebalances(self, told: list[dict[str, Any]]) -> None:
-        for each in told:
+    def _note_rebalances(self, rebalances: list[dict[str, Any]]) -> None:
+        for each in rebalances:
             places = [Place(*place) for place in each["places"]]
             gone = dict.fromkeys(places)
             kept = [place for place in self._assignment if place not in gone]

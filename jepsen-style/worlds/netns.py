@@ -1,7 +1,7 @@
 """The world `netns`: as `local`, but each node has a network namespace and an address of its own, and what is broken
 are real packets: iptables in the receiver's namespace drops them. Needs root.
 
-Clients are on the machine itself, at the bridge's first address; whoever looks on has the second one, and is let
+Clients are on the machine itself, at the bridge's first address; the views use the second one, which is let
 through. Delay, width and single messages are not to be had here: this needs netem, or the proxy of `local`.
 """
 
@@ -45,7 +45,7 @@ _TRIES = 50
 
 
 def reason_against() -> str | None:
-    """Why there are no namespaces to be had here."""
+    """Reason why there are no namespaces here; None if there are."""
     if os.geteuid() != 0:
         return "network namespaces need root: --cluster local breaks links without"
     for tool in ("ip", "iptables"):
