@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import trio
 
-from clients import confluent_settings, definite
+from clients import confluent_settings, definite_errors
 from clients.client import ClientError, ClientSettings, Read, Sent
 from clients.confluent_errors import classified
-from clients.missing import LibraryMissing
+from clients.library_missing import LibraryMissing
 from operations import Place
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class ConfluentClient:
             topics = self._admin_client().list_topics(timeout=self._block_seconds).topics
             return {name: len(topic.partitions) for name, topic in sorted(topics.items()) if not name.startswith("__")}
 
-        return await self._call(ask, definite.OF_CHANGES)
+        return await self._call(ask, definite_errors.OF_CHANGES)
 
     async def alter_config(self, topic: str, name: str, value: str) -> None:
         entry = _kafka_admin().ConfigEntry(name, value, incremental_operation=_kafka_admin().AlterConfigOpType.SET)
@@ -119,7 +119,7 @@ class ConfluentClient:
             found = future.result(self._block_seconds + ADMIN_MARGIN)
             return str(found[name].value or "")
 
-        return await self._call(ask, definite.OF_CHANGES)
+        return await self._call(ask, definite_errors.OF_CHANGES)
 
     def answered_by(self) -> str | None:
         return None
@@ -132,12 +132,12 @@ class ConfluentClient:
             [future] = ask(self._admin_client(), times).values()
             future.result(seconds + ADMIN_MARGIN)
 
-        await self._call(change, definite.OF_CHANGES)
+        await self._call(change, definite_errors.OF_CHANGES)
 
     # ---- producer
 
     async def send(self, place: Place, key: bytes | None, value: bytes) -> Sent:
-        return await self._call(lambda: self._send(place, key, value), definite.OF_SENDS)
+        return await self._call(lambda: self._send(place, key, value), definite_errors.OF_SENDS)
 
     def _send(self, place: Place, key: bytes | None, value: bytes) -> Sent:
         reports: list[tuple[Any, Any]] = []
@@ -145,7 +145,7 @@ class ConfluentClient:
         try:
             producer.produce(place.topic, value, key, place.partition, on_delivery=lambda *each: reports.append(each))
         except _kafka().KafkaException as error:
-            raise classified(error.args[0], definite.OF_SENDS, sent=False) from error
+            raise classified(error.args[0], definite_errors.OF_SENDS, sent=False) from error
         except BufferError as error:
             raise ClientError("BufferExhaustedException", str(error), definite=True) from error
         deadline = time.monotonic() + self._settings.delivery_timeout_ms / 1000 + MARGIN_SECONDS
@@ -161,14 +161,17 @@ class ConfluentClient:
         return Sent(offset if offset is not None and offset >= 0 else None, timestamp_ms)
 
     async def init_transactions(self) -> None:
+        def init() -> None:
+            self._producer_client().init_transactions(self._block_seconds)
+
         try:
-            await self._call(lambda: self._producer_client().init_transactions(self._block_seconds), definite.OF_SENDS)
+            await self._call(init, definite_errors.OF_SENDS)
         except ClientError as error:
             raise ClientError(error.name, error.text, definite=True, fatal=True) from error
 
     async def begin(self) -> None:
         try:
-            await self._call(lambda: self._producer_client().begin_transaction(), definite.OF_SENDS)
+            await self._call(lambda: self._producer_client().begin_transaction(), definite_errors.OF_SENDS)
         except ClientError as error:
             raise ClientError(error.name, error.text, definite=True, fatal=error.fatal) from error
 
@@ -208,7 +211,7 @@ class ConfluentClient:
             self._next = {place: start if from_beginning else known.get(place, start) for place in places}
             consumer.assign([_kafka().TopicPartition(*place, offset) for place, offset in self._next.items()])
 
-        await self._call(assign, definite.OF_CHANGES)
+        await self._call(assign, definite_errors.OF_CHANGES)
         self._topics, self._assigned = (), list(places)
         self._ends.clear()
 
@@ -224,13 +227,13 @@ class ConfluentClient:
                 on_lost=lambda _consumer, places: self._rebalanced("lost", places),
             )
 
-        await self._call(subscribe, definite.OF_CHANGES)
+        await self._call(subscribe, definite_errors.OF_CHANGES)
         self._topics, self._assigned = tuple(topics), []
         self._next.clear()
         self._ends.clear()
 
     async def seek(self, place: Place, offset: int) -> None:
-        await self._call(lambda: self._seek(place, offset), definite.OF_CHANGES)
+        await self._call(lambda: self._seek(place, offset), definite_errors.OF_CHANGES)
         self._next[place] = offset
         self._ends.pop(place, None)
 
@@ -249,7 +252,7 @@ class ConfluentClient:
         if not self._topics and not self._assigned:
             await trio.sleep(timeout_ms / 1000)
             return []
-        return await self._call(lambda: self._poll(timeout_ms / 1000), definite.OF_CHANGES)
+        return await self._call(lambda: self._poll(timeout_ms / 1000), definite_errors.OF_CHANGES)
 
     def _poll(self, timeout_seconds: float) -> list[Read]:
         consumer = self._consumer_client()
@@ -309,7 +312,7 @@ class ConfluentClient:
             found = self._consumer_client().committed(wanted, timeout=self._block_seconds)
             return {Place(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
-        return await self._call(ask, definite.OF_CHANGES)
+        return await self._call(ask, definite_errors.OF_CHANGES)
 
     async def end_offsets(self, places: Sequence[Place]) -> Mapping[Place, int]:
         def ask() -> dict[Place, int]:
@@ -319,7 +322,7 @@ class ConfluentClient:
                 for place in places
             }
 
-        return await self._call(ask, definite.OF_CHANGES)
+        return await self._call(ask, definite_errors.OF_CHANGES)
 
     def assignment(self) -> list[Place]:
         if self._consumer is None:

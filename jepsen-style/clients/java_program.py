@@ -12,7 +12,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from clients.missing import LibraryMissing
+from clients.library_missing import LibraryMissing
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).resolve().parent / "java" / "WorkClient.java"

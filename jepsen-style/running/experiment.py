@@ -22,13 +22,13 @@ from barnabas.cluster.errors import ClusterError
 from barnabas.testing.cluster import QUICK_GROUPS
 from checkers.verdict import Verdict
 from clients.client import ClientSettings
-from clients.missing import LibraryMissing
+from clients.library_missing import LibraryMissing
 from histories.history import History
 from histories.recorder import HistoryError, Recorder
 from nemeses.messages import wish_of
 from nemeses.nemesis import Nemesis, NemesisOptions
 from operations import NEMESIS
-from running import patience
+from running import settling_time
 from running.jobs import OFF
 from running.judging import judge, write
 from running.libraries import check_libraries, open_libraries
@@ -40,7 +40,7 @@ from simulation.cluster import SimCluster
 from workloads.catalogue import make_workload
 from worlds.bootstrap import BootstrapCluster
 from worlds.cluster import ClusterUnderTest
-from worlds.opening import WorldOptions, run_in
+from worlds.world_options import WorldOptions, run_in
 
 NODE_SETTINGS = {
     **QUICK_GROUPS,
@@ -135,7 +135,7 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, log: L
     settings = await _settings_of(cluster, plan)
     workload_options = replace(
         plan.workload_options(_prefix(recorder.directory, plan)),
-        session_seconds=patience.session_seconds(plan.group_protocol, settings),
+        session_seconds=settling_time.session_seconds(plan.group_protocol, settings),
     )
     recorder.amend(settings=settings, options=asdict(workload_options))
     workload = make_workload(plan.workload, workload_options)
@@ -143,7 +143,7 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, log: L
         time_seconds=plan.time,
         rate=plan.rate,
         concurrency=plan.concurrency,
-        quiet_seconds=patience.quiet_seconds(plan.quiet, settings),
+        quiet_seconds=settling_time.quiet_seconds(plan.quiet, settings),
         final_seconds=plan.final,
         resting=[int(number) for number in plan.without_processes],
         left_out=ranges_of(plan.without_operations),
@@ -176,7 +176,7 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, log: L
 async def _settings_of(cluster: ClusterUnderTest, plan: Plan) -> dict[str, str]:
     """Settings of its nodes, as far as they are known."""
     if isinstance(cluster, BootstrapCluster):
-        await cluster.ask_settings(patience.KEYS)
+        await cluster.ask_settings(settling_time.KEYS)
         return dict(cluster.settings)
     return NODE_SETTINGS | plan.node_settings()
 

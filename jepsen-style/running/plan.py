@@ -18,7 +18,7 @@ from settings.definitions import closest_key, find_broker_key, is_plugin_key
 from settings.errors import SettingsError
 from workloads.catalogue import make_workload
 from workloads.workload import WorkloadOptions
-from worlds.opening import NEVER, WORLDS
+from worlds.world_options import NEVER, WORLDS
 
 CLIENTS = ("barnabas", "confluent", "java")
 BROKERS = 3

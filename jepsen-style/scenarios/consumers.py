@@ -20,7 +20,7 @@ from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequ
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from runtime.channel import ChannelError
-from scenarios.mail import Letter
+from scenarios.intercepted_messages import Letter
 from scenarios.stage import Stage, came_about, fetch_request, holds, values_in
 
 TOPIC = "t"

@@ -12,7 +12,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from runtime.channel import ChannelError
-from scenarios.mail import Letter
+from scenarios.intercepted_messages import Letter
 from scenarios.stage import Stage, came_about, holds
 
 

@@ -24,8 +24,8 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.messages.produce import PartitionProduceResponse
 from runtime.channel import ChannelError
-from scenarios.beginnings import leader_dies_before_it_tells
-from scenarios.mail import Letter
+from scenarios.intercepted_messages import Letter
+from scenarios.setups import leader_dies_before_it_tells
 from scenarios.stage import Stage, batch_of, came_about, fetch_request, holds, produce_request, values_in
 
 TOPIC = "t"

@@ -39,7 +39,7 @@ from runtime.channel import Channel, ChannelError
 from runtime.simulated import Universe, make_world
 from runtime.simulated.links import Link
 from runtime.world import World
-from scenarios.mail import Mail
+from scenarios.intercepted_messages import Mail
 from simulation.watch import NodeLog
 from storage.log import PartitionLog
 from storage.names import METADATA_TOPIC

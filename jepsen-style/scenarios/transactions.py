@@ -17,8 +17,8 @@ from protocol.messages.end_txn import EndTxnRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from runtime.channel import ChannelError
-from scenarios.beginnings import leader_dies_before_it_tells
-from scenarios.mail import Rule
+from scenarios.intercepted_messages import Rule
+from scenarios.setups import leader_dies_before_it_tells
 from scenarios.stage import (
     NotBroughtAbout,
     Stage,

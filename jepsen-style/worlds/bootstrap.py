@@ -21,7 +21,7 @@ from protocol.errors import KafkaError
 from runtime.real import real_world
 from runtime.world import World
 from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView
-from worlds.opening import WorldOptions
+from worlds.world_options import WorldOptions
 
 T = TypeVar("T")
 
@@ -169,7 +169,7 @@ async def open_bootstrap(address: str) -> AsyncIterator[BootstrapCluster]:
 
 
 def run_in(options: WorldOptions, main: Callable[[BootstrapCluster], Awaitable[T]]) -> T:
-    """See `worlds.opening.run_in`."""
+    """See `worlds.world_options.run_in`."""
     if options.bootstrap is None:
         raise ClusterError("the world bootstrap needs --bootstrap HOST:PORT")
     address = options.bootstrap

@@ -23,9 +23,9 @@ from plants.node import broken
 from worlds.cluster import Damage
 from worlds.damaging import damage_files
 from worlds.guardian import Guardian
-from worlds.looking import Onlooker
-from worlds.opening import NEVER, WorldOptions
+from worlds.node_views import Onlooker
 from worlds.processes import ProcessCluster, in_thread
+from worlds.world_options import NEVER, WorldOptions
 
 NODE_MODULE = "barnabas.cluster.proxied_node"
 KEPT_BYTES = 256 << 20

@@ -28,10 +28,10 @@ from runtime.real import real_world
 from runtime.world import World
 from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView
 from worlds.guardian import Guardian
-from worlds.looking import Onlooker, onlooker
-from worlds.opening import NEVER, NO_INSIDE, NO_MESSAGES, WorldOptions
+from worlds.node_views import Onlooker, onlooker
 from worlds.packets import CLIENT, Packets, run
 from worlds.processes import RunClocks, in_thread, run_alone, unregister
+from worlds.world_options import NEVER, NO_INSIDE, NO_MESSAGES, WorldOptions
 
 T = TypeVar("T")
 
@@ -332,7 +332,7 @@ class ComposeWorld:
 
 
 def run_in(options: WorldOptions, main: Callable[[ComposeWorld], Awaitable[T]]) -> T:
-    """See `worlds.opening.run_in`."""
+    """See `worlds.world_options.run_in`."""
     reason = reason_against()
     if reason is not None:
         raise ClusterError(reason)

@@ -32,10 +32,10 @@ from runtime.world import Connection, DialFailed, DialRefused
 from worlds.breakable import BreakableCluster, Disks, asks_for_power, make_directories
 from worlds.cluster import LinkFault, MessageRule
 from worlds.guardian import Guardian
-from worlds.looking import Onlooker, onlooker
-from worlds.opening import NEVER, NO_MESSAGES, WorldOptions
+from worlds.node_views import Onlooker, onlooker
 from worlds.packets import CLIENT, Packets, run
 from worlds.processes import in_thread, on_free_ports
+from worlds.world_options import NEVER, NO_MESSAGES, WorldOptions
 
 T = TypeVar("T")
 
@@ -194,7 +194,7 @@ class _FromAddress(RealNetwork):
 
 
 def run_in(options: WorldOptions, main: Callable[[NetnsWorld], Awaitable[T]]) -> T:
-    """See `worlds.opening.run_in`."""
+    """See `worlds.world_options.run_in`."""
     reason = reason_against()
     if reason is not None:
         raise ClusterError(reason)

@@ -23,7 +23,7 @@ from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from runtime.real import real_world
 from runtime.world import World
 from worlds.cluster import ReplicaView
-from worlds.looking import Onlooker
+from worlds.node_views import Onlooker
 
 T = TypeVar("T")
 

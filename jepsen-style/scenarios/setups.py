@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.api_keys import ApiKey
-from scenarios.mail import Letter
+from scenarios.intercepted_messages import Letter
 from scenarios.stage import Stage
 
 
