@@ -1,4 +1,4 @@
-"""How more than one scenario begins."""
+"""Setups that several scenarios share."""
 
 from __future__ import annotations
 
