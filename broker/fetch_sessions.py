@@ -33,6 +33,12 @@ TOPIC_IDS_FROM_VERSION = 13
 WANTED_IN_A_STEP = 500
 """Partitions of a request that one step goes through."""
 
+PARTITION_BYTES = 512
+"""Memory of one partition in a session, with its places in the indexes."""
+
+MAX_PARTITIONS = 1 << 17
+"""Default limit of the partitions of all sessions together."""
+
 TopicKey = bytes | str
 """A topic's id from Fetch v13 on, before that its name."""
 PartitionKey = tuple[TopicKey, int]
@@ -346,9 +352,18 @@ class _IncrementalContext(FetchContext):
 class FetchSessions:
     """All sessions of a broker."""
 
-    def __init__(self, chance: Chance, *, max_sessions: int = 1000, eviction_ms: int = 120_000) -> None:
+    def __init__(
+        self,
+        chance: Chance,
+        *,
+        max_sessions: int = 1000,
+        max_partitions: int = MAX_PARTITIONS,
+        eviction_ms: int = 120_000,
+    ) -> None:
+        """`max_partitions` limits the partitions of all sessions together; followers may have as many again."""
         self._chance = chance
         self._max_sessions = max_sessions
+        self._max_partitions = max_partitions
         self._eviction_ms = eviction_ms
         # Least recently used first.
         self._sessions: dict[int, _Session] = {}
@@ -358,6 +373,8 @@ class FetchSessions:
         self._evictable_by_all: list[_Value] = []
         self._evictable_by_followers: list[_Value] = []
         self.evictions = 0
+        self.cached_partitions = 0
+        """Partitions of all sessions together."""
         # Partitions of large sessions that are gone: they are let go of while others come.
         self._left: deque[tuple[_Session, PartitionKey]] = deque()
 
@@ -368,10 +385,6 @@ class FetchSessions:
         """Whether a broker has this session, and no consumer."""
         session = self._sessions.get(session_id)
         return session is not None and session.privileged
-
-    @property
-    def cached_partitions(self) -> int:
-        return sum(len(session.partitions) for session in self._sessions.values())
 
     def open(self, request: FetchRequest, version: int, *, from_follower: bool, now_ms: int) -> FetchContext:
         """The context of a request. Errors (70, 71, 106) are in the context, not raised."""
@@ -447,6 +460,11 @@ class FetchSessions:
         steps = 0
         for topic_key, wanted in _wanted(request, session.uses_topic_ids):
             key = (topic_key, wanted.partition)
+            if key not in session.partitions:
+                if self.cached_partitions >= self._most_partitions(session.privileged):
+                    self._remove(session)
+                    return
+                self.cached_partitions += 1
             session.asks(key, wanted)
             self._watch(session, key)
             steps += 1
@@ -457,6 +475,7 @@ class FetchSessions:
         for topic in request.forgotten_topics_data:
             forgotten = topic.topic_id if session.uses_topic_ids else topic.topic
             for partition in topic.partitions:
+                self.cached_partitions -= (forgotten, partition) in session.partitions
                 session.forgets((forgotten, partition))
                 self._unwatch(session, (forgotten, partition))
                 steps += 1
@@ -494,7 +513,10 @@ class FetchSessions:
         """None if every session there is worth more, or if there is nothing to remember."""
         if size == 0 or self._max_sessions == 0:
             return None
-        if len(self._sessions) >= self._max_sessions and not self._evict_for((privileged, size, 0), now_ms):
+        newcomer = (privileged, size, 0)
+        if len(self._sessions) >= self._max_sessions and not self._evict_for(newcomer, now_ms):
+            return None
+        if self.cached_partitions + size > self._max_partitions and not self._make_room_for(newcomer, now_ms):
             return None
         while True:
             session_id = self._chance.randrange(1, LAST_EPOCH)
@@ -502,7 +524,21 @@ class FetchSessions:
                 break
         session = _Session(session_id, privileged, uses_topic_ids, now_ms)
         self._sessions[session_id] = session
+        self.cached_partitions += size
         return session
+
+    def _most_partitions(self, privileged: bool) -> int:
+        return self._max_partitions * (2 if privileged else 1)
+
+    def _make_room_for(self, newcomer: _Value, now_ms: int) -> bool:
+        """Push out sessions until the partitions of a newcomer fit; False if they do not."""
+        privileged, size, _ = newcomer
+        if size > self._most_partitions(privileged):
+            return False
+        while self._sessions and self.cached_partitions + size > self._max_partitions:
+            if not self._evict_for(newcomer, now_ms):
+                break
+        return self.cached_partitions + size <= self._most_partitions(privileged)
 
     def _evict_for(self, newcomer: _Value, now_ms: int) -> bool:
         """Push out a session that was idle for too long; else the least valuable one that may be, if it is
@@ -521,6 +557,7 @@ class FetchSessions:
         del self._sessions[session.id]
         self._unlist(session)
         partitions, session.partitions, session.moved = session.partitions, {}, {}
+        self.cached_partitions -= len(partitions)
         self._left.extend((session, key) for key in partitions)
         self._let_go()
 

@@ -18,7 +18,7 @@ from broker.directory_assignments import DirectoryAssignments
 from broker.disk_room import DiskRoom
 from broker.dispatch import make_dispatcher
 from broker.fetch_news import FetchNews, Work
-from broker.fetch_sessions import FetchSessions, PartitionKey
+from broker.fetch_sessions import PARTITION_BYTES, FetchSessions, PartitionKey
 from broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
 from broker.log_store import LogStore
 from broker.metadata_cache import MetadataCache
@@ -50,6 +50,7 @@ from runtime.background import Background
 from runtime.channel import Channel
 from runtime.decision_pages import decision_pages
 from runtime.decisions import DecisionKind, Decisions
+from runtime.memory import SESSIONS_PART
 from runtime.observatory import Observatory
 from runtime.process import CannotRun
 from runtime.server import Server, ServerLimits
@@ -168,7 +169,12 @@ class _BrokerNode:
         )
         wheel = TimingWheel(world.monotonic.now_ms())
         fetches: Purgatory[PartitionKey] = Purgatory(wheel)
-        sessions = FetchSessions(world.chance, max_sessions=settings.max_incremental_fetch_session_cache_slots)
+        limits = ServerLimits.of(settings, world.memory_bytes)
+        sessions = FetchSessions(
+            world.chance,
+            max_sessions=settings.max_incremental_fetch_session_cache_slots,
+            max_partitions=limits.memory_limit_bytes // SESSIONS_PART // PARTITION_BYTES,
+        )
         self._fetch_news = FetchNews(sessions, fetches, self._afterwards)
         partitions = Partitions(
             ReplicationSettings(settings.node_id, settings.replica_lag_time_max_ms),
@@ -219,7 +225,7 @@ class _BrokerNode:
         directories.on_no_room = self._disk_room.refused
         self._assignments = DirectoryAssignments(store, requests, self._lifecycle)
         dispatcher = make_dispatcher(self.services)
-        self._server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes), self.services.worker)
+        self._server = Server(world, dispatcher, limits, self.services.worker)
         self._server.on_long_turn = dispatcher.overran
         dispatcher.decisions = decisions
         if self.services.telemetry is not None:
