@@ -33,7 +33,7 @@ TOPIC_IDS_FROM_VERSION = 13
 WANTED_IN_A_STEP = 500
 """Partitions of a request that one step goes through."""
 
-PARTITION_BYTES = 512
+PARTITION_BYTES = 640
 """Memory of one partition in a session, with its places in the indexes."""
 
 MAX_PARTITIONS = 1 << 17
