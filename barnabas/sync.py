@@ -173,9 +173,9 @@ class Producer(Facade[AsyncProducer]):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commits at the end of the block; aborts if the block raises or is interrupted, and raises that.
+        """Commits at the end of the block; aborts if the block raises or is cancelled, and raises that.
 
-        If the outcome of an earlier transaction is open, after Ctrl-C or a timeout, that one is ended first.
+        If the outcome of an earlier transaction is open, after a cancel or a timeout, that one is ended first.
         """
         held: Held[None] = Held(self._portal, self._client.transaction())
         held.open()

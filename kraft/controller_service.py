@@ -123,7 +123,16 @@ class ControllerService:
     def execute(self, command: Command) -> None:
         """Decide on a request, after those before it."""
         name = type(command.request).__name__.removesuffix("Request")
-        self.queue.add(Job(name, self._execute(command), command.failed, command.client, command.is_abandoned))
+        self.queue.add(
+            Job(
+                name,
+                self._execute(command),
+                command.failed,
+                command.request.API_KEY,
+                command.client,
+                command.is_abandoned,
+            )
+        )
 
     def _execute(self, command: Command) -> Steps[None]:
         if not self._leads():

@@ -9,7 +9,7 @@ import trio
 
 from broker import forwarding
 from broker.coordinator.shard import Shard
-from broker.forwarding import ForwardingLines
+from broker.forwarding import Forwarding
 from broker.replication.partition import Partition
 from protocol.errors import EncodeError
 from protocol.records.record_check import ProduceLimits
@@ -75,7 +75,7 @@ def check_heads_alone(original: Any) -> Any:
 def forward_all_at_once(_original: Any) -> Any:
     """Requests of one connection overtake each other on their way to the controller."""
 
-    def enter(self: ForwardingLines, broker: Any, call: Call) -> None:
-        broker.background.spawn(forwarding._forward, broker, call)
+    def forward(self: Forwarding, call: Call) -> None:
+        self._ports.background.spawn(forwarding.forward_one, self._ports, call)
 
-    return enter
+    return forward

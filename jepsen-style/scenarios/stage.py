@@ -19,8 +19,8 @@ from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.producer.settings import ProducerOptions
 from barnabas.cluster.simulated import SimulatedCluster, SimulatedNode
 from barnabas.testing.simulated import TEST_HOST, SimulatedClusterForTests
+from broker.node import BrokerNode
 from broker.replication.partition import Partition
-from broker.services import BrokerServices
 from kraft.metadata.image import PartitionImage
 from protocol.errors import ErrorCode
 from protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
@@ -156,7 +156,7 @@ class Stage(SimulatedClusterForTests):
     def name_of(self, node_id: int) -> str:
         return self._cluster.node_of(node_id).node.name
 
-    def broker(self, name: str) -> BrokerServices:
+    def broker(self, name: str) -> BrokerNode:
         services = self.node(name).broker
         if services is None:
             raise NotBroughtAbout(f"{name} is not up")

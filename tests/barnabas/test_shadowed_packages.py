@@ -1,4 +1,4 @@
-"""A project that has folders of our names is told so, or is none the worse for it."""
+"""A project with folders of our names gets one clear error, or can use the client."""
 
 from __future__ import annotations
 
@@ -34,34 +34,32 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_a_hidden_package_is_named_in_one_line(project: Path) -> None:
-    told = python("import barnabas", [project, ROOT])
-    assert told.returncode == 1
-    last = told.stderr.splitlines()[-1]
-    assert last.startswith(
-        f"ImportError: barnabas needs its own package protocol, but {project / 'protocol'} comes "
-    )
+    result = python("import barnabas", [project, ROOT])
+    assert result.returncode == 1
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: barnabas needs its own package protocol, but {project / 'protocol'} comes ")
 
 
-def test_what_was_imported_already_counts(project: Path) -> None:
-    told = python("import protocol, barnabas", [project, ROOT])
-    assert "ImportError: barnabas needs its own package protocol" in told.stderr
+def test_an_imported_package_of_that_name_counts(project: Path) -> None:
+    result = python("import protocol, barnabas", [project, ROOT])
+    assert "ImportError: barnabas needs its own package protocol" in result.stderr
     inserted = f"import sys, protocol; sys.path.insert(0, {str(ROOT)!r}); import barnabas"
     assert "ImportError: barnabas needs its own package protocol" in python(inserted, [project, ROOT]).stderr
 
 
-def test_what_clients_do_not_need_may_be_hidden(project: Path) -> None:
+def test_packages_that_clients_do_not_need_may_be_hidden(project: Path) -> None:
     (project / "protocol" / "__init__.py").unlink()
     (project / "protocol").rmdir()
-    told = python("import storage; from barnabas import TopicPartition; print(storage.__file__)", [project, ROOT])
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.strip() == str(project / "storage" / "__init__.py")
+    result = python("import storage; from barnabas import TopicPartition; print(storage.__file__)", [project, ROOT])
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == str(project / "storage" / "__init__.py")
     refused = python("import barnabas.cluster", [project, ROOT])
     assert "ImportError: barnabas needs its own package storage" in refused.stderr
 
 
-def test_a_package_that_is_missing_is_told(tmp_path: Path) -> None:
+def test_a_missing_package_is_reported(tmp_path: Path) -> None:
     (tmp_path / "barnabas").symlink_to(ROOT / "barnabas")
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-S", "-c", "import barnabas"],
         capture_output=True,
         text=True,
@@ -69,7 +67,7 @@ def test_a_package_that_is_missing_is_told(tmp_path: Path) -> None:
         env={"PYTHONPATH": str(tmp_path)},
         check=False,
     )
-    assert "ImportError: barnabas is not complete: its package protocol is missing" in told.stderr
+    assert "ImportError: barnabas is not complete: its package protocol is missing" in result.stderr
 
 
 def test_importing_barnabas_imports_nothing_else() -> None:

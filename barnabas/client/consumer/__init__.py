@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from barnabas.client.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from barnabas.client.consumer.list_offsets import find_offsets, list_offsets
+    from barnabas.client.consumer.offset_listing import find_offsets, list_offsets
     from barnabas.client.consumer.partition_reader import PartitionReader, open_reader
     from barnabas.client.consumer.reading_settings import ReadingSettings
     from barnabas.client.consumer.record import ConsumerRecord, TimestampType
@@ -35,7 +35,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "barnabas.client.consumer.list_offsets": ("find_offsets", "list_offsets"),
+        "barnabas.client.consumer.offset_listing": ("find_offsets", "list_offsets"),
         "barnabas.client.consumer.partition_reader": ("PartitionReader", "open_reader"),
         "barnabas.client.consumer.reading_settings": ("ReadingSettings",),
         "barnabas.client.consumer.record": ("ConsumerRecord", "TimestampType"),

@@ -9,7 +9,7 @@ import trio
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.fetcher import Fetcher, FetchMetrics
-from barnabas.client.consumer.list_offsets import FoundOffset, find_offsets, is_passing, list_offsets
+from barnabas.client.consumer.offset_listing import FoundOffset, find_offsets, is_passing, list_offsets
 from barnabas.client.consumer.partition_state import FetchState, PartitionState
 from barnabas.client.consumer.position_keeper import PositionKeeper
 from barnabas.client.consumer.reading_settings import ReadingSettings

@@ -10,7 +10,7 @@ import trio
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.completed_fetch import FetchPosition
 from barnabas.client.consumer.leader_requests import LeaderAnswers
-from barnabas.client.consumer.list_offsets import FoundOffset, ask_once, is_passing
+from barnabas.client.consumer.offset_listing import FoundOffset, ask_once, is_passing
 from barnabas.client.consumer.offset_validation import ask_epoch_ends
 from barnabas.client.consumer.partition_state import FetchState, Flight, PartitionState, Truncation
 from barnabas.client.consumer.reading_settings import ReadingSettings

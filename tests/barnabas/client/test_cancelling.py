@@ -1,4 +1,4 @@
-"""Whatever is cancelled, wherever: the client goes on, or ends in time, and leaves no task behind."""
+"""Cancellation at every checkpoint: the client goes on, or ends in time, and leaves no task behind."""
 
 from __future__ import annotations
 

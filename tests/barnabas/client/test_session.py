@@ -18,15 +18,15 @@ SETTINGS = ClientSettings.of({"bootstrap_servers": "b1:9092"})
 pytestmark = pytest.mark.feature("CL-02")
 
 
-def play(tell: Callable[[Cluster], Awaitable[object]]) -> None:
+def play(scenario: Callable[[Cluster], Awaitable[object]]) -> None:
     async def story(universe: Universe) -> None:
         async with open_cluster(SETTINGS, make_world("client", universe)) as cluster:
-            await tell(cluster)
+            await scenario(cluster)
 
     run_simulation(1, story)
 
 
-def test_what_the_block_raises_is_raised_as_it_is() -> None:
+def test_an_exception_of_the_block_is_raised_unchanged() -> None:
     mine = ValueError("mine")
 
     async def fail(cluster: Cluster) -> None:
@@ -45,7 +45,7 @@ def test_what_the_block_raises_is_raised_as_it_is() -> None:
     assert failures.value is several
 
 
-def test_what_a_task_raises_ends_the_block_and_is_raised_alone() -> None:
+def test_an_exception_of_a_task_ends_the_block_and_is_raised_alone() -> None:
     async def break_down() -> None:
         raise RuntimeError("a task of the client")
 

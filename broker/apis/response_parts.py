@@ -1,4 +1,4 @@
-"""One answer out of many parts, each of which comes at its own time."""
+"""`ResponseParts`: one response out of parts that arrive at different times."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from protocol.errors import ErrorCode
 Part = TypeVar("Part")
 
 
-class Gathered(Generic[Part]):
-    """Parts, in the order of the questions once all are there."""
+class ResponseParts(Generic[Part]):
+    """Collects one part for each place, in whatever order they arrive."""
 
     def __init__(self, count: int, finish: Callable[[list[Part]], None]) -> None:
-        """`finish` is called once, with all parts in their order."""
+        """`finish` is called once, with all parts ordered by place."""
         self._parts: dict[int, Part] = {}
         self._count = count
         self._finish = finish
@@ -24,11 +24,11 @@ class Gathered(Generic[Part]):
             finish([])
 
     def reply(self, place: int, refused: Callable[[ErrorCode], Part]) -> Reply:
-        """Where the part of this place goes; `refused` makes one of an error."""
+        """A reply that fills this place; `refused` makes the part from an error code."""
         return Reply(partial(self.put, place), lambda code: self.put(place, refused(code)))
 
     def put(self, place: int, part: Part) -> None:
-        assert place not in self._parts, "a part comes once"
+        assert place not in self._parts, "a place is filled once"
         self._parts[place] = part
         if len(self._parts) == self._count:
             self._finish([self._parts[each] for each in range(self._count)])

@@ -77,7 +77,7 @@ def test_what_no_replica_has_is_lost(tmp_path: Path) -> None:
     account = audited(tmp_path)
     assert account.kinds[LOST] == 1 and account.lost in (1, 3, 4)
     lost = account.findings[0]
-    assert lost.told == f"no replica has the offsets {lost.offset} to {lost.offset + account.lost - 1}, " + (
+    assert lost.detail == f"no replica has offsets {lost.offset} to {lost.offset + account.lost - 1}, " + (
         "which are below the high watermark"
     )
 
@@ -96,7 +96,7 @@ def test_what_one_replica_lacks_is_missing_there(tmp_path: Path) -> None:
     rewrite(tmp_path, 2, 1, lambda batches: batches[:2] + batches[3:])
     account = audited(tmp_path)
     assert account.kinds == {MISSING: 1} and account.lost == 0
-    assert "has a batch that begins there, node 2 has none" in account.findings[0].told
+    assert "has a batch that starts there, node 2 has none" in account.findings[0].detail
 
 
 def test_one_changed_byte_makes_a_replica_diverge(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_one_changed_byte_makes_a_replica_diverge(tmp_path: Path) -> None:
     rewrite(tmp_path, 3, 2, other_epoch)
     account = audited(tmp_path)
     assert account.kinds == {DIVERGENT: 1}
-    assert account.findings[0].told == "the batch of node 3 is not the one of node 1"
+    assert account.findings[0].detail == "the batch on node 3 differs from that on node 1"
 
 
 def test_a_replica_that_stopped_earlier_is_behind_and_no_more(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_a_batch_that_stands_twice_is_a_duplicate_and_one_that_is_left_out_a_hol
     account = audited(tmp_path)
     assert account.kinds == {DUPLICATE: 1, HOLE: 1}
     assert [finding.offset for finding in account.findings] == [12, 16]
-    assert account.findings[0].told == (
-        "producer 9 in epoch 0 wrote the sequences 4 to 7 behind 8 to 11 at offset 8"
+    assert account.findings[0].detail == (
+        "producer 9 in epoch 0 wrote sequences 4 to 7 after 8 to 11 at offset 8"
     )
 
 
@@ -189,5 +189,5 @@ def test_what_was_written_after_the_facts_were_gathered_does_not_count(tmp_path:
 def test_two_copies_of_one_node_are_told_apart_by_nobody(tmp_path: Path) -> None:
     cluster(tmp_path)
     shutil.copytree(tmp_path / "1", tmp_path / "again")
-    with pytest.raises(PipelineError, match="two directories have orders-0 on 1: name only one of them"):
+    with pytest.raises(PipelineError, match="two directories have orders-0 on 1; give only one of them"):
         audited(tmp_path)

@@ -1,8 +1,8 @@
-"""Shell: watches the log directories that refused something for want of room, until they have room again.
+"""Shell: watches log directories whose disk is full until they have space again.
 
-A directory that stays full for `FULL_AFTER_MS` is reported to the controller, which hands over what is led from it
-(`kraft.controller.full_directories`). Whether there is room is found by writing: that also shows a quota, and nobody
-need append for it.
+A directory that stays full for `FULL_AFTER_MS` is reported to the controller, which moves away the leaderships of its
+partitions (`kraft.controller.full_directories`). Free space is probed by writing, which also detects a quota and needs
+no append.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROBE_FILE = ".room-probe"
 PROBE_BYTES = 1 << 20
 PROBE_EVERY_MS = 500
 FULL_AFTER_MS = 2_000
-"""A directory that is full for a moment keeps its leaders."""
+"""A directory that is full for a shorter time keeps its leaderships."""
 
 
 @dataclass(slots=True)
@@ -34,8 +34,8 @@ class _Suspect:
     is_full: bool = False
 
 
-class DiskRoom:
-    """Of one broker."""
+class DiskSpace:
+    """The full log directories of one broker."""
 
     def __init__(self, world: World, directories: LogDirectories, report_soon: Callable[[], None]) -> None:
         """`report_soon` is called when `full_ids` changed."""
@@ -55,31 +55,31 @@ class DiskRoom:
         ]
 
     def refused(self, directory: LogDirectory) -> None:
-        """Something did not fit."""
+        """Called when a write to this directory failed because the disk is full."""
         if directory.path in self._suspects:
             return
-        log.warning("log dir %s is full: nothing is appended until there is room", directory.path)
+        log.warning("log dir %s is full: nothing is appended until it has space again", directory.path)
         self._suspects[directory.path] = directory, _Suspect(self._world.monotonic.now_ms())
         self._directories.close_for_room(directory, True)
         self._bell.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._bell.wait()
             self._bell = trio.Event()
             while self._suspects:
                 await trio.sleep(PROBE_EVERY_MS / 1000)
                 for directory, suspect in list(self._suspects.values()):
-                    await self._look(directory, suspect)
+                    await self._probe(directory, suspect)
 
-    async def _look(self, directory: LogDirectory, suspect: _Suspect) -> None:
+    async def _probe(self, directory: LogDirectory, suspect: _Suspect) -> None:
         if directory.failure is not None:
             del self._suspects[directory.path]
             return
         data = self._world.chance.randbytes(PROBE_BYTES)
-        if await self._world.run_blocking(partial(_has_room, directory, data)):
-            log.warning("log dir %s has room again", directory.path)
+        if await self._world.run_blocking(partial(_has_space, directory, data)):
+            log.warning("log dir %s has space again", directory.path)
             del self._suspects[directory.path]
             self._directories.close_for_room(directory, False)
             if suspect.is_full:
@@ -89,7 +89,7 @@ class DiskRoom:
             self._report_soon()
 
 
-def _has_room(directory: LogDirectory, data: bytes) -> bool:
+def _has_space(directory: LogDirectory, data: bytes) -> bool:
     disk, path = directory.disk, f"{directory.path}/{PROBE_FILE}"
     try:
         file = disk.open(path, create=True)

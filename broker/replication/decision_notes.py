@@ -1,6 +1,6 @@
-"""What a partition's replica tells of itself: who leads from where, who shall be in sync, what is cut, and why.
+"""Core: decision notes of a partition's replica: leadership, ISR changes, truncations, and their causes.
 
-Words only; everything was decided by the cores beforehand.
+Texts only; the replica core and the follower core made the decisions.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ def note_leading(notepad: Notepad, name: str, replica: Replica, start_offset: in
 
 
 def note_deposed(notepad: Notepad, name: str, replica: Replica) -> None:
-    """This replica led, and does not any more."""
+    """This replica no longer leads."""
     end = replica.log_end_offset
     notepad.note(
         DecisionKind.ELECTION,
         name,
-        f"broker {replica.node_id} does not lead {name} any more since epoch {replica.leader_epoch}",
-        cause=f"the metadata log says so; its own log ends at {end}, what it knows to be committed at "
-        f"{replica.high_watermark}",
+        f"broker {replica.node_id} no longer leads {name} since epoch {replica.leader_epoch}",
+        cause=f"the metadata log says so; its own log ends at {end}, its high watermark is {replica.high_watermark}",
         leader_epoch=replica.leader_epoch,
         offset=end,
         high_watermark=replica.high_watermark,
@@ -48,14 +47,13 @@ def note_isr_wanted(notepad: Notepad, name: str, replica: Replica, wanted: IsrCh
     causes = []
     for node_id, offset, behind_ms in wanted.because_of:
         if node_id in wanted.members:
-            since = f"where {replica.high_watermark} is committed and the log ends at {end}"
-            causes.append(f"replica {node_id} has caught up, it is at offset {offset}, {since}")
+            since = f"the high watermark is {replica.high_watermark} and the log ends at {end}"
+            causes.append(f"replica {node_id} has caught up: it is at offset {offset}, {since}")
         else:
-            late = "ever" if behind_ms is None else f"for {behind_ms} ms"
+            late = "has never caught up" if behind_ms is None else f"has not caught up for {behind_ms} ms"
             at = f"is at offset {offset} of {end}" if offset >= 0 else f"has fetched nothing, the log ends at {end}"
             causes.append(
-                f"replica {node_id} did not catch up {late}, allowed are "
-                f"{replica.settings.replica_lag_time_max_ms} ms; it {at}"
+                f"replica {node_id} {late}, {replica.settings.replica_lag_time_max_ms} ms are allowed; it {at}"
             )
     notepad.note(
         DecisionKind.ISR,
@@ -75,7 +73,7 @@ def note_isr_wanted(notepad: Notepad, name: str, replica: Replica, wanted: IsrCh
 
 
 def note_isr_refused(notepad: Notepad, name: str, replica: Replica, wanted: IsrChangeWanted, code: str) -> None:
-    """The controller would not have it."""
+    """The controller refused the proposed ISR."""
     notepad.note(
         DecisionKind.ISR,
         name,
@@ -87,19 +85,19 @@ def note_isr_refused(notepad: Notepad, name: str, replica: Replica, wanted: IsrC
     )
 
 
-def note_cut(notepad: Notepad, name: str, replica: Replica, cut: tuple[int, int], cause: str) -> None:
-    """`cut`: where the log ended, and where it ends now."""
-    before, after = cut
+def note_truncation(notepad: Notepad, name: str, replica: Replica, ends: tuple[int, int], cause: str) -> None:
+    """`ends`: the log end offset before and after."""
+    before, after = ends
     committed = replica.high_watermark
-    gone = f"{before - after} records that were never acknowledged by all in sync go"
+    lost = f"{before - after} records are removed that the in-sync replicas never all acknowledged"
     if after < committed:
-        gone = f"its own high watermark {committed} is above that, what was committed is given up"
+        lost = f"its own high watermark {committed} is above that: committed records are lost"
     notepad.note(
         DecisionKind.TRUNCATION,
         name,
-        f"broker {replica.node_id} cuts its log of {name} from {before} to {after}",
+        f"broker {replica.node_id} truncates its log of {name} from {before} to {after}",
         also=(f"broker {replica.node_id}",),
-        cause=f"{cause}; {gone}",
+        cause=f"{cause}; {lost}",
         leader=replica.leader_id,
         leader_epoch=replica.leader_epoch,
         offset_before=before,

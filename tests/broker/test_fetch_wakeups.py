@@ -1,4 +1,4 @@
-"""When fetches that wait are looked at: at once, or once for many changes."""
+"""Waiting fetches are checked at once, or once for many changes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.apis.fetch import session_key
-from broker.fetch_news import STAYS_CROWDED, FetchNews
-from broker.fetch_sessions import INITIAL_EPOCH, FetchSessions, PartitionKey
+from broker.fetch_sessions import INITIAL_EPOCH, FetchSessions, PartitionKey, session_key
+from broker.fetch_wakeups import STAYS_CROWDED, FetchWakeups
 from broker.purgatory import DelayedOperation, Purgatory
 from broker.timing_wheel import TimingWheel
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -46,7 +45,7 @@ class Scene:
         self.sessions = FetchSessions(random.Random(3))
         self.fetches: Purgatory[PartitionKey] = Purgatory(TimingWheel(0))
         self.left: list[Callable[[], None]] = []
-        self.news = FetchNews(self.sessions, self.fetches, self.left.append)
+        self.news = FetchWakeups(self.sessions, self.fetches, self.left.append)
         self.seen: list[int] = []
 
     def fetcher(self, *, from_follower: bool = True) -> int:
@@ -76,7 +75,7 @@ def partition(index: int) -> Any:
     return SimpleNamespace(topic_id=FLIGHTS, topic="flights", index=index)
 
 
-def test_what_comes_alone_is_told_at_once() -> None:
+def test_a_single_change_wakes_fetches_at_once() -> None:
     scene = Scene()
     one, other = scene.fetcher(), scene.fetcher()
     scene.wait(one)
@@ -88,7 +87,7 @@ def test_what_comes_alone_is_told_at_once() -> None:
     assert not scene.left
 
 
-def test_what_comes_from_many_sides_is_told_together() -> None:
+def test_changes_of_a_crowded_partition_wake_fetches_together() -> None:
     scene = Scene()
     one, other = scene.fetcher(), scene.fetcher()
     scene.wait(one)
@@ -130,8 +129,8 @@ def test_what_is_only_committed_is_for_consumers() -> None:
     scene.wait(consumer)
     scene.news.committed(partition(0))
     assert scene.seen == [consumer]
-    heard = scene.sessions.open(FetchRequest(session_id=follower, session_epoch=1), 17, from_follower=True, now_ms=0)
-    assert (FLIGHTS, 0) in [(topic, it.partition) for topic, it in heard.to_read], "it goes with the next answer"
+    context = scene.sessions.open(FetchRequest(session_id=follower, session_epoch=1), 17, from_follower=True, now_ms=0)
+    assert (FLIGHTS, 0) in [(topic, it.partition) for topic, it in context.to_read], "the next response has it"
     scene.changed(0)
     assert scene.seen == [consumer, follower, consumer]
 

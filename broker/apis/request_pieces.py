@@ -1,4 +1,4 @@
-"""A request that names very many partitions, taken apart: each piece is as much as one step may do."""
+"""Splits a request that names very many partitions into pieces, each small enough for one step of the event loop."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from protocol.schema import Struct
 Topic = TypeVar("Topic", bound=Struct)
 
 PIECE_PARTITIONS = 128
-"""Partitions of one piece. Offsets of so many are committed by one batch."""
+"""Partitions of one piece. One batch commits the offsets of one piece."""
 
 
 def pieces_of(topics: Iterable[Topic], partitions: str = "partitions") -> Iterator[list[Topic]]:
-    """The topics in pieces of so many partitions together; a topic with more is in several pieces. `partitions` is the
+    """The topics in pieces of PIECE_PARTITIONS partitions; a topic with more is in several pieces. `partitions` is the
     field that lists the partitions of a topic."""
     piece: list[Topic] = []
     room = PIECE_PARTITIONS
@@ -37,7 +37,7 @@ def pieces_of(topics: Iterable[Topic], partitions: str = "partitions") -> Iterat
 
 
 def copy_with(message: Topic, **fields: Any) -> Topic:
-    """A copy of a message, or of a part of one, with other values of some fields."""
+    """A copy of a message, or of a part of one, with some fields replaced."""
     other = copy(message)
     for name, value in fields.items():
         setattr(other, name, value)

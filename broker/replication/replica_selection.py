@@ -1,7 +1,7 @@
-"""Core: from which replica a consumer should rather read (KIP-392).
+"""Core: selects the replica from which a consumer should read (KIP-392).
 
-Only the leader is asked, and only replicas in its ISR that have the wanted offset are looked at: a consumer sent to
-one that lags would come back for ever.
+Only the leader selects, and only among in-sync replicas that have the requested offset: a consumer that was sent to a
+lagging one would be sent back again and again.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from settings.broker import LEADER_SELECTOR, RACK_AWARE_SELECTOR
 
 
 class ReplicaView(NamedTuple):
-    """What is known of a replica that a consumer may read from."""
+    """A replica that a consumer may read from."""
 
     node_id: int
     rack: str | None
     log_end_offset: int
     late_ms: int
-    """How long ago it had all that the leader had."""
+    """Time since it had all records of the leader."""
 
 
 Selector = Callable[[str, ReplicaView, Sequence[ReplicaView]], int | None]
@@ -27,7 +27,7 @@ Selector = Callable[[str, ReplicaView, Sequence[ReplicaView]], int | None]
 
 
 def same_rack(rack: str, leader: ReplicaView, followers: Sequence[ReplicaView]) -> int | None:
-    """The leader if it is in the consumer's rack, else the follower there that has come furthest."""
+    """The leader if it is in the consumer's rack, otherwise the most caught-up follower there."""
     near = [follower for follower in followers if follower.rack == rack]
     if not rack or leader.rack == rack or not near:
         return None
@@ -35,4 +35,4 @@ def same_rack(rack: str, leader: ReplicaView, followers: Sequence[ReplicaView]) 
 
 
 SELECTORS: Mapping[str | None, Selector | None] = {None: None, LEADER_SELECTOR: None, RACK_AWARE_SELECTOR: same_rack}
-"""By `replica.selector.class`; None where consumers read from leaders."""
+"""By `replica.selector.class`; None if consumers read from leaders only."""
