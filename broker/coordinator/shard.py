@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -16,9 +17,10 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from broker.coordinator.outcome import CoordinatorRecord, Machine, Now, Operation, Outcome, ProducerStamp, Reply
+from broker.coordinator.shard_timers import ShardTimers
 from broker.purgatory import WaitingAck
 from broker.replication.partition import Partition
-from broker.timing_wheel import TimerEntry, TimingWheel
+from broker.timing_wheel import TimerEntry
 from protocol.errors import EncodeError, ErrorCode, KafkaError, MalformedMessage
 from protocol.records.batch import NO_SEQUENCE, CorruptBatch, read_header
 from protocol.records.builder import build_batch
@@ -74,58 +76,24 @@ class ShardState(Enum):
     """Another broker leads the partition; the shard must not be used."""
 
 
-class ShardTimers:
-    """The timers of one machine; see `broker.coordinator.outcome.Timers`."""
+@dataclass(frozen=True, slots=True)
+class ShardContext:
+    """Environment of the shards of one internal topic."""
 
-    def __init__(self, wheel: TimingWheel) -> None:
-        self._wheel = wheel
-        self._entries: dict[Hashable, TimerEntry] = {}
-        self._deadlines: dict[Hashable, int] = {}
-        self.shard: Shard[Any] | None = None
-        """Set after construction, because the shard's machine needs the timers."""
-
-    def schedule(self, key: Hashable, deadline_ms: int, operation: Operation) -> None:
-        self.cancel(key)
-
-        def fire() -> None:
-            del self._entries[key], self._deadlines[key]
-            if self.shard is not None:
-                self.shard.run_timer(key, operation)
-
-        self._deadlines[key] = deadline_ms
-        self._entries[key] = self._wheel.add(deadline_ms, fire)
-
-    def cancel(self, key: Hashable) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            del self._deadlines[key]
-            entry.cancel()
-
-    def deadline_ms(self, key: Hashable) -> int | None:
-        return self._deadlines.get(key)
-
-    def cancel_all(self) -> None:
-        for entry in self._entries.values():
-            entry.cancel()
-        self._entries.clear()
-        self._deadlines.clear()
+    world: World
+    types: dict[int, RecordType]
+    """Record types of the topic, by API key."""
+    commit_timeout_ms: int
+    """Maximum time that an answer waits for the replicas."""
+    compression: int
+    decisions: Decisions | None
 
 
 class Shard(Generic[MachineT]):
     """One partition's machine while this broker leads it in leader epoch `epoch`."""
 
-    def __init__(  # noqa: PLR0913 - made in one place
-        self,
-        world: World,
-        partition: Partition,
-        machine: MachineT,
-        timers: ShardTimers,
-        types: dict[int, RecordType],
-        *,
-        commit_timeout_ms: int,
-        compression: int = 0,
-        decisions: Decisions | None = None,
-    ) -> None:
+    def __init__(self, context: ShardContext, partition: Partition, machine: MachineT, timers: ShardTimers) -> None:
+        world = context.world
         self.partition = partition
         self.machine = machine
         self.state = ShardState.LOADING
@@ -133,12 +101,12 @@ class Shard(Generic[MachineT]):
         """Duration of loading; None before the shard is active."""
         self.epoch = partition.leader_epoch
         self._world = world
-        self._decisions = decisions or Decisions("", world.wall_clock.now_ms)
+        self._decisions = context.decisions or Decisions("", world.wall_clock.now_ms)
         self._timers = timers
-        self._types = types
-        self._wheel = timers._wheel
-        self._commit_timeout_ms = commit_timeout_ms
-        self._compression = compression
+        self._types = context.types
+        self._wheel = timers.wheel
+        self._commit_timeout_ms = context.commit_timeout_ms
+        self._compression = context.compression
         self._waiting: dict[Reply, tuple[WaitingAck[ErrorCode], TimerEntry]] = {}
         timers.shard = self
 

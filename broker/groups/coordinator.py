@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.coordinator.coordinator import CoordinatedTopic, Coordinator
-from broker.coordinator.shard import ShardTimers
+from broker.coordinator.shard_timers import ShardTimers
 from broker.groups.group import GroupContext, GroupDirectory
 from broker.groups.machine import GroupMachine
 from broker.internal_topics import GROUP_TOPIC

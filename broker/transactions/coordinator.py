@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from broker.apis.markers import write_markers
 from broker.coordinator.coordinator import CoordinatedTopic, Coordinator
-from broker.coordinator.shard import Shard, ShardTimers
+from broker.coordinator.shard import Shard
+from broker.coordinator.shard_timers import ShardTimers
 from broker.internal_topics import TRANSACTION_TOPIC
 from broker.own_channel import OwnChannel
 from broker.replication.partition import Partition
@@ -62,7 +63,8 @@ def transaction_coordinator(broker: BrokerServices) -> Coordinator[TransactionMa
 
     def make_machine(partition: Partition, timers: ShardTimers) -> TransactionMachine:
         def shard() -> Shard[TransactionMachine] | None:
-            return timers.shard
+            found: Shard[TransactionMachine] | None = timers.shard
+            return found
 
         return TransactionMachine(
             TransactionContext(

@@ -11,7 +11,8 @@ import pytest
 
 from broker.coordinator.coordinator import CoordinatedTopic, Coordinator, java_hash, partition_for
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
-from broker.coordinator.shard import ShardState, ShardTimers
+from broker.coordinator.shard import ShardState
+from broker.coordinator.shard_timers import ShardTimers
 from broker.replication.partition import Partition
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
