@@ -8,7 +8,7 @@ builds on a record that could still be refused. Knows neither groups nor transac
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -38,6 +38,9 @@ Settled = Callable[[ErrorCode | None], None]
 
 RETRY_MS = 500
 """Delay before a timer whose records could not be written runs again."""
+
+ANSWERS_IN_ONE_STEP = 100
+"""Answers of one command, such as those to all members of a group, that one step of the event loop sends."""
 
 LOAD_STRETCH_BYTES = 64 * 1024
 """Bytes replayed in one step while loading."""
@@ -296,6 +299,9 @@ class Shard(Generic[MachineT]):
             return
         required_offset = self.partition.log.log_end_offset
         self._note_when_committed(outcome, required_offset)
+        if len(outcome.answers) > ANSWERS_IN_ONE_STEP:
+            self._answer_when_committed(self._in_steps(outcome.answers), None, required_offset)
+            return
         for reply, response in outcome.answers:
             self._answer_when_committed(reply, response, required_offset)
 
@@ -359,8 +365,7 @@ class Shard(Generic[MachineT]):
             self._carry_out(instead)
             return
         log.info("%r cannot write: %s", self, error)
-        for reply, _ in outcome.answers:
-            reply.refuse(coordinator_error(error.code))
+        self._in_steps(outcome.answers).refuse(coordinator_error(error.code))
 
     def begin_verification(self, producer: ProducerStamp, *, supports_epoch_bump: bool) -> Verification | None:
         """Start the check that precedes a producer's first transactional records in this partition.
@@ -419,6 +424,21 @@ class Shard(Generic[MachineT]):
 
         self._wait(reply, required_offset, settled)
 
+    def _in_steps(self, answers: Sequence[tuple[Reply, Any]]) -> Reply:
+        """All these replies as one. They are sent in steps, also if the shard is given up meanwhile."""
+
+        def send(code: ErrorCode | None, start: int = 0) -> None:
+            end = start + ANSWERS_IN_ONE_STEP
+            for reply, response in answers[start:end]:
+                if code is None:
+                    reply.answer(response)
+                else:
+                    reply.refuse(code)
+            if end < len(answers):
+                self._wheel.add(self._world.monotonic.now_ms() + 1, partial(send, code, end))
+
+        return Reply(answer=lambda _: send(None), refuse=send)
+
     def _refuse_when_committed(self, reply: Reply, code: ErrorCode) -> None:
         """An error reveals state as well, so it waits for that state to be committed."""
         if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
@@ -460,8 +480,7 @@ class Shard(Generic[MachineT]):
         self.state = ShardState.GONE
         self._timers.shard = None
         self._timers.cancel_all()
-        for reply in self.machine.give_up():
-            reply.refuse(ErrorCode.NOT_COORDINATOR)
+        self._in_steps([(reply, None) for reply in self.machine.give_up()]).refuse(ErrorCode.NOT_COORDINATOR)
         # The partition itself answers waiters for the high watermark once it knows that it moved. It may not know yet,
         # and they must not wait for that.
         waiting, self._waiting = self._waiting, {}

@@ -2,8 +2,7 @@
 
 Members join, the leader gets the list of members and makes the assignment, and all members sync to get their parts
 (KIP-62, KIP-345, KIP-394). Subscriptions and assignments pass through uninterpreted, except that the coordinator checks
-which partitions a returning static member had to revoke. Only a finished generation is written, so commands change the
-live group themselves, and their records are replayed only while loading; if a write fails, the change is undone here.
+which partitions a returning static member had to revoke. Only a finished generation is written.
 
 Knows no other kind of group: requests for one are passed to `other_kind`.
 """
@@ -85,6 +84,11 @@ class _Join:
 
 class ClassicGroups:
     """The classic groups of one partition of `__consumer_offsets`.
+
+    Unlike the commands of other kinds of groups, these change the live group before its records are written: most of
+    its state (waiting requests, members that have joined, timers) is in no record, and replaying a finished generation
+    over the live group would lose it. So records are replayed only while loading (`Outcome.replay`), and a command
+    whose write fails restores the group or its answers (`Outcome.failed`), as in Kafka's GroupMetadataManager.
 
     Commands raise KafkaError for an answer that holds only an error.
     """
