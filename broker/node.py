@@ -339,7 +339,7 @@ class _BrokerNode:
         image = self._loader.image
         # A log that was grown in an earlier life may be due for a snapshot before any of it was read back.
         may_snapshot = image.offset >= 0 and not self._snapshotting and not self._loader.in_transaction
-        if may_snapshot and self._replica.should_snapshot:
+        if may_snapshot and self._replica.snapshots.is_due:
             self._snapshotting = True
             self._nursery.start_soon(self._snapshot, image)
 
@@ -393,7 +393,7 @@ class _BrokerNode:
 
     async def _snapshot(self, image: MetadataImage) -> None:
         records = image_to_records(image)
-        await self._replica.create_snapshot(records, image.offset, image.epoch, image.timestamp_ms)
+        await self._replica.snapshots.create(records, image.offset, image.epoch, image.timestamp_ms)
         self._snapshotting = False
 
     # -- what the parts need of each other
