@@ -16,7 +16,7 @@ case $VERB in
         # It counts as running until its last thread has ended.
         until ended "$p"; do :; done;;
   term) kill -TERM "$(pid "$NAME")";;
-  start) exec "$HERE/.venv/bin/barnabas" cluster start "$NAME" --data "$DATA";;
+  start) exec "$HERE/.venv/bin/barnabas" cluster start --no-restarts "$NAME" --data "$DATA";;
   active) "$HERE/.venv/bin/barnabas" cluster status --json --data "$DATA" |
             "$HERE/.venv/bin/python" -c 'import json, sys; print(json.load(sys.stdin)["quorum"]["leader"])';;
   *) sed -n 2p "$0" >&2; exit 2;;

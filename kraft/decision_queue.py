@@ -18,7 +18,7 @@ import trio
 
 from runtime.request_times import Spread
 from runtime.server import Steps
-from runtime.turns import TURN_SECONDS
+from runtime.turns import BUDGET_SECONDS, TURN_SECONDS
 from runtime.world import World
 
 log = logging.getLogger("kraft.controller")
@@ -39,6 +39,8 @@ class Job:
     steps: Steps
     failed: Callable[[Exception], None]
     """Called if a step raises."""
+    api_key: int = -1
+    """The API, if the work is for a request."""
     client: int | None = OF_NODES
     """The connection that asked for it."""
     is_abandoned: Callable[[], bool] = lambda: False
@@ -62,6 +64,8 @@ class DecisionQueue:
         self._clients: dict[int, deque[Job]] = {}
         """Jobs by connection; the first connection is next."""
         self._added = trio.Event()
+        self.on_long_step: Callable[[int, float], None] = lambda _api_key, _seconds: None
+        """Called with the API and the seconds of a step that held the event loop for too long."""
         self.waited = Spread()
         """Seconds that jobs waited until their first step."""
 
@@ -135,12 +139,16 @@ class DecisionQueue:
     def _advance(self, job: Job, step: Callable[[], Callable[[], Any] | None]) -> None:
         """Run one step."""
         count = self._world.count_work
+        began = self._stopwatch()
         try:
             job.work = step() if count is None else count(job.name, step)
         except StopIteration:
             self._end(job)
         except Exception as error:
             self._end(job, error)
+        seconds = self._stopwatch() - began
+        if seconds > BUDGET_SECONDS:
+            self.on_long_step(job.api_key, seconds)
 
     def _end(self, job: Job, error: Exception | None = None) -> None:
         job.steps.close()

@@ -20,7 +20,8 @@ from settings.topic import TopicConfig
 from storage.flushing import FlushWork
 from storage.log import PartitionLog
 from storage.names import LOG_SUFFIX, METADATA_TOPIC, directory_name
-from storage.recovery import last_damage
+from storage.recovery import LastRun, last_damage
+from storage.segment import Folder
 
 _log = logging.getLogger(__name__)
 
@@ -57,13 +58,11 @@ class MetadataLog:
             max_message_bytes=MAX_BATCH_BYTES + 1024,
         )
         log = PartitionLog.open(
-            disk,
-            directory,
-            topic=METADATA_TOPIC,
-            partition=0,
+            Folder(disk, directory),
+            key=(METADATA_TOPIC, 0),
             config=config,
             now_ms=now_ms,
-            recovery_point=0 if snapshots.latest is None else snapshots.latest.offset,
+            last_run=LastRun(recovery_point=0 if snapshots.latest is None else snapshots.latest.offset),
         )
         opened = cls(log, snapshots, QuorumStateFile(disk, directory))
         opened._fit_to_snapshots(now_ms)
@@ -167,10 +166,10 @@ class MetadataLog:
 
     def flush_work(self) -> tuple[int, FlushWork | None]:
         """(the log end offset now, the work that makes everything below it durable or None if it is)."""
-        return self.end_offset, self.partition_log.flush_work()
+        return self.end_offset, self.partition_log.flushes.work()
 
     def flushed(self, offset: int) -> None:
-        self.partition_log.flushed(offset)
+        self.partition_log.flushes.done(offset)
 
     # ---- snapshots
 

@@ -69,7 +69,7 @@ async def run_controller(
             worker = Worker(world.run_blocking)
             dispatcher = make_dispatcher(service, Execution(Background(nursery), worker, world.count_work))
             server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes), worker)
-            server.on_long_turn = dispatcher.overran
+            server.on_long_turn = service.queue.on_long_step = dispatcher.overran
             dispatcher.decisions = decisions
             observatory = Observatory(partial(_reason_not_ready, replica))
             observatory.pages["/metrics"] = metrics_page(

@@ -1,7 +1,7 @@
 """The APIs: their keys, the versions a node serves, and where.
 
-A message class may cover more versions than are served (`VERSIONS` of the class); the ranges here are those
-of Kafka 4.3. Message modules are imported when a type is first asked for.
+A message class may cover more versions than are served (`VERSIONS` of the class); the ranges here are those of Kafka
+4.3. Message modules are imported when a type is first needed.
 """
 
 from __future__ import annotations

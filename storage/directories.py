@@ -56,7 +56,7 @@ _CHECKPOINTED: dict[str, Callable[[PartitionLog], int | None]] = {
     LOG_START_OFFSET_CHECKPOINT: lambda log: (
         log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
     ),
-    REPLICATION_OFFSET_CHECKPOINT: lambda log: log.high_watermark_after_a_crash,
+    REPLICATION_OFFSET_CHECKPOINT: lambda log: log.flushes.high_watermark_after_a_crash,
     CLEANER_OFFSET_CHECKPOINT: lambda log: log.cleaned_to,
 }
 
@@ -236,10 +236,10 @@ class LogDirectories:
             raise LogDirectoryError(
                 f"{log.directory} and {self.logs[key].directory} hold the same partition: remove one of them"
             )
-        log.on_failure = lambda log, error: self._fail(directory, error)
-        log.on_no_room = partial(self._no_room, directory)
+        log.health.on_failure = partial(self._fail, directory)
+        log.health.on_no_room = partial(self._no_room, directory)
         log.on_recovery_point_lowered = lambda log: self._recovery_point_lowered(directory)
-        log.is_closed_for_room = directory.is_closed_for_room
+        log.health.is_closed_for_room = directory.is_closed_for_room
         self.logs[key] = log
         self._places[key] = directory
         return log
@@ -270,7 +270,7 @@ class LogDirectories:
         for key in lost:
             log = self.logs.pop(key)
             del self._places[key]
-            log.failure = log.failure or error
+            log.health.failure = log.failure or error
             log.close_files()
             logs.append(log)
         self._condemned = [entry for entry in self._condemned if entry.directory is not directory]
@@ -282,7 +282,7 @@ class LogDirectories:
         directory.is_closed_for_room = closed
         for key, place in self._places.items():
             if place is directory:
-                self.logs[key].is_closed_for_room = closed
+                self.logs[key].health.is_closed_for_room = closed
 
     def _no_room(self, directory: LogDirectory) -> None:
         if self.on_no_room is not None:

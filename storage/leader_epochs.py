@@ -113,17 +113,5 @@ class LeaderEpochs:
         covering = bisect_right(self._starts, offset) - 1
         return self._epochs[covering] if covering >= 0 else UNDEFINED_EPOCH
 
-    def start_offset_of(self, epoch: int) -> int:
-        """-1 if `epoch` wrote nothing here."""
-        place = bisect_left(self._epochs, epoch)
-        if place < len(self._epochs) and self._epochs[place] == epoch:
-            return self._starts[place]
-        return UNDEFINED_OFFSET
-
-    def previous_epoch(self, epoch: int) -> int:
-        """The largest known epoch below `epoch`; -1 if there is none."""
-        place = bisect_left(self._epochs, epoch)
-        return self._epochs[place - 1] if place else UNDEFINED_EPOCH
-
     def __repr__(self) -> str:
         return f"LeaderEpochs({self.entries()})"

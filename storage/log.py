@@ -1,7 +1,7 @@
 """The log of one partition: appends at the end, reads anywhere, truncation at both ends.
 
 Synchronous, with a single writer: its owner calls it from one thread. An append syncs nothing (replication makes
-records durable), except as `flush.messages` asks; `flush_work` returns the slow part of a flush, to be run elsewhere.
+records durable), except as `flush.messages` asks; `storage.log_flushes` makes a log durable.
 Reads return a region of a file, not bytes; a region remains readable while its segment is deleted. No offset is ever
 assigned twice, and the remains of a failed write are never read.
 
@@ -32,19 +32,19 @@ from storage.fetched_batches import (
     portions,
     verify_fetched,
 )
-from storage.flushing import FlushWork
 from storage.indexes import CorruptIndex
 from storage.leader_epochs import LeaderEpochs
 from storage.log_files import LogFiles
+from storage.log_flushes import LogFlushes
+from storage.log_health import LogHealth
 from storage.produced_batches import number, size_in_bytes
 from storage.producers import NO_WARRANT, ProducerStateConfig, ProducerStates, Warrant
-from storage.recovery import LoadedLog, LogLoader
+from storage.recovery import UNKNOWN_RUN, LastRun, LoadedLog, LogLoader
 from storage.retention import Retention
 from storage.roll_rule import RollRule
 from storage.segment import AppendedBatch, Folder, Segment
 from storage.segment_list import LogSlice, TimestampedOffset
 from storage.segment_swaps import SegmentSwaps
-from storage.shortage import is_shortage, lacks_room
 from storage.transaction_index import AbortedTransaction
 
 _log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class AppendResult(NamedTuple):
 
 
 class PartitionLog:
-    """Open it with `open`. Once `failure` is set, whatever needs the disk raises KAFKA_STORAGE_ERROR."""
+    """Open it with `open`. `flushes` makes it durable, `health` is the state of its disk."""
 
     __slots__ = (
         "_files",
@@ -84,13 +84,11 @@ class PartitionLog:
         "cleaning",
         "config",
         "epochs",
-        "failure",
+        "flushes",
+        "health",
         "high_watermark",
-        "is_closed_for_room",
         "log_end_offset",
         "log_start_offset",
-        "on_failure",
-        "on_no_room",
         "on_recovery_point_lowered",
         "partition",
         "recovery_events",
@@ -109,19 +107,14 @@ class PartitionLog:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.high_watermark = loaded.log_start_offset
-        self.failure: OSError | None = None
-        self.on_failure: Callable[[PartitionLog, OSError], None] | None = None
-        """Called once if the disk under this log fails; a shortage (`storage.shortage`) is no failure."""
-        self.on_no_room: Callable[[], None] | None = None
-        """Called each time there is no room for an append."""
-        self.is_closed_for_room = False
-        """Refuses appends while its directory is full, so that the little room that is left goes to other writes."""
+        self.health = LogHealth(self.__repr__)
         self.on_recovery_point_lowered: Callable[[PartitionLog], None] | None = None
         """Called before flushed records are truncated; must make the new recovery point durable."""
         self.recovery_events: Sequence[str] = loaded.events
         """One line for each problem that was found or repaired on opening."""
         self._files = files
         """All changes of files go through it; reads use `_segments`."""
+        self.flushes = LogFlushes(self, files)
         self._segments = files.segments
         self._tracker = files.tracker
         self._logged_damage: tuple[str, ...] = ()
@@ -132,57 +125,46 @@ class PartitionLog:
         """Everything below it has been compacted; None if nothing ever was."""
 
     @classmethod
-    def open(  # noqa: PLR0913 - each says one thing about a log, and nobody calls it twice
+    def open(
         cls,
-        disk: Disk,
-        directory: str,
+        folder: Folder,
         *,
-        topic: str,
-        partition: int,
+        key: tuple[str, int],
         config: TopicConfig,
         now_ms: int,
-        recovery_point: int = 0,
-        clean_shutdown: bool = False,
-        lost_power: bool = True,
-        log_start_offset: int = 0,
-        high_watermark: int | None = None,
+        last_run: LastRun = UNKNOWN_RUN,
         producer_state: ProducerStateConfig | None = None,
     ) -> PartitionLog:
-        """The log in `directory`, created if it is missing, recovered if necessary (slow then). Raises OSError.
+        """The log of `key` (topic, partition) in `folder`, created if it is missing, recovered if necessary, which is
+        slow. Raises OSError.
 
-        `lost_power`: anything that was not flushed may be missing, so the log ends at the first gap behind
-        `recovery_point`; otherwise only the process ended, or the recovery point is unknown. `high_watermark` is a
-        lower bound, if known; the owner sets it later all the same. Without `producer_state` no producers are tracked,
-        as in the metadata log.
+        Without `producer_state` no producers are tracked, as in the metadata log. The owner sets the high watermark
+        later.
         """
+        disk, directory = folder.disk, folder.path
         if not disk.exists(directory):
             disk.make_directories(directory)
             disk.sync_directory(directory.rpartition("/")[0] or ".")
-        folder = Folder(disk, directory)
-        loader = LogLoader(folder, config, now_ms, lost_power=lost_power)
-        loaded = loader.load(log_start_offset, recovery_point, clean_shutdown)
+        loaded = LogLoader(folder, config, now_ms, last_run).load()
         files = LogFiles(folder, loaded, producer_state)
-        files.resume(recovery_point, clean_shutdown, loaded.gaps_to)
-        files.rebuild_producers(loaded.log_end_offset, now_ms, high_watermark)
-        return cls(files, loaded, topic, partition, config)
+        files.resume(last_run.recovery_point, last_run.clean_shutdown, loaded.gaps_to)
+        files.rebuild_producers(loaded.log_end_offset, now_ms, last_run.high_watermark)
+        return cls(files, loaded, *key, config)
 
     @classmethod
-    def create(  # noqa: PLR0913 - as `open`
+    def create(
         cls,
-        disk: Disk,
-        directory: str,
+        folder: Folder,
         *,
-        topic: str,
-        partition: int,
+        key: tuple[str, int],
         config: TopicConfig,
         now_ms: int,
         producer_state: ProducerStateConfig,
     ) -> PartitionLog:
         """An empty log in an existing directory that has none; nothing is synced. Raises OSError."""
-        folder = Folder(disk, directory)
         segment = Segment.create(folder, 0, config.segment_index_bytes, now_ms)
         loaded = LoadedLog([segment], LeaderEpochs(), 0, 0, 0, names=[])
-        return cls(LogFiles(folder, loaded, producer_state), loaded, topic, partition, config)
+        return cls(LogFiles(folder, loaded, producer_state), loaded, *key, config)
 
     # -- state
 
@@ -205,12 +187,9 @@ class PartitionLog:
         return self._files.flusher.recovery_point
 
     @property
-    def high_watermark_after_a_crash(self) -> int:
-        """Safe high watermark for a start after a crash: below it, no power cut restores truncated, uncommitted
-        records.
-        """
-        cut = self._files.flusher.lowest_unsynced_cut
-        return self.high_watermark if cut is None else min(self.high_watermark, cut)
+    def failure(self) -> OSError | None:
+        """Error of the disk that put this log out of service."""
+        return self.health.failure
 
     @property
     def producers(self) -> ProducerStates | None:
@@ -280,8 +259,7 @@ class PartitionLog:
         `check_marker`.
         """
         config = self.config
-        if self.failure is not None:
-            raise self._storage_error(self.failure)
+        self.health.check()
         if leader_epoch < self.epochs.latest_epoch:
             raise KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH,
@@ -324,8 +302,7 @@ class PartitionLog:
         All of them are appended or none. Raises `EpochsMissing` if they must be requested, `CorruptBatch` if a batch is
         damaged or the epochs decrease, `UnexpectedAppendOffset` if the offsets do, KafkaError with KAFKA_STORAGE_ERROR.
         """
-        if self.failure is not None:
-            raise self._storage_error(self.failure)
+        self.health.check()
         batches = batches_up_to(buffer, leader_epoch)
         if not batches:
             return self.log_end_offset
@@ -383,8 +360,7 @@ class PartitionLog:
         now_ms: int,
     ) -> None:
         """Write the bytes into the active segment, rolling it first if due. All or nothing."""
-        if self.is_closed_for_room:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: its log directory is full")
+        self.health.check_room()
         files, config, last = self._files, self.config, batches[-1]
         active = self._segments.all[-1]
         try:
@@ -394,35 +370,14 @@ class PartitionLog:
                 active = files.restart_at(first_offset, config.segment_index_bytes, now_ms)
             active.append(data, batches, config.index_interval_bytes)
         except OSError as error:
-            raise self._storage_failed(error) from error
+            raise self.health.failed(error) from error
 
     def roll(self, now_ms: int) -> None:
         """Start a new segment at the log end; does nothing if the active one is empty."""
         try:
             self._files.roll(self.log_end_offset, self.config.segment_index_bytes, now_ms)
         except OSError as error:
-            raise self._storage_failed(error) from error
-
-    # -- failures
-
-    def _storage_failed(self, error: OSError, *, passes: bool | None = None) -> KafkaError:
-        """The error to raise. Anything but a shortage puts the log out of service; `passes` says whether this is one.
-        """
-        passes = is_shortage(error) if passes is None else passes
-        if passes and lacks_room(error) and self.on_no_room is not None:
-            self.on_no_room()
-        if not passes and self.failure is None:
-            self.failure = error
-            if self.on_failure is not None:
-                self.on_failure(self, error)
-        return self._storage_error(error)
-
-    def _cut_failed(self, error: OSError) -> KafkaError:
-        """A truncation that cannot sync its directory, after it removed files, has stopped halfway."""
-        return self._storage_failed(error, passes=lacks_room(error))
-
-    def _storage_error(self, error: Exception) -> KafkaError:
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {error}")
+            raise self.health.failed(error) from error
 
     # -- reads
 
@@ -438,14 +393,13 @@ class PartitionLog:
         upper_offset = min(upper_offset, end_offset)
         if offset >= upper_offset:
             return None
-        if self.failure is not None:
-            raise self._storage_error(self.failure)
+        self.health.check()
         try:
             return self._segments.read(offset, max_bytes, upper_offset, end_offset, at_least_one_batch)
         except OSError as error:
-            raise self._storage_failed(error) from error
+            raise self.health.failed(error) from error
         except CorruptIndex as error:
-            raise self._storage_error(error) from error
+            raise self.health.error(error) from error
         except CorruptBatch as error:
             if (damage := str(error)) not in self._logged_damage:
                 self._logged_damage = (*self._logged_damage, damage)[-_DAMAGE_REMEMBERED:]
@@ -461,9 +415,9 @@ class PartitionLog:
         try:
             return self._segments.aborted_transactions(from_offset, upper_offset)
         except OSError as error:
-            raise self._storage_failed(error) from error
+            raise self.health.failed(error) from error
         except CorruptIndex as error:
-            raise self._storage_error(error) from error
+            raise self.health.error(error) from error
 
     def batches(self, from_offset: int, upper_offset: int | None = None) -> Iterator[bytes]:
         """The bytes of each batch from the one with `from_offset` on, up to the log end at that time."""
@@ -509,7 +463,7 @@ class PartitionLog:
         try:
             self._truncate(offset)
         except OSError as error:
-            raise self._cut_failed(error) from error
+            raise self.health.truncation_failed(error) from error
         return self.log_end_offset
 
     def _truncate(self, offset: int) -> None:
@@ -548,7 +502,7 @@ class PartitionLog:
             if self._tracker is not None:
                 self._tracker.forget_all(offset)
         except OSError as error:
-            raise self._cut_failed(error) from error
+            raise self.health.truncation_failed(error) from error
         self.epochs.clear()
         self.log_end_offset = self.high_watermark = self._files.flusher.recovery_point = offset
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
@@ -580,7 +534,7 @@ class PartitionLog:
             if count:
                 self._delete_first(count, now_ms)
         except OSError as error:
-            raise self._cut_failed(error) from error
+            raise self.health.truncation_failed(error) from error
         return count
 
     def _delete_first(self, count: int, now_ms: int) -> None:
@@ -597,49 +551,11 @@ class PartitionLog:
         """Work that removes the files that are due, to be run outside the event loop; None if there are none."""
         return self._files.removal_work(now_ms)
 
-    # -- flushes
-
-    def flush_is_due(self, now_ms: int) -> bool:
-        """Whether `flush.ms`, a truncation or a fetched gap requires a flush. To be called periodically."""
-        return self._files.flush_is_due(now_ms, self.log_end_offset, self.config.flush_ms)
-
-    def flush_work(self, *, rolled_only: bool = False) -> FlushWork | None:
-        """The slow part of a flush, to be run outside the event loop; None if everything is durable.
-
-        When it has run, call `flushed(work.offset)`; one work of a log at a time. `rolled_only` leaves the active
-        segment out, for use after a roll.
-        """
-        try:
-            return self._files.flush_work(self.log_end_offset, rolled_only=rolled_only)
-        except OSError as error:
-            raise self._storage_failed(error) from error
-
-    def flushed(self, offset: int) -> None:
-        """The work for `offset` has run: advance the recovery point, unless the log was truncated meanwhile."""
-        self._files.flusher.done(offset)
-
-    @property
-    def has_unflushed_gaps(self) -> bool:
-        """Whether recovery after a power loss would truncate the log at a gap that the leader's compaction had left:
-        until it is flushed, and the recovery point is written.
-        """
-        return self._files.flusher.has_unflushed_gaps
-
-    @property
-    def wants_flush(self) -> bool:
-        """Whether a flush should run soon, after a roll or a truncation."""
-        return self._files.wants_flush
+    # -- flushing and closing
 
     def flush(self) -> None:
         """Make all records durable, synchronously."""
-        work = self.flush_work()
-        if work is None:
-            return
-        try:
-            work()
-        except OSError as error:
-            raise self._storage_failed(error, passes=work.passes(error)) from error
-        self.flushed(work.offset)
+        self.flushes.run()
 
     def close(self) -> None:
         """Clean shutdown: make everything durable, so that the next start needs no recovery. Raises OSError."""
@@ -654,9 +570,3 @@ class PartitionLog:
         """Move the log's directory, with its files open."""
         self.cleaning.interrupt()
         self._files.rename_directory(path)
-
-    def remove_expired_producers(self, now_ms: int) -> int:
-        """To be called now and then (`producer.id.expiration.check.interval.ms`); gives how many were
-        forgotten.
-        """
-        return self._tracker.states.remove_expired(now_ms) if self._tracker is not None else 0

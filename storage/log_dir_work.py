@@ -28,6 +28,8 @@ from storage.partition_metadata import (
     write_partition_metadata,
 )
 from storage.producers import ProducerStateConfig
+from storage.recovery import LastRun
+from storage.segment import Folder
 from storage.shortage import is_shortage, lacks_descriptors
 
 _log = logging.getLogger(__name__)
@@ -77,18 +79,19 @@ class OpenLog:
         directory, key = self.directory, (self.topic, self.partition)
         # Without the checkpoint, everything cleaned long ago would seem to be behind the recovery point.
         gaps_are_unknown = self.config.compacts and not directory.knows_recovery_points
-        log = PartitionLog.open(
-            directory.disk,
-            self.path,
-            topic=self.topic,
-            partition=self.partition,
-            config=self.config,
-            now_ms=self.now_ms,
+        last_run = LastRun(
             recovery_point=directory.recovery_points.get(key, 0),
             clean_shutdown=directory.was_clean,
             lost_power=directory.lost_power and not gaps_are_unknown,
             log_start_offset=directory.log_start_offsets.get(key, 0),
             high_watermark=directory.high_watermarks.get(key),
+        )
+        log = PartitionLog.open(
+            Folder(directory.disk, self.path),
+            key=(self.topic, self.partition),
+            config=self.config,
+            now_ms=self.now_ms,
+            last_run=last_run,
             producer_state=self.producer_state,
         )
         log.set_high_watermark(directory.high_watermarks.get(key, 0))
@@ -143,10 +146,8 @@ class MakeLogs:
         disk, path = self.directory.disk, self._path(new)
         begin_partition_metadata(disk, path, new.topic_id)
         log = PartitionLog.create(
-            disk,
-            path,
-            topic=new.topic,
-            partition=new.partition,
+            Folder(disk, path),
+            key=(new.topic, new.partition),
             config=new.config,
             now_ms=self.now_ms,
             producer_state=self.producer_state,

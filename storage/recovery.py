@@ -77,12 +77,31 @@ class LoadedLog:
     """No scanned batch from this offset on has a gap before it."""
 
 
-class LogLoader:
-    """Loads one log. Use it once: `LogLoader(folder, config, now_ms).load(...)`."""
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """Facts about the run that wrote a log. The defaults stand for an unknown run."""
 
-    def __init__(self, folder: Folder, config: TopicConfig, now_ms: int, *, lost_power: bool = True) -> None:
-        """`lost_power`: anything unflushed may be missing, so the log is truncated at the first gap."""
-        self._lost_power = lost_power
+    recovery_point: int = 0
+    """Everything below it is on stable storage."""
+    clean_shutdown: bool = False
+    lost_power: bool = True
+    """Anything that was not flushed may be missing, so the log ends at the first gap behind the recovery point. False
+    if only the process ended, or the recovery point is unknown.
+    """
+    log_start_offset: int = 0
+    high_watermark: int | None = None
+    """A lower bound, if known."""
+
+
+UNKNOWN_RUN = LastRun()
+
+
+class LogLoader:
+    """Loads one log. Use it once: `LogLoader(folder, config, now_ms, last_run).load()`."""
+
+    def __init__(self, folder: Folder, config: TopicConfig, now_ms: int, last_run: LastRun) -> None:
+        self._last_run = last_run
+        self._lost_power = last_run.lost_power
         self._folder = folder
         self._disk = folder.disk
         self._config = config
@@ -99,13 +118,14 @@ class LogLoader:
         self._sync_failed = False
         """Unflushed data may be in the page cache only."""
 
-    def load(self, log_start_offset: int, recovery_point: int, clean_shutdown: bool) -> LoadedLog:
+    def load(self) -> LoadedLog:
         """Raises OSError if the disk fails; no content of a file makes it fail otherwise."""
+        log_start_offset, recovery_point = self._last_run.log_start_offset, self._last_run.recovery_point
         self._names = self._disk.list(self._folder.path)
         self._finish_interrupted_renames()
         self._finish_retention()
         self._sync_failed = SYNC_FAILED_FILE in self._names
-        clean_shutdown = clean_shutdown and not self._sync_failed
+        clean_shutdown = self._last_run.clean_shutdown and not self._sync_failed
         self._epochs = self._read_epochs()
         self._find_segments(None if clean_shutdown else recovery_point)
         if clean_shutdown:

@@ -21,6 +21,7 @@ from barnabas.cli import (
     pipeline,
     produce,
     storage,
+    systemd,
     topics,
     transactions,
     why,
@@ -65,6 +66,7 @@ app.command("page")(page.page)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(storage.app, name="storage")
 app.add_typer(log.app, name="log")
+app.command("systemd")(systemd.systemd)
 app.command("broker", context_settings=nodes.PASS_ON)(nodes.broker)
 app.command("controller", context_settings=nodes.PASS_ON)(nodes.controller)
 

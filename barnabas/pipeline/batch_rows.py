@@ -1,7 +1,6 @@
-"""Batches as rows: what an audit looks at. One row for each batch of a log, none for its records. A core.
+"""Core: batches as rows for an audit, one row for each batch of a log.
 
-Everything is read from the head of the batch but its digest, which is of all its bytes: two replicas whose digests
-agree hold the same.
+All columns come from the batch header, except for the digest of all bytes: replicas with equal digests hold the same.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class LogIdentity(NamedTuple):
 def batch_rows(
     log: LogIdentity, chunks: Iterable[Chunk], aborted: AbortedBatches, wanted: Callable[[BatchHeader], bool]
 ) -> Iterator[Any]:
-    """pyarrow RecordBatches of SCHEMA, one for each chunk, of the batches that are wanted."""
+    """pyarrow RecordBatches of SCHEMA with the batches that are `wanted`, one for each chunk."""
     for chunk in chunks:
         rows = [
             _row(log, chunk.data, batch.position, batch.header, aborted)

@@ -1,4 +1,4 @@
-"""What the demo draws: the flights of each hour, as they came out of the lake, and the lag while things were killed."""
+"""The demo's picture: flights per hour, read back from the lake, and the lag while processes were killed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FIRST_DAYS = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Of one moment."""
+    """Progress at one moment."""
 
     seconds: float
     loaded: int
-    """Records that readers of committed ones may read."""
+    """Committed records in the topic."""
     exported: int
-    """Of these, what the stream has committed to its group."""
+    """Records whose offsets the stream has committed to its group."""
 
     @property
     def lag(self) -> int:
@@ -34,14 +34,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What happened at a moment."""
+    """An event at one moment."""
 
     seconds: float
     text: str
 
 
-def draw(hours: Any, samples: Sequence[Sample], marks: Sequence[Mark], told: str, path: Path) -> None:
-    """`hours` is an array of 365 days by 24 hours with the flights in each."""
+def draw(hours: Any, samples: Sequence[Sample], marks: Sequence[Mark], title: str, path: Path) -> None:
+    """`hours` is an array of 365 days by 24 hours with the number of flights."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -51,7 +51,7 @@ def draw(hours: Any, samples: Sequence[Sample], marks: Sequence[Mark], told: str
     ticks = {"xtick.color": INK, "ytick.color": INK, "axes.spines.top": False, "axes.spines.right": False}
     with pyplot.rc_context({**style, **ticks}):
         figure, (year, lag) = pyplot.subplots(2, 1, figsize=(9.6, 6.6), height_ratios=(1, 1.15), layout="constrained")
-        figure.suptitle(told, x=0.01, ha="left", fontsize=11, fontweight="bold")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
         _draw_hours(figure, year, np.asarray(hours))
         _draw_lag(lag, samples, marks)
         figure.savefig(path, dpi=110)

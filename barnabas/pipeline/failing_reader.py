@@ -1,7 +1,7 @@
-"""What a stream is given that cannot be read: it says why, at whatever is asked of it first.
+"""A stream reader that raises one error from every method.
 
-Where making a reader of a stream fails, Spark goes on to stop the reader that it has not got, and that is all that
-anybody hears of it.
+If creating a stream reader fails, Spark tries to stop the reader that does not exist, and only that second error is
+reported. So the source returns this reader, which fails with the real error.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ class FailingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._error = error
 
     def initialOffset(self) -> dict[str, Any]:
-        self._tell()
+        self._fail()
 
     def getDefaultReadLimit(self) -> Any:
-        self._tell()
+        self._fail()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._tell()
+        self._fail()
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        self._tell()
+        self._fail()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        self._tell()
+        self._fail()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        self._tell()
+        self._fail()
 
-    def _tell(self) -> NoReturn:
+    def _fail(self) -> NoReturn:
         with errors_in_one_line():
             raise self._error

@@ -1,8 +1,8 @@
-"""What of a partition's log is settled: which transactions were aborted, and up to where no transaction is open.
+"""The transactions in a partition's log: which were aborted, and up to where none is open.
 
-Found in the files alone, in the way a broker finds it when it starts. Below a producer snapshot the segments'
-transaction indexes tell; from the snapshot on, the heads of the batches do. So the last entries of an index that a
-living broker still has in memory are not missed. Knows no values of records.
+Determined from the files alone, as a broker does when it starts: below a producer snapshot by the segments' transaction
+indexes, from the snapshot on by the batch headers. So index entries that a running broker still holds in memory are not
+missed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ AbortedRange = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class LogTransactions:
-    """Of one log, below an offset."""
+    """The transactions of one log below an offset."""
 
     last_stable_offset: int
-    """No transaction is open below it; not above the offset that was asked for."""
+    """No transaction is open below it. At most the requested offset."""
     aborted: tuple[AbortedRange, ...]
-    """By the offset of the marker."""
+    """In the order of the markers' offsets."""
 
 
 @dataclass(slots=True)
 class AbortedBatches:
-    """Whether a batch belongs to an aborted transaction."""
+    """Looks up whether a batch belongs to an aborted transaction."""
 
     ranges: Sequence[AbortedRange]
     _by_producer: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
@@ -59,7 +59,8 @@ class AbortedBatches:
 
 
 def find_transactions(directory: Path, until_offset: int, durable_offset: int) -> LogTransactions:
-    """Of the log in `directory`. Below `durable_offset` (its recovery point) indexes and snapshots are trusted."""
+    """The transactions of the log in `directory`. Indexes and snapshots are trusted below `durable_offset`, its
+    recovery point."""
     start, open_since = _snapshot(directory, min(until_offset, durable_offset))
     aborted = [entry for entry in _indexed(directory, start) if entry.last_offset < min(start, until_offset)]
     ranges: list[AbortedRange] = [(entry.producer_id, entry.first_offset, entry.last_offset) for entry in aborted]
@@ -78,8 +79,8 @@ def find_transactions(directory: Path, until_offset: int, durable_offset: int) -
 
 
 def _snapshot(directory: Path, up_to_offset: int) -> tuple[int, dict[int, int]]:
-    """(offset, producer id to the first offset of its open transaction) by the newest sound snapshot at or before an
-    offset; without one the log's first offset, and nobody."""
+    """(offset, producer id to the first offset of its open transaction) of the newest valid snapshot at or before an
+    offset; without a snapshot, the log's first offset and no transactions."""
     named = [(parse_offset_file_name(path.name), path) for path in directory.glob(f"*{SNAPSHOT_SUFFIX}")]
     snapshots = [(name[0], path) for name, path in named if name is not None and name[1] == SNAPSHOT_SUFFIX]
     for offset, path in sorted(snapshots, reverse=True):
@@ -99,7 +100,7 @@ def _snapshot(directory: Path, up_to_offset: int) -> tuple[int, dict[int, int]]:
 
 
 def _indexed(directory: Path, before_offset: int) -> list[AbortedTransaction]:
-    """The entries of the transaction indexes of all segments that begin before an offset."""
+    """The transaction index entries of all segments that begin before an offset."""
     found = []
     for path in sorted(directory.glob(f"*{TRANSACTION_INDEX_SUFFIX}")):
         named = parse_offset_file_name(path.name)
@@ -110,5 +111,5 @@ def _indexed(directory: Path, before_offset: int) -> list[AbortedTransaction]:
         except FileNotFoundError:
             continue
         except CorruptIndex as error:
-            raise PipelineError(f"{error}; read another replica, or start its broker, which makes it anew") from None
+            raise PipelineError(f"{error}; read another replica, or let its broker rebuild the index") from None
     return found

@@ -1,10 +1,10 @@
-"""Judges one partition by the heads of all batches of all its replicas. A core: tables in, an account out.
+"""Core: audits one partition by the batch headers of all its replicas; tables in, an account out.
 
-It believes no broker: what counts is what lies in the files below the high watermark. The sum has to come out: each
-offset is a record, part of an aborted transaction, a marker, taken by compaction, or lost. And:
+The audit trusts no broker, only the files below the high watermark. Each offset must be accounted for: it is a record,
+part of an aborted transaction, a marker, removed by compaction, or lost. Besides:
 
-- replicas hold the same bytes, wherever compaction has not been, which each broker does by itself
-- each producer's sequences go on without a hole and without a repetition
+- replicas hold the same bytes, except where compaction has run, which each broker does independently
+- each producer's sequences have no gap and no repetition
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from protocol.records.batch import MAX_INT32, NO_SEQUENCE
 
 Ints = npt.NDArray[np.int64]
 Interval = tuple[int, int]
-"""Offsets, up to but without the second."""
+"""(first offset, offset after the last)"""
 
 LOST, DUPLICATE, HOLE, DIVERGENT, MISSING = "lost", "duplicate", "sequence hole", "divergent", "missing"
-_MOST_TOLD = 20
-"""Findings of a kind and partition that are told one by one."""
+_MAX_FINDINGS = 20
+"""Maximum number of findings of one kind and partition that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
-    """What is known of a replica besides its batches."""
+    """A replica apart from its batches."""
 
     node_id: int
     start_offset: int
     end_offset: int
-    """Behind its last batch, or the high watermark if that is less."""
+    """The offset after its last batch, at most the high watermark."""
     cleaned_offset: int
-    """Compaction may have taken what is below."""
+    """Compaction may have removed records below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +49,27 @@ class PartitionFacts:
 
     @property
     def start_offset(self) -> int:
-        """From where on every replica should have everything."""
+        """From here on every replica must have everything."""
         return max((replica.start_offset for replica in self.replicas), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that must not be."""
+    """A violation."""
 
     kind: str
     topic: str
     partition: int
     offset: int
-    told: str
+    detail: str
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}: {self.kind} at offset {self.offset}: {self.told}"
+        return f"{self.topic}-{self.partition}: {self.kind} at offset {self.offset}: {self.detail}"
 
 
 @dataclass(slots=True)
 class Account:
-    """Of one partition."""
+    """The account of one partition."""
 
     topic: str
     partition: int
@@ -84,22 +84,22 @@ class Account:
     batches: int = 0
     producers: int = 0
     digest: str = ""
-    """Of all bytes from `compared_from` on, in one replica; all others have the same, unless it was found otherwise."""
+    """Digest of all bytes from `compared_from` on, in one replica; a finding tells where others differ."""
     compared_from: int = 0
     behind: dict[int, int] = field(default_factory=dict)
-    """Nodes whose logs end before the high watermark, and where: out of the ISR, or stopped before others."""
+    """Nodes whose logs end before the high watermark, and their ends: out of sync, or stopped earlier than others."""
     findings: list[Finding] = field(default_factory=list)
     kinds: dict[str, int] = field(default_factory=dict)
-    """How many were found of each kind; few of each are told."""
+    """Number of violations by kind; `findings` lists at most _MAX_FINDINGS of each."""
 
-    def add(self, kind: str, offset: int, told: str) -> None:
+    def add(self, kind: str, offset: int, detail: str) -> None:
         self.kinds[kind] = self.kinds.get(kind, 0) + 1
-        if self.kinds[kind] <= _MOST_TOLD:
-            self.findings.append(Finding(kind, self.topic, self.partition, offset, told))
+        if self.kinds[kind] <= _MAX_FINDINGS:
+            self.findings.append(Finding(kind, self.topic, self.partition, offset, detail))
 
 
 class _Batches:
-    """Columns of one replica's batches, by base offset."""
+    """Columns of one replica's batches, in the order of base offsets."""
 
     def __init__(self, columns: Mapping[str, Any], chosen: npt.NDArray[np.bool_]) -> None:
         order = np.argsort(columns["base_offset"][chosen], kind="stable")
@@ -123,7 +123,7 @@ class _Batches:
 
 
 def columns_of(table: Any) -> dict[str, Any]:
-    """Of a pyarrow table of `batch_rows.SCHEMA`."""
+    """The columns of a pyarrow table of `batch_rows.SCHEMA`."""
     names = ("node", "base_offset", "last_offset", "records", "digest", "producer_id", "producer_epoch")
     columns = {name: _numbers(table, name) for name in (*names, "base_sequence", "last_sequence")}
     columns["is_marker"] = table.column("marker").is_valid().to_numpy(zero_copy_only=False)
@@ -136,9 +136,9 @@ def _numbers(table: Any, name: str) -> Ints:
 
 
 def judge(facts: PartitionFacts, columns: Mapping[str, Any]) -> Account:
-    """Everything that can be said of a partition by its batches."""
+    """Audit a partition by its batches."""
     account = Account(facts.topic, facts.partition, facts.start_offset, facts.high_watermark)
-    # What was written since the facts were gathered does not count.
+    # Batches written after the facts were gathered do not count.
     counts = columns["base_offset"] < facts.high_watermark
     replicas = [
         (replica, _Batches(columns, counts & (columns["node"] == replica.node_id))) for replica in facts.replicas
@@ -148,7 +148,7 @@ def judge(facts: PartitionFacts, columns: Mapping[str, Any]) -> Account:
     for replica, _ in replicas:
         if replica.end_offset < facts.high_watermark:
             account.behind[replica.node_id] = replica.end_offset
-    # The one that goes furthest is counted; the others are compared with it.
+    # The longest replica is counted; the others are compared with it.
     chosen, batches = max(replicas, key=lambda each: (each[0].end_offset, -each[0].start_offset))
     account.start_offset = start = chosen.start_offset
     _count(account, chosen, batches)
@@ -166,7 +166,7 @@ def _count(account: Account, chosen: ReplicaFacts, batches: _Batches) -> None:
     account.aborted = int(batches.records[data & batches.aborted].sum())
     account.markers = int(np.count_nonzero(batches.is_marker))
     if len(batches) and batches.base[0] < account.start_offset:
-        # Records were deleted up to within this batch.
+        # DeleteRecords moved the log start into this batch.
         account.start_offset = int(batches.base[0])
     account.producers = len(np.unique(batches.producer[batches.producer >= 0]))
     inside = batches.last - batches.base + 1 - np.where(batches.is_marker, 1, batches.records)
@@ -174,14 +174,14 @@ def _count(account: Account, chosen: ReplicaFacts, batches: _Batches) -> None:
     account.compacted += sum(end - start for start, end in _gaps(batches, chosen) if end <= chosen.cleaned_offset)
     if (inside > 0).any() and not chosen.cleaned_offset:
         for slot in np.flatnonzero(inside > 0).tolist():
-            told = f"the batch up to {batches.last[slot]} has only {batches.records[slot]} records"
-            account.add(LOST, int(batches.base[slot]), f"{told}, and nothing was compacted")
+            detail = f"the batch up to {batches.last[slot]} has only {batches.records[slot]} records"
+            account.add(LOST, int(batches.base[slot]), f"{detail}, and the log was never compacted")
         account.lost += account.compacted
         account.compacted = 0
 
 
 def _gaps(batches: _Batches, replica: ReplicaFacts) -> list[Interval]:
-    """What lies between the batches, before the first, and nothing behind the last."""
+    """Offsets before the first batch and between batches; not those after the last batch."""
     if not len(batches):
         return []
     before = np.concatenate(([replica.start_offset - 1], np.maximum.accumulate(batches.last)))[:-1]
@@ -190,8 +190,8 @@ def _gaps(batches: _Batches, replica: ReplicaFacts) -> list[Interval]:
 
 
 def _holes(replica: ReplicaFacts, batches: _Batches, start: int, end: int) -> list[Interval]:
-    """What this replica lacks of [start, end), and compaction has not taken. Retention is no excuse: it may have begun
-    later in others."""
+    """Offsets of [start, end) that this replica lacks and that compaction has not removed. Retention does not excuse
+    them: in other replicas it may start later."""
     gaps = [(max(low, replica.cleaned_offset), high) for low, high in _gaps(batches, replica)]
     gaps = [(start, min(replica.start_offset, end)), *gaps, (max(replica.end_offset, start), end)]
     clipped = [(max(low, start), min(high, end)) for low, high in gaps]
@@ -199,7 +199,7 @@ def _holes(replica: ReplicaFacts, batches: _Batches, start: int, end: int) -> li
 
 
 def _intersection(of_replicas: Sequence[list[Interval]]) -> list[Interval]:
-    """What nobody has."""
+    """Offsets that no replica has."""
     common = of_replicas[0]
     for other in of_replicas[1:]:
         pairs = [(max(a[0], b[0]), min(a[1], b[1])) for a in common for b in other]
@@ -210,7 +210,7 @@ def _intersection(of_replicas: Sequence[list[Interval]]) -> list[Interval]:
 def _judge_holes(account: Account, holes: Sequence[Interval]) -> None:
     for low, high in holes:
         account.lost += high - low
-        account.add(LOST, low, f"no replica has the offsets {low} to {high - 1}, which are below the high watermark")
+        account.add(LOST, low, f"no replica has offsets {low} to {high - 1}, which are below the high watermark")
 
 
 def _judge_sequences(account: Account, replica: ReplicaFacts, batches: _Batches) -> None:
@@ -220,7 +220,7 @@ def _judge_sequences(account: Account, replica: ReplicaFacts, batches: _Batches)
     order = chosen[np.lexsort((batches.base[chosen], batches.epoch[chosen], batches.producer[chosen]))]
     earlier, later = order[:-1], order[1:]
     same = (batches.producer[earlier] == batches.producer[later]) & (batches.epoch[earlier] == batches.epoch[later])
-    # Sequences are 31 bits and go round; a step is small, forwards or back.
+    # Sequences have 31 bits and wrap around; steps are small, forwards or back.
     step = (batches.first_sequence[later] - batches.last_sequence[earlier] - 1) & MAX_INT32
     goes_back = same & (step > MAX_INT32 // 2)
     leaps = same & (step > 0) & ~goes_back & (batches.base[later] > replica.cleaned_offset)
@@ -232,8 +232,8 @@ def _judge_sequences(account: Account, replica: ReplicaFacts, batches: _Batches)
 
 def _sequences(batches: _Batches, earlier: int, later: int) -> str:
     return (
-        f"producer {batches.producer[later]} in epoch {batches.epoch[later]} wrote the sequences"
-        f" {batches.first_sequence[later]} to {batches.last_sequence[later]} behind {batches.first_sequence[earlier]}"
+        f"producer {batches.producer[later]} in epoch {batches.epoch[later]} wrote sequences"
+        f" {batches.first_sequence[later]} to {batches.last_sequence[later]} after {batches.first_sequence[earlier]}"
         f" to {batches.last_sequence[earlier]} at offset {batches.base[earlier]}"
     )
 
@@ -245,7 +245,7 @@ def _compare(
     batches: _Batches,
     facts: PartitionFacts,
 ) -> None:
-    """Bytes with bytes, above what any of them has compacted."""
+    """Compares replicas byte by byte, above the offsets that any of them has compacted."""
     start = max(replica.start_offset for replica in facts.replicas)
     cleaned = max(replica.cleaned_offset for replica in facts.replicas)
     account.compared_from = start = max(start, cleaned)
@@ -268,7 +268,7 @@ def _compare_two(account: Account, nodes: tuple[int, int], its: tuple[Ints, Ints
     _, its_slots, my_slots = np.intersect1d(its[0], mine[0], return_indices=True)
     differ = its_slots[its[1][its_slots] != mine[1][my_slots]]
     for slot in differ.tolist():
-        account.add(DIVERGENT, int(its[0][slot]), f"the batch of node {nodes[0]} is not the one of node {nodes[1]}")
+        account.add(DIVERGENT, int(its[0][slot]), f"the batch on node {nodes[0]} differs from that on node {nodes[1]}")
     for one, other, nodes_ in ((its[0], mine[0], nodes), (mine[0], its[0], nodes[::-1])):
         for base in np.setdiff1d(one, other).tolist():
-            account.add(MISSING, base, f"node {nodes_[0]} has a batch that begins there, node {nodes_[1]} has none")
+            account.add(MISSING, base, f"node {nodes_[0]} has a batch that starts there, node {nodes_[1]} has none")

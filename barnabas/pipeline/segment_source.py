@@ -1,18 +1,17 @@
-"""`spark.read.format("barnabas-segments")`: the `.log` files of brokers read in parallel, by no broker.
+"""`spark.read.format("barnabas-segments")`: reads the `.log` files of brokers in parallel, without a broker.
 
     spark.read.format("barnabas-segments").option("path", "/data/broker-1").option("subscribe", "orders").load()
 
-One task for each segment, more for a large one. Of a partition that is in several of the directories one replica is
-read. Options, besides `path` (directories, with commas; or the arguments of `load`):
+One task for each segment, several for a large one. If several directories have a partition, one replica is read.
+Options besides `path` (directories separated by commas, or the arguments of `load`):
 
-- `subscribe`, `subscribePattern`: which topics; otherwise all but internal ones
-- `kafka.bootstrap.servers` (`bootstrap`): asked how far the logs count, as long as the cluster is up; otherwise the
-  checkpoints of the brokers tell
-- `kafka.isolation.level`: `read_committed` (the default, unlike that of topics) or `read_uncommitted`
+- `subscribe`, `subscribePattern`: topics to read; default: all but internal ones
+- `kafka.bootstrap.servers` (`bootstrap`): a running cluster to ask for high watermarks; default: the checkpoint files
+- `kafka.isolation.level`: `read_committed` (the default, unlike for topics) or `read_uncommitted`
 - `includeHeaders`; `splitBytes` (128 MiB)
-- `onCorrupt`: `fail` (the default) or `skip` torn and corrupt batches; `failOnDataLoss`: `false` also passes over
+- `onCorrupt`: `fail` (the default) on torn and corrupt batches, or `skip` them; `failOnDataLoss`: `false` also skips
   segments that are deleted before they are read
-- `rows`: `records` (the default), or `batches`: one row for each batch, of every replica, for audits
+- `rows`: `records` (the default), or `batches`: one row for each batch of every replica, for audits
 """
 
 from __future__ import annotations
@@ -33,15 +32,13 @@ _HEADERS = ", headers array<struct<key: string, value: binary>>"
 
 
 class SegmentPartition(InputPartition):
-    """One task."""
-
     def __init__(self, task: SegmentTask) -> None:
         super().__init__(None)
         self.task = task
 
 
 class SegmentReader(DataSourceReader):
-    """Plans on the driver, reads in tasks."""
+    """Plans on the driver and reads in tasks."""
 
     def __init__(self, options: SegmentOptions) -> None:
         self.options = options
@@ -52,7 +49,7 @@ class SegmentReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, SegmentPartition):
-            # Spark makes one task of no task.
+            # Spark runs one task even without any partition.
             return
         rows = batch_columns if self.options.batches else record_columns
         with errors_in_one_line():
@@ -60,7 +57,7 @@ class SegmentReader(DataSourceReader):
 
 
 class SegmentDataSource(DataSource):
-    """Batch only: a stream of files that brokers write to is what topics are for."""
+    """Batch only; the source for topics has streams."""
 
     @classmethod
     def name(cls) -> str:

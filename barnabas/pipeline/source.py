@@ -1,8 +1,7 @@
 """`spark.read.format("barnabas")` and `spark.readStream.format("barnabas")`: a Python data source of Spark.
 
-The shell around the planner and the readers: it says to Spark what they decide. Spark pickles what is here, and calls
-it in Python workers of its own, also on the driver's side; so connections are opened where they are used, and nothing
-here knows an event loop.
+The shell around the planner and the readers. Spark pickles these objects and calls them in its own Python workers, also
+on the driver's side. So connections are opened where they are used, and there is no event loop.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ COLUMNS = {
 HEADERS = {"headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>"}
 
 _PUSHING = "data_source_pushdown_filters.py"
-"""The worker of Spark that asks for a reader in order to push filters down."""
+"""The worker of Spark that creates a reader in order to push filters down."""
 
 
 class BarnabasDataSource(DataSource):
-    """The format `barnabas`. Its options are those of Spark's own Kafka source, and `groupId`."""
+    """The format `barnabas`, with the options of Spark's own Kafka source and `groupId`."""
 
     @classmethod
     def name(cls) -> str:
@@ -56,8 +55,8 @@ class BarnabasDataSource(DataSource):
         return ", ".join(f"{name} {kind}" for name, kind in self._columns().items())
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """One that takes filters only if that is what Spark asks for: where pushing down is off, as it is by default,
-        Spark refuses readers that could."""
+        """A reader that accepts filters only if Spark pushes them down: if that is off, as by default, Spark refuses
+        readers with `pushFilters`."""
         with errors_in_one_line():
             self._require_columns(schema)
             options = read_options(self.options, streaming=False)
@@ -72,14 +71,14 @@ class BarnabasDataSource(DataSource):
             return FailingReader(error)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
-        """Writes a frame to a topic, in one transaction."""
+        """A writer of one frame in one transaction."""
         from barnabas.pipeline.writer import batch_writer
 
         with errors_in_one_line():
             return batch_writer(schema, self.options, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        """Writes a stream to a topic, each micro-batch in one transaction."""
+        """A writer of each micro-batch in one transaction."""
         from barnabas.pipeline.writer import stream_writer
 
         with errors_in_one_line():
@@ -89,15 +88,15 @@ class BarnabasDataSource(DataSource):
         return COLUMNS | HEADERS if includes_headers(self.options) else COLUMNS
 
     def _require_columns(self, schema: Any) -> None:
-        """PipelineError if somebody gave the rows other columns: they are what they are."""
+        """PipelineError if the user set a schema: the columns are fixed."""
         names = list(self._columns())
         if list(schema.fieldNames()) != names:
-            raise PipelineError(f"the source has the columns {', '.join(names)}: leave out schema(…), and select")
+            raise PipelineError(f"the source has the columns {', '.join(names)}; leave out schema(…) and use select")
 
 
 @dataclass
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The offsets that one task reads."""
 
     topic: str
     partition: int
@@ -107,7 +106,7 @@ class RangePartition(InputPartition):
 
 
 class _Reader:
-    """What batches and streams have in common. It is pickled without its connections."""
+    """The common part of batch and stream readers. It is pickled without its connections."""
 
     def __init__(self, options: ReadingOptions) -> None:
         self.options = options
@@ -146,7 +145,7 @@ class _Reader:
     def read(self, partition: RangePartition) -> Iterator[Any]:
         """pyarrow RecordBatches."""
         if not isinstance(partition, RangePartition):
-            # Spark makes one task of no task.
+            # Spark runs one task even without any partition.
             return
         options = self.options
         from_time, until_time = self.pushed.between("timestamp")
@@ -168,7 +167,7 @@ class _Reader:
 
 
 class BatchReader(_Reader, DataSourceReader):
-    """A range of offsets of each partition, decided when the query is planned."""
+    """Reads a range of offsets of each partition, determined when the query is planned."""
 
     def partitions(self) -> Sequence[InputPartition]:
         with errors_in_one_line():
@@ -189,7 +188,7 @@ class BatchReader(_Reader, DataSourceReader):
         return self.tasks(self._narrowed(ranges), ids)
 
     def _narrowed(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """Without what the filters do not want."""
+        """The ranges without offsets that the pushed filters exclude."""
         low, high = self.pushed.between("offset")
         wanted = [
             OffsetRange(each.partition, max(low, each.from_offset), min(high, each.until_offset))
@@ -199,7 +198,7 @@ class BatchReader(_Reader, DataSourceReader):
         wanted = [each for each in wanted if each.size]
         from_time, _ = self.pushed.between("timestamp")
         if from_time > 0 and wanted:
-            # Whatever lies before the first record of that time is older.
+            # All records before the first one of that time are older.
             specs = {each.partition: from_time for each in wanted}
             found = self.cluster.list_offsets(specs, self.options.isolation)
             wanted = [
@@ -211,21 +210,21 @@ class BatchReader(_Reader, DataSourceReader):
 
 
 class PushingReader(BatchReader):
-    """As Spark wants it when filters may be pushed down."""
+    """A reader to which Spark pushes filters down."""
 
     def pushFilters(self, filters: list[Any]) -> list[Any]:
         return self.pushed.take(filters)
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Micro-batches. Spark keeps where it is in its checkpoint, and tells us."""
+    """Reads micro-batches. Spark keeps their offsets in its checkpoint."""
 
     def __init__(self, options: ReadingOptions) -> None:
         super().__init__(options)
         self._target: dict[TopicPartition, int] | None = None
-        """With Trigger.AvailableNow: nothing behind it is read."""
-        self._told: Mapping[TopicPartition, int] = {}
-        """What the group has heard."""
+        """Ends of a query with Trigger.AvailableNow."""
+        self._committed: Mapping[TopicPartition, int] = {}
+        """The offsets last committed to the group."""
 
     def initialOffset(self) -> dict[str, Any]:
         with errors_in_one_line():
@@ -245,8 +244,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         with errors_in_one_line():
             before = StreamOffset.from_json(start)
             self._require_ours(before)
-            # Spark asks for the next batch when the one before is done.
-            self._tell_group(before)
+            # Spark asks for the next batch when the previous one is completed.
+            self._commit_to_group(before)
             after = self._after(before, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
             return start if after is None else after.to_json()
 
@@ -268,7 +267,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def commit(self, end: dict[str, Any]) -> None:
         with errors_in_one_line():
-            self._tell_group(StreamOffset.from_json(end))
+            self._commit_to_group(StreamOffset.from_json(end))
 
     def stop(self) -> None:
         self.close()
@@ -276,7 +275,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     # Inside
 
     def _after(self, before: StreamOffset, max_rows: int | None) -> StreamOffset | None:
-        """The end of the next micro-batch; None if there is nothing to read."""
+        """The end of the next micro-batch; None if there is nothing new."""
         topics = offsets.find_topics(self.cluster, self.options.subscription, missing_ok=True)
         gone = self._gone(before, topics)
         starts = {partition: offset for partition, offset in before.offsets.items() if partition.topic not in gone}
@@ -285,7 +284,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if new := [partition for partition in ends if partition not in starts]:
             first = offsets.earliest_offsets(self.cluster, new)
             starts |= first
-        # A log that is shorter than it was is read on when it is longer again, never from before.
+        # If a log became shorter, reading continues when it is longer again, and never goes back.
         ends = {partition: max(offset, starts[partition]) for partition, offset in ends.items()}
         ends |= {partition: offset for partition, offset in starts.items() if partition not in ends}
         taken = limited(starts, ends, max_rows)
@@ -295,8 +294,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return StreamOffset(taken, {**kept, **_ids(topics)}, first)
 
     def _gone(self, offset: StreamOffset, topics: Mapping[str, Topic]) -> set[str]:
-        """The topics of an offset that are not there any more; another of the same name may be. PipelineError unless
-        that is to be borne."""
+        """The topics of an offset that were deleted, even if recreated. PipelineError if failOnDataLoss."""
         gone = set()
         for name in offset.topics:
             now = topics.get(name)
@@ -320,25 +318,25 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         }
 
     def _require_ours(self, offset: StreamOffset) -> None:
-        """PipelineError for the checkpoint of another query."""
+        """PipelineError if the checkpoint belongs to another query."""
         subscription = self.options.subscription
         topics = offset.topics
         strangers = [topic for topic in topics if not subscription.wants(topic)]
         if strangers and (len(strangers) == len(topics) or self.options.fail_on_data_loss):
             raise PipelineError(
-                f"the checkpoint is of a query that reads {', '.join(topics)}, and this one reads {subscription}; give"
-                " it another checkpointLocation"
+                f"the checkpoint belongs to a query that reads {', '.join(topics)}, but this one reads {subscription};"
+                " give it another checkpointLocation"
             )
 
     def _lost(self, error: PipelineError) -> None:
         if self.options.fail_on_data_loss:
             raise error
 
-    def _tell_group(self, offset: StreamOffset) -> None:
+    def _commit_to_group(self, offset: StreamOffset) -> None:
         group_id = self.options.group_id
-        if group_id is not None and offset.offsets != self._told:
+        if group_id is not None and offset.offsets != self._committed:
             commit_group_offsets(self.cluster, group_id, offset.offsets)
-            self._told = offset.offsets
+            self._committed = offset.offsets
 
 
 def _ids(topics: Mapping[str, Topic]) -> dict[str, bytes]:

@@ -1,8 +1,7 @@
-"""What Spark says when a job fails, in one line that says what to do.
+"""Core: errors of Spark as one line that says what to do.
 
-An error comes out of Spark wrapped: an exception of an executor's Python is text inside of a Java exception inside of a
-Python one. What one of ours said in there is its line; of Spark's own the commonest are known here.
-A core: it reads texts.
+Spark wraps errors: an exception in an executor's Python arrives as text inside a Java exception inside a Python one.
+The line of a PipelineError is found in that text; for the most common errors of Spark the line is here.
 """
 
 from __future__ import annotations
@@ -20,32 +19,32 @@ _KAFKA_LINE = re.compile(r"(?:^|\s|\.)KafkaError: +(\S[^\n]*)", re.MULTILINE)
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] +(\S[^\n]*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] +(\S[^\n]*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _OUTER = {"STREAM_FAILED", "FAILED_EXECUTE_UDF", "TASK_WRITE_FAILED", "UNKNOWN_EXCEPTION"}
-"""Conditions that only say that something inside of them failed."""
+"""Conditions that only wrap another failure."""
 
 _KNOWN = (
     (
         "Python worker failed to connect back",
-        "the machine is too busy: Spark's Python did not start in 10 s; run the same command again, which goes on",
+        "the machine is too busy: Spark's Python did not start in time; run the same command again, it resumes",
     ),
-    ("No space left on device", "the disk is full; make room and run the same command again, which goes on"),
+    ("No space left on device", "the disk is full; free some space and run the same command again, it resumes"),
     ("Java heap space", "Spark has too little memory; give more with --conf spark.driver.memory=4g"),
     ("GC overhead limit exceeded", "Spark has too little memory; give more with --conf spark.driver.memory=4g"),
-    ("to interval. Please ensure", "--trigger: not a time, as in '10 seconds' or '1 minute'"),
-    ("Could not parse Master URL", "--master: not an address of Spark, as in local[*] or spark://host:7077"),
-    ("All masters are unresponsive", "nobody answers at --master; check that the Spark cluster is up"),
+    ("to interval. Please ensure", "--trigger must be a time such as '10 seconds' or '1 minute'"),
+    ("Could not parse Master URL", "--master must be a Spark master URL such as local[*] or spark://host:7077"),
+    ("All masters are unresponsive", "no Spark master answers at --master; check that the Spark cluster is up"),
 )
 _HINTS = {
     "PATH_NOT_FOUND": "check the path",
-    "UNABLE_TO_INFER_SCHEMA": "there is no Parquet file; check the path",
+    "UNABLE_TO_INFER_SCHEMA": "no Parquet file found; check the path",
     "UNRESOLVED_COLUMN.WITH_SUGGESTION": "check the column's name",
-    "PARSE_SYNTAX_ERROR": "write a schema as in 'year INT, origin STRING'",
-    "CONCURRENT_STREAM_LOG_UPDATE": "another job works with the same --checkpoint; wait for its end",
+    "PARSE_SYNTAX_ERROR": "a schema looks like 'year INT, origin STRING'",
+    "CONCURRENT_STREAM_LOG_UPDATE": "another job uses the same --checkpoint; wait until it ends",
 }
 _LONGEST = 300
 
 
 def refusal(error: BaseException) -> PipelineError:
-    """The same as one line."""
+    """The error as one line."""
     if isinstance(error, PipelineError):
         return error
     return PipelineError(one_line(_text(error)))
@@ -53,7 +52,7 @@ def refusal(error: BaseException) -> PipelineError:
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """What Spark refuses within the block is a PipelineError."""
+    """Turn errors of Spark within the block into PipelineErrors."""
     try:
         yield
     except spark_errors() as error:
@@ -61,7 +60,7 @@ def in_one_line() -> Iterator[None]:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """What calls to Spark raise, for an `except`; nothing where there is no Spark."""
+    """The exceptions that calls to Spark raise, for an `except` clause; empty without PySpark."""
     try:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -71,25 +70,25 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 
 def one_line(text: str) -> str:
-    """The line that matters in what Spark said."""
-    for sign, told in _KNOWN:
+    """The relevant line in a text of Spark."""
+    for sign, line in _KNOWN:
         if sign in text:
-            return told
+            return line
     for pattern in (_OUR_LINE, _RAISED, _KAFKA_LINE):
         if found := pattern.findall(text):
             return _short(found[-1])
-    inner = [(name, told) for name, told in _CONDITION.findall(text) if name.split(".")[0] not in _OUTER]
+    inner = [(name, line) for name, line in _CONDITION.findall(text) if name.split(".")[0] not in _OUTER]
     if inner:
-        name, told = inner[-1]
+        name, line = inner[-1]
         hint = _HINTS.get(name)
-        return _short(told.rstrip(".")) + (f"; {hint}" if hint else "")
+        return _short(line.rstrip(".")) + (f"; {hint}" if hint else "")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     caused = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return _short((caused or lines or ["Spark says nothing"])[-1 if caused else 0])
+    return _short((caused or lines or ["Spark reported no reason"])[-1 if caused else 0])
 
 
 def _text(error: BaseException) -> str:
-    """All that is said, the causes behind it too."""
+    """The messages of the error and of its causes."""
     parts: list[str] = []
     each: BaseException | None = error
     while each is not None:

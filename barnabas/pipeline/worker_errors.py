@@ -1,4 +1,4 @@
-"""How a worker of Spark tells what is wrong: in one line, where Spark would add a page of a traceback."""
+"""Errors in Spark's Python workers: one line, without the traceback that Spark would print."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from barnabas.pipeline.errors import PipelineError
 from protocol.errors import KafkaError
 
 HIDE = "SPARK_HIDE_TRACEBACK"
-"""Spark looks at it when it tells an error of a worker."""
+"""Environment variable that Spark reads when it reports an error of a worker."""
 
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """What the cluster refuses within the block is a PipelineError, and a worker of Spark says nothing else of it.
+    """Turn KafkaErrors into PipelineErrors, and hide the traceback of both in Spark's workers.
 
-    Such a worker ends with its first error, so nobody else's traceback is hidden.
+    A worker ends with its first error, so no other traceback is hidden.
     """
     try:
         yield
@@ -27,7 +27,7 @@ def errors_in_one_line() -> Iterator[None]:
             os.environ[HIDE] = "1"
         if isinstance(error, PipelineError):
             raise
-        raise PipelineError(f"the cluster says {error}") from None
+        raise PipelineError(f"the cluster returned {error}") from None
 
 
 def _in_worker() -> bool:

@@ -88,11 +88,30 @@ class CommittedOffsets:
         """Partitions with committed offsets, by topic."""
         return {topic: list(partitions) for topic, partitions in self._groups.get(group_id, {}).items()}
 
+    def partitions_and_pending(self, group_id: str) -> dict[str, list[int]]:
+        """Partitions with committed or pending offsets, by topic."""
+        found: dict[str, dict[int, None]] = {}
+        for topics in self._sources(group_id):
+            for topic, partitions in topics.items():
+                found.setdefault(topic, {}).update(dict.fromkeys(partitions))
+        return {topic: list(partitions) for topic, partitions in found.items()}
+
+    def versions(self, group_id: str, topic: str, partition: int) -> Iterator[CommittedOffset]:
+        """The committed and the pending offsets of one partition."""
+        for topics in self._sources(group_id):
+            kept = topics.get(topic, {}).get(partition)
+            if kept is not None:
+                yield kept.committed
+
+    def _sources(self, group_id: str) -> Iterator[Topics]:
+        yield self._groups.get(group_id, {})
+        for producer_id in self._open.get(group_id, ()):
+            yield self._pending[producer_id].get(group_id, {})
+
     def of_group_and_pending(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
         """Like `of_group`, plus pending offsets; a partition may occur more than once."""
-        yield from _walk(self._groups.get(group_id, {}))
-        for producer_id in self._open.get(group_id, ()):
-            yield from _walk(self._pending[producer_id].get(group_id, {}))
+        for topics in self._sources(group_id):
+            yield from _walk(topics)
 
     # -- replay
 

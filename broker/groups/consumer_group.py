@@ -374,19 +374,15 @@ class ConsumerGroup:
 
     def assigns_each_once(self, topics: TopicsImage) -> bool:
         """Whether each partition of a subscribed topic is in the target of exactly one member."""
-        assigned = Counter(
-            (topic_id, partition)
-            for member_id in self.members
-            for topic_id, partitions in self.targets.get(member_id, _NO_PARTITIONS).items()
-            for partition in partitions
-        )
-        wanted = {
-            (topics.by_name[name].id, partition)
-            for name in (*self._by_name, *self._by_pattern)
-            if name in topics.by_name
-            for partition in topics.by_name[name].partitions
-        }
-        return wanted <= assigned.keys() and all(count == 1 for count in assigned.values())
+        shares: dict[bytes, list[frozenset[int]]] = {}
+        for member_id in self.members:
+            for topic_id, partitions in self.targets.get(member_id, _NO_PARTITIONS).items():
+                shares.setdefault(topic_id, []).append(partitions)
+        assigned = {topic_id: frozenset[int]().union(*parts) for topic_id, parts in shares.items()}
+        if any(sum(map(len, shares[topic_id])) != len(partitions) for topic_id, partitions in assigned.items()):
+            return False
+        subscribed = [topics.by_name[name] for name in (*self._by_name, *self._by_pattern) if name in topics.by_name]
+        return all(topic.partitions.keys() <= assigned.get(topic.id, frozenset()) for topic in subscribed)
 
     # -- replay
 

@@ -102,6 +102,9 @@ class GroupDirectory:
     def remove(self, group_id: str) -> None:
         self._groups.pop(group_id, None)
 
+    def ids(self) -> list[str]:
+        return list(self._groups)
+
     def __iter__(self) -> Iterator[Group]:
         return iter(list(self._groups.values()))
 

@@ -9,6 +9,9 @@ from typing import Final
 MOST_PROTOCOLS: Final = 100
 """Protocols in a JoinGroup. A client sends one per assignor."""
 
+MOST_MEMBERS: Final = 3000
+"""Members of a classic group, whatever group.max.size is. A rebalance goes through all of them in one step."""
+
 MOST_ASSIGNMENTS: Final = 10_000
 """Assignments in a SyncGroup, one per member. A generation with more members does not fit into a record."""
 

@@ -68,10 +68,12 @@ class GroupMachine:
         self.offsets.replay_marker(producer, committed)
 
     def loaded(self, now: Now) -> Outcome:
-        return _combined([self.offsets.loaded(now), self.classic.loaded(now), self.consumer.loaded(now)])
+        self.offsets.loaded(now)
+        return _combined([self.classic.loaded(now), self.consumer.loaded(now)])
 
     def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
-        return _combined([self.offsets.metadata_changed(delta, now), self.consumer.metadata_changed(delta, now)])
+        self.offsets.metadata_changed(delta, now)
+        return self.consumer.metadata_changed(delta, now)
 
     def give_up(self) -> list[Reply]:
         return self.classic.give_up() + self.consumer.give_up()

@@ -1,27 +1,24 @@
-"""Core: requests to commit, fetch and delete offsets, and the expiry of offsets.
+"""Core: requests to commit, fetch and delete offsets.
 
 Offsets belong to a group id, and everything that depends on the kind of the group goes through
-`broker.groups.group.Group`. Callers have resolved topics, which requests name by name or id. Retention follows KIP-211,
-transactions KIP-98 and KIP-447, stable reads KIP-447, topic ids KIP-848.
+`broker.groups.group.Group`. Callers have resolved topics, which requests name by name or id. Transactions follow KIP-98
+and KIP-447, stable reads KIP-447, topic ids KIP-848. `offset_cleanup.py` removes expired offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
 from broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, commit_record, tombstone
-from broker.groups.decision_notes import note_gone
 from broker.groups.group import Commit, Group, GroupContext
+from broker.groups.offset_cleanup import OffsetCleanUp
 from broker.groups.simple_group import SimpleGroup
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.group_log import (
-    ConsumerGroupMetadataKey,
-    GroupMetadataKey,
     OffsetCommitKey,
     OffsetCommitValue,
 )
@@ -57,19 +54,10 @@ from protocol.primitives import ZERO_UUID
 FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
 """OffsetCommit version. Older clients only understand ILLEGAL_GENERATION."""
 
-RECORDS_IN_ONE_GO = 1000
-"""Maximum number of tombstones in one batch of a clean-up, well below the batch size limit."""
-
 RECORDS_IN_ONE_STEP = 256
 """Maximum number of records that a request writes as one batch."""
 
 MAX_INT64 = (1 << 63) - 1
-
-EXPIRY_TIMER = "offsets: expiry"
-DELETED_TOPICS_TIMER = "offsets: deleted topics"
-
-_REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
-"""In these states the members' next subscriptions are unknown."""
 
 
 @dataclass(slots=True)
@@ -97,9 +85,7 @@ class Offsets:
     def __init__(self, context: GroupContext) -> None:
         self._context = context
         self.committed = CommittedOffsets()
-        self._deleted_topics: dict[str, None] = {}
-        """Topic names whose offsets without a topic id are to be removed. A dict keeps an order, which a set does not.
-        """
+        self._clean_up = OffsetCleanUp(context, self)
 
     def group(self, group_id: str) -> Group | None:
         """The group, which may have nothing but offsets."""
@@ -303,103 +289,13 @@ class Offsets:
         """The producer's transaction was committed or aborted."""
         self.committed.replay_marker(producer.producer_id, committed)
 
-    def loaded(self, now: Now) -> Outcome:
-        """Start the expiry. Topics may have been deleted while the partition had no leader."""
-        self._schedule_expiry(now)
-        self._context.timers.schedule(DELETED_TOPICS_TIMER, now.monotonic_ms, self.forget_deleted_topics)
-        return Outcome()
+    def loaded(self, now: Now) -> None:
+        """The whole log has been replayed: start the clean-ups."""
+        self._clean_up.loaded(now)
 
-    # -- expiry and clean-up
-
-    def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
-        """A timer removes the offsets of deleted topics and retries until the write succeeds."""
-        if delta.deleted_topics:
-            self._deleted_topics.update(dict.fromkeys(topic.name for topic in delta.deleted_topics.values()))
-            self._context.timers.schedule(DELETED_TOPICS_TIMER, now.monotonic_ms, self.forget_deleted_topics)
-        return Outcome()
-
-    def forget_deleted_topics(self, now: Now) -> Outcome:
-        """Tombstones for offsets of deleted topics, one batch at a time."""
-        outcome = _some(self._of_deleted_topics())
-        if outcome.records:
-            # Run again until nothing is left, but not before this batch is written; a failing write must not cause a
-            # busy loop.
-            outcome.committed = partial(
-                self._context.timers.schedule,
-                DELETED_TOPICS_TIMER,
-                now.monotonic_ms,
-                self.forget_deleted_topics,
-            )
-        else:
-            self._deleted_topics.clear()
-        return outcome
-
-    def _of_deleted_topics(self) -> Iterator[list[CoordinatorRecord]]:
-        topics = self._context.image().topics.by_name
-        for group_id in self.committed.groups():
-            gone: dict[tuple[str, int], None] = {}
-            for name, partition, committed in self.committed.of_group_and_pending(group_id):
-                image = topics.get(name)
-                if committed.topic_id == ZERO_UUID:
-                    is_gone = image is None or name in self._deleted_topics
-                else:
-                    is_gone = image is None or image.id != committed.topic_id
-                if is_gone:
-                    gone[(name, partition)] = None
-            for name, partition in gone:
-                yield [tombstone(group_id, name, partition)]
-
-    def expire(self, now: Now) -> Outcome:
-        """Tombstones for expired offsets, and for empty groups without offsets, one batch at a time."""
-        outcome = _some(self._expired(now))
-        self._context.events.expired += sum(isinstance(record.key, OffsetCommitKey) for record in outcome.records)
-        for group_id in [_ended_group(record) for record in outcome.records]:
-            if group_id is not None:
-                note_gone(outcome.notes, group_id, "it was empty, and the last of its offsets has expired")
-        if len(outcome.records) >= RECORDS_IN_ONE_GO:
-            outcome.committed = partial(self._context.timers.schedule, EXPIRY_TIMER, now.monotonic_ms, self.expire)
-        else:
-            self._schedule_expiry(now)
-        return outcome
-
-    def _schedule_expiry(self, now: Now) -> None:
-        interval_ms = self._context.settings().offsets_retention_check_interval_ms
-        self._context.timers.schedule(EXPIRY_TIMER, now.monotonic_ms + interval_ms, self.expire)
-
-    def _expired(self, now: Now) -> Iterator[list[CoordinatorRecord]]:
-        for group in self.all_groups():
-            is_left = self.committed.has_open_transaction(group.group_id)
-            for topic, partition, committed in self.committed.of_group(group.group_id):
-                if self._is_expired(group, topic, committed, now) and not self.committed.is_pending(
-                    group.group_id, topic, partition
-                ):
-                    yield [tombstone(group.group_id, topic, partition)]
-                else:
-                    is_left = True
-            if not is_left and group.is_empty():
-                yield group.tombstones()
-
-    def _is_expired(self, group: Group, topic: str, committed: CommittedOffset, now: Now) -> bool:
-        if group.is_empty():
-            since_ms = group.empty_since_ms()
-        elif group.protocol_type != "consumer" or group.state_name() in _REBALANCING:
-            return False
-        else:
-            since_ms = None
-        if group.is_subscribed_to(topic):
-            return False
-        if committed.expire_timestamp_ms >= 0:
-            return now.wall_ms >= committed.expire_timestamp_ms
-        if since_ms is None:
-            since_ms = committed.commit_timestamp_ms
-        return now.wall_ms - since_ms >= self._context.settings().offsets_retention_minutes * 60_000
-
-
-def _ended_group(record: CoordinatorRecord) -> str | None:
-    """The group that this tombstone removes, if it is the last one of a group."""
-    if isinstance(record.key, GroupMetadataKey):
-        return record.key.group
-    return record.key.group_id if isinstance(record.key, ConsumerGroupMetadataKey) else None
+    def metadata_changed(self, delta: MetadataDelta, now: Now) -> None:
+        """The offsets of deleted topics are removed by a timer."""
+        self._clean_up.metadata_changed(delta, now)
 
 
 def _simple_group(group_id: str, generation: int, error: ErrorCode) -> Group:
@@ -412,13 +308,3 @@ def _simple_group(group_id: str, generation: int, error: ErrorCode) -> Group:
 def _differ(topic_id: bytes, other: bytes) -> bool:
     """Whether both ids are known and different."""
     return ZERO_UUID not in (topic_id, other) and topic_id != other
-
-
-def _some(parts: Iterable[list[CoordinatorRecord]]) -> Outcome:
-    """As many complete parts as fit into one batch."""
-    outcome = Outcome()
-    for part in parts:
-        outcome.records += part
-        if len(outcome.records) >= RECORDS_IN_ONE_GO:
-            break
-    return outcome

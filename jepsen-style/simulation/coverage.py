@@ -14,9 +14,9 @@ from typing import Any
 from barnabas.cluster.fault_points import all_points
 from barnabas.cluster.simulated import SimulatedNode
 from broker.coordinator.shard import ShardState
+from broker.node import BrokerNode
 from broker.replication.partition import Partition
 from broker.replication.replica import Leading, Offline
-from broker.services import BrokerServices
 from broker.transactions.transaction import TransactionState
 from kraft.metadata_replica import MetadataReplica
 from kraft.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
@@ -189,7 +189,7 @@ def merged(tables: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _of_broker(services: BrokerServices) -> Iterator[str]:
+def _of_broker(services: BrokerNode) -> Iterator[str]:
     for partition in services.partitions:
         yield from _of_partition(partition, services)
     if _loads_a_coordinator(services):
@@ -205,7 +205,7 @@ def _of_broker(services: BrokerServices) -> Iterator[str]:
             yield "coordinates a group that rebalances"
 
 
-def _loads_a_coordinator(services: BrokerServices) -> bool:
+def _loads_a_coordinator(services: BrokerNode) -> bool:
     shards = (shard for coordinator in services.coordinators for shard in coordinator.shards)
     return any(shard.state is ShardState.LOADING for shard in shards)
 
@@ -213,7 +213,7 @@ def _loads_a_coordinator(services: BrokerServices) -> bool:
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
 
-def _of_partition(partition: Partition, services: BrokerServices) -> Iterator[str]:
+def _of_partition(partition: Partition, services: BrokerNode) -> Iterator[str]:
     replica = partition.replica
     role = replica.role
     if isinstance(role, Offline):

@@ -89,7 +89,7 @@ def observed(observer: Observer) -> Iterator[None]:
     def open_log(cls: type[PartitionLog], *arguments: Any, **keywords: Any) -> PartitionLog:
         log: PartitionLog = original_open(cls, *arguments, **keywords)
         if log.topic != METADATA_TOPIC:
-            recovered = not keywords.get("clean_shutdown", False) and log.log_end_offset > 0
+            recovered = not keywords["last_run"].clean_shutdown and log.log_end_offset > 0
             observer.log_opened(log, recovered=recovered)
         return log
 

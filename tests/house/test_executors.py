@@ -38,7 +38,7 @@ def test_what_executors_do_imports_no_event_loop() -> None:
 
 def test_the_source_imports_no_event_loop() -> None:
     pytest.importorskip("pyspark")
-    ours = ["source", "segments", "writer"]
+    ours = ["source", "segment_source", "writer"]
     modules = [f"barnabas.pipeline.{name}" for name in ours] + ["pyspark_barnabas", "pyspark_barnabas_segments"]
     assert loaded_by(", ".join(modules)) & NEVER == set()
 

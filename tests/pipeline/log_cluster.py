@@ -110,7 +110,7 @@ class LogCluster(BlockingCluster):
 
     def fetched_ahead(self, ahead: FetchAhead) -> FetchedPartition | None:
         self.taken_ahead += 1
-        return ahead.posted  # type: ignore[return-value]
+        return ahead.pending  # type: ignore[return-value]
 
     def _log(self, partition: TopicPartition) -> MemoryLog:
         if partition not in self.logs:

@@ -80,7 +80,7 @@ class SimulatedDriver(BlockingCluster):
         try:
             return self._bridge.ask(call)
         except ChannelError as error:
-            self._ask_last(address)
+            self._try_last(address)
             raise ConnectionFailed(str(error)) from None
 
 

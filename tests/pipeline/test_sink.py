@@ -37,20 +37,20 @@ def test_settings_are_what_was_said() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"delivery": "at-most-once"}, "it is exactly-once or at-least-once"),
+        ({"delivery": "at-most-once"}, "must be exactly-once or at-least-once"),
         ({"compression_type": "brotli"}, "none, gzip, snappy, lz4 or zstd"),
-        ({"transaction_timeout_ms": 0}, "transaction_timeout_ms=0"),
-        ({"batch_bytes": -1}, "batch_bytes=-1"),
-        ({"linger": 5}, "linger: there is no such option"),
+        ({"transaction_timeout_ms": 0}, "transaction_timeout_ms must be at least 1; got 0"),
+        ({"batch_bytes": -1}, "batch_bytes must be at least 1; got -1"),
+        ({"linger": 5}, "the sink has no option linger"),
     ],
 )
-def test_a_setting_that_cannot_be_is_told_in_one_line(options: Any, line: str) -> None:
+def test_an_invalid_option_is_an_error(options: Any, line: str) -> None:
     with pytest.raises(WrongUse, match=line):
         sink_settings(SERVERS, "flights", "load", **options)
 
 
 def test_a_query_needs_a_name() -> None:
-    with pytest.raises(WrongUse, match="has no name"):
+    with pytest.raises(WrongUse, match="query_id must not be empty"):
         sink_settings(SERVERS, "flights", "")
 
 
@@ -68,8 +68,8 @@ def test_two_tasks_in_one_partition_are_not() -> None:
 
 
 def test_what_a_task_refused_for_good_counts_more_than_what_may_be_tried_again() -> None:
-    again = report(0, refusal="task 0 was tried before", again=True)
-    with pytest.raises(Untrusted, match="tried before"):
+    again = report(0, refusal="task 0 was retried", retriable=True)
+    with pytest.raises(Untrusted, match="was retried"):
         check_reports([again, report(1)])
     with pytest.raises(PipelineError, match="too large") as told:
         check_reports([again, report(1, refusal="too large")])
@@ -92,14 +92,14 @@ def session(speculation: str | None = None, attempts: dict[int, int] | None = No
 def test_copies_of_slow_tasks_are_refused() -> None:
     refuse_speculation(session())
     refuse_speculation(session("false"))
-    with pytest.raises(WrongUse, match=r"spark\.speculation is on"):
+    with pytest.raises(WrongUse, match=r"spark\.speculation must be false"):
         refuse_speculation(session("true"))
 
 
 def test_a_stage_that_was_run_again_is_not_trusted() -> None:
     """Its tasks are first attempts again, while those of the stage before may still write."""
     refuse_stage_retry(session(attempts={4: 0}), [report(0), report(1)])
-    with pytest.raises(Untrusted, match="stage 4 was run 2 times"):
+    with pytest.raises(Untrusted, match="stage 4 ran 2 times"):
         refuse_stage_retry(session(attempts={4: 1}), [report(0), report(1)])
 
 
@@ -115,17 +115,17 @@ def test_columns_that_the_sink_does_not_know_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("types", "line"),
     [
-        ({"a": "int", "b": "int"}, r"no column 'value' \(they have a, b\)"),
-        ({"value": "struct<a:int>"}, "'value' is struct<a:int>, and has to be string or binary"),
-        ({"value": "string", "partition": "bigint"}, "'partition' is bigint, and has to be int"),
-        ({"value": "string", "headers": "map<string,binary>"}, "'headers' is map"),
+        ({"a": "int", "b": "int"}, r"need a column 'value' of bytes or text; got a, b"),
+        ({"value": "struct<a:int>"}, "'value' must be string or binary; got struct<a:int>"),
+        ({"value": "string", "partition": "bigint"}, "'partition' must be int; got bigint"),
+        ({"value": "string", "headers": "map<string,binary>"}, "'headers' must be .*; got map"),
     ],
 )
-def test_a_schema_that_does_not_fit_is_told_in_one_line(types: dict[str, str], line: str) -> None:
+def test_a_wrong_schema_is_an_error(types: dict[str, str], line: str) -> None:
     with pytest.raises(WrongUse, match=line):
         check_columns(types, "flights")
 
 
 def test_rows_need_a_topic_from_somewhere() -> None:
-    with pytest.raises(WrongUse, match="no column 'topic'"):
+    with pytest.raises(WrongUse, match="need a column 'topic'"):
         check_columns({"value": "string"}, None)

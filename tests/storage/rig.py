@@ -16,6 +16,8 @@ from runtime.world import Disk
 from settings.topic import TopicConfig
 from storage.log import AppendResult, PartitionLog
 from storage.producers import ProducerStateConfig
+from storage.recovery import LastRun
+from storage.segment import Folder
 
 DIRECTORY = "/logs/orders-0"
 NOW_MS = 1_750_000_000_000
@@ -144,16 +146,13 @@ class Rig:
         high_watermark: int | None = None,
     ) -> PartitionLog:
         return PartitionLog.open(
-            self.disk,
-            directory,
-            topic="orders",
-            partition=0,
+            Folder(self.disk, directory),
+            key=("orders", 0),
             config=config or TopicConfig(),
             now_ms=self.now_ms,
-            recovery_point=recovery_point,
-            clean_shutdown=clean_shutdown,
-            log_start_offset=log_start_offset,
-            high_watermark=high_watermark,
+            last_run=LastRun(
+                recovery_point, clean_shutdown, log_start_offset=log_start_offset, high_watermark=high_watermark
+            ),
             producer_state=PRODUCERS,
         )
 

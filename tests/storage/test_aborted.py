@@ -23,6 +23,7 @@ from settings.topic import TopicConfig
 from storage.indexes import PAGE_BYTES, CorruptIndex
 from storage.log import PartitionLog
 from storage.producers import ProducerStateConfig, Warrant
+from storage.segment import Folder
 from storage.transaction_index import ENTRY_BYTES, AbortedIndex, AbortedTransaction
 from tests.examples import examples
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches, append, batch, heads, producer_batch
@@ -647,10 +648,8 @@ def verifying_log(rig: Rig | None = None) -> PartitionLog:
     rig = rig or Rig()
     config = ProducerStateConfig(requires_verification=True)
     return PartitionLog.open(
-        rig.disk,
-        DIRECTORY,
-        topic="orders",
-        partition=0,
+        Folder(rig.disk, DIRECTORY),
+        key=("orders", 0),
         config=TopicConfig(),
         now_ms=NOW_MS,
         producer_state=config,
@@ -765,7 +764,7 @@ def test_an_old_epoch_need_not_even_be_verified() -> None:
 def test_unused_verifications_expire_with_their_producers() -> None:
     log = verifying_log()
     warrant = ask(log, 5, 0, 0)
-    log.remove_expired_producers(NOW_MS + 86_400_000)
+    log.producers.remove_expired(NOW_MS + 86_400_000)
     assert write(log, transactional(5, 0, 0), warrant) is ErrorCode.INVALID_TXN_STATE
 
 

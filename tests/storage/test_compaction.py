@@ -293,7 +293,7 @@ def test_a_producer_that_is_forgotten_leaves_no_shell() -> None:
     put(log, ("a", "1"), producer_id=7, producer_epoch=2, base_sequence=0)
     put(log, ("a", "2"))
     close_segments(log)
-    log.remove_expired_producers(NOW_MS + 2 * DAY_MS)
+    log.producers.remove_expired(NOW_MS + 2 * DAY_MS)
     clean(log)
     assert [header.base_offset for header in headers(log)] == [1]
 
@@ -351,7 +351,7 @@ def test_a_marker_stays_until_its_batches_are_gone_and_its_horizon_is_over() -> 
     marker = end_transaction(log, 7, commit=True)
     put(log, ("b", "1"))
     close_segments(log)
-    log.remove_expired_producers(NOW_MS + 2 * DAY_MS)
+    log.producers.remove_expired(NOW_MS + 2 * DAY_MS)
     clean(log)
     assert [header.delete_horizon_ms for header in headers(log) if header.is_control] == [None]
 
@@ -382,7 +382,7 @@ def test_the_marker_of_an_aborted_transaction_outlives_its_batches_too() -> None
     marker = end_transaction(log, 7, commit=False)
     put(log, ("b", "1"))
     close_segments(log)
-    log.remove_expired_producers(NOW_MS + 2 * DAY_MS)
+    log.producers.remove_expired(NOW_MS + 2 * DAY_MS)
     clean(log)
     assert [(h.base_offset, h.is_control, h.delete_horizon_ms) for h in headers(log)] == [
         (marker, True, None),
@@ -433,7 +433,7 @@ def test_a_changed_log_aborts_its_cleaning(what: str, after: int) -> None:
     elif what == "not compacted":
         log.config = TopicConfig()
     else:
-        log.failure = OSError("gone")
+        log.health.failure = OSError("gone")
     piece()
     with pytest.raises(CleaningAborted):
         next(slices)

@@ -123,11 +123,11 @@ class Workload:
             self.log.flush()
             self.undone.clear()
         else:
-            work = self.log.flush_work(rolled_only=True)
+            work = self.log.flushes.work(rolled_only=True)
             if work is None:
                 return
             work()
-            self.log.flushed(work.offset)
+            self.log.flushes.done(work.offset)
         self.durable_offset = self.log.recovery_point
         if self.chance.random() < 0.5:
             self.checkpointed = self.log.recovery_point

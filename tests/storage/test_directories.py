@@ -260,7 +260,7 @@ def follow(log: PartitionLog, *offsets: int) -> None:
 
 def flush_what_is_due(log: PartitionLog) -> None:
     """As a broker does periodically."""
-    if log.flush_is_due(NOW_MS):
+    if log.flushes.are_due(NOW_MS):
         log.flush()
 
 
@@ -271,14 +271,14 @@ def test_gaps_that_a_leader_gave_are_made_durable_soon() -> None:
     directories = start(rig)
     log = make(directories, "orders")
     follow(log, 0, 1)
-    assert not log.flush_is_due(NOW_MS), "without a gap, flushing is left to the kernel"
+    assert not log.flushes.are_due(NOW_MS), "without a gap, flushing is left to the kernel"
     follow(log, 7, 8)
-    assert log.has_unflushed_gaps
+    assert log.flushes.has_unflushed_gaps
     flush_what_is_due(log)
-    assert not log.has_unflushed_gaps
+    assert not log.flushes.has_unflushed_gaps
     assert log.recovery_point == 9
     follow(log, 9)
-    assert not log.flush_is_due(NOW_MS)
+    assert not log.flushes.are_due(NOW_MS)
     assert not directories.checkpoint_work()()
     rig.power_cut()
     assert all_offsets(start(rig).logs["orders", 0])[:4] == [0, 1, 7, 8]
@@ -290,9 +290,9 @@ def test_gaps_that_are_found_after_a_kill_are_made_durable_soon() -> None:
     follow(make(start(rig), "orders"), 0, 7)
     rig.kill()
     again = start(rig).logs["orders", 0]
-    assert again.has_unflushed_gaps
+    assert again.flushes.has_unflushed_gaps
     flush_what_is_due(again)
-    assert not again.has_unflushed_gaps
+    assert not again.flushes.has_unflushed_gaps
 
 
 @pytest.mark.feature("ST-10", "CR-02")
@@ -595,14 +595,14 @@ def test_a_flushed_truncation_frees_the_high_watermark() -> None:
     log.truncate_to(4)
     append(log)
     log.set_high_watermark(5)
-    assert log.high_watermark_after_a_crash == 4
-    assert log.wants_flush and log.flush_is_due(NOW_MS)
-    work = log.flush_work()
+    assert log.flushes.high_watermark_after_a_crash == 4
+    assert log.flushes.are_wanted and log.flushes.are_due(NOW_MS)
+    work = log.flushes.work()
     assert work is not None
     work()
-    log.flushed(work.offset)
-    assert not log.flush_is_due(NOW_MS)
-    assert not log.wants_flush
+    log.flushes.done(work.offset)
+    assert not log.flushes.are_due(NOW_MS)
+    assert not log.flushes.are_wanted
     directories.checkpoint_work()()
     assert read_offsets(rig.disk, "/logs/a/replication-offset-checkpoint") == {("orders", 0): 5}
 
@@ -675,7 +675,7 @@ def test_retention_and_flushing_reach_every_log() -> None:
         for _ in range(40):
             append(log)
         log.set_high_watermark(40)
-        assert log.wants_flush
+        assert log.flushes.are_wanted
         assert all_offsets(log)[0] == 0
     assert directories.delete_old_segments(NOW_MS + 5000) > 3
     assert {log.log_start_offset for log in directories.logs.values()} == {40}

@@ -18,6 +18,8 @@ from storage.dump import dump_lines
 from storage.log import PartitionLog
 from storage.partition_metadata import format_partition_metadata, read_partition_metadata
 from storage.producers import ProducerStateConfig
+from storage.recovery import LastRun
+from storage.segment import Folder
 from tests.storage.rig import NOW_MS, all_batches, all_offsets
 
 DATA = Path(__file__).parent / "data" / "kafka-4.3.1-logs.tar.gz"
@@ -34,14 +36,11 @@ def unpacked(tmp_path: Path) -> Path:
 
 def open_log(directory: Path, *, clean: bool, recovery_point: int = 0) -> PartitionLog:
     return PartitionLog.open(
-        DISK,
-        str(directory),
-        topic="orders",
-        partition=0,
+        Folder(DISK, str(directory)),
+        key=("orders", 0),
         config=CONFIG,
         now_ms=NOW_MS,
-        clean_shutdown=clean,
-        recovery_point=recovery_point,
+        last_run=LastRun(recovery_point, clean),
         producer_state=ProducerStateConfig(),
     )
 

@@ -17,6 +17,8 @@ from storage.fetched_batches import UnexpectedAppendOffset
 from storage.log import OffsetOutOfRange, PartitionLog
 from storage.names import SNAPSHOT_SUFFIX
 from storage.producers import decode_snapshot
+from storage.recovery import LastRun
+from storage.segment import Folder
 from tests.storage.rig import (
     DIRECTORY,
     NOW_MS,
@@ -548,7 +550,7 @@ def test_a_disk_that_fails_puts_the_log_out_of_service() -> None:
     rig = Rig()
     log = rig.open()
     reported: list[OSError] = []
-    log.on_failure = lambda _, error: reported.append(error)
+    log.health.on_failure = reported.append
     append(log)
     rig.store.fail("write", remaining=1)
     for _ in range(2):
@@ -600,7 +602,7 @@ def test_no_sync_succeeds_after_a_failed_one() -> None:
     rig = Rig()
     log = rig.open()
     append(log)
-    work = log.flush_work()
+    work = log.flushes.work()
     assert work is not None
     rig.store.fail("sync", remaining=1)
     with pytest.raises(OSError, match="Input/output error"):
@@ -618,7 +620,7 @@ def test_nothing_is_synced_unless_it_is_asked_for() -> None:
     for _ in range(20):
         append(log)
     assert log.recovery_point == 0
-    assert not log.flush_is_due(NOW_MS + 10**9)
+    assert not log.flushes.are_due(NOW_MS + 10**9)
 
 
 @pytest.mark.feature("ST-04")
@@ -635,29 +637,29 @@ def test_flush_messages_bounds_what_a_power_cut_takes() -> None:
 @pytest.mark.feature("ST-04")
 def test_flush_ms_is_due_that_long_after_the_first_unflushed_record() -> None:
     log = Rig().open(TopicConfig(flush_ms=1000))
-    assert not log.flush_is_due(NOW_MS)
+    assert not log.flushes.are_due(NOW_MS)
     append(log)
-    assert not log.flush_is_due(NOW_MS)
-    assert not log.flush_is_due(NOW_MS + 999)
-    assert log.flush_is_due(NOW_MS + 1000)
+    assert not log.flushes.are_due(NOW_MS)
+    assert not log.flushes.are_due(NOW_MS + 999)
+    assert log.flushes.are_due(NOW_MS + 1000)
     log.flush()
     append(log)
-    assert not log.flush_is_due(NOW_MS + 1000)
+    assert not log.flushes.are_due(NOW_MS + 1000)
 
 
 def test_a_flush_that_was_overtaken_by_a_truncation_moves_no_recovery_point() -> None:
     log = Rig().open()
     append(log, batch(10))
-    work = log.flush_work()
+    work = log.flushes.work()
     assert work is not None
     log.truncate_to(0)
     append(log, batch(4))
     work()
-    log.flushed(work.offset)
+    log.flushes.done(work.offset)
     assert log.recovery_point == 0
     log.flush()
     assert log.recovery_point == 4
-    assert log.flush_work() is None
+    assert log.flushes.work() is None
 
 
 @pytest.mark.feature("ST-04", "FI-08")
@@ -667,14 +669,14 @@ def test_a_flush_that_was_overtaken_by_appends_and_a_roll_is_not_all_that_the_se
     rig = Rig(seed=seed)
     log = rig.open()
     append(log, batch(10))
-    work = log.flush_work()
+    work = log.flushes.work()
     assert work is not None
     work()
     append(log, batch(4, value=b"v" * 5000))
     log.roll(NOW_MS)
-    log.flushed(work.offset)
+    log.flushes.done(work.offset)
     assert log.recovery_point == 10
-    assert log.wants_flush
+    assert log.flushes.are_wanted
     append(log, batch(3))
     log.flush()
     assert log.recovery_point == 17
@@ -736,14 +738,18 @@ def test_the_same_on_the_disk_of_this_machine(tmp_path: object) -> None:
     directory = f"{tmp_path}/orders-0"
     config = small_segments()
     log = PartitionLog.open(
-        disk, directory, topic="orders", partition=0, config=config, now_ms=NOW_MS, producer_state=None
+        Folder(disk, directory), key=("orders", 0), config=config, now_ms=NOW_MS, producer_state=None
     )
     for step in range(50):
         append(log, batch(2, timestamp=NOW_MS + step), leader_epoch=step // 20)
     before = all_batches(log)
     log.close()
     again = PartitionLog.open(
-        disk, directory, topic="orders", partition=0, config=config, now_ms=NOW_MS, clean_shutdown=True
+        Folder(disk, directory),
+        key=("orders", 0),
+        config=config,
+        now_ms=NOW_MS,
+        last_run=LastRun(clean_shutdown=True),
     )
     assert all_batches(again) == before
     assert again.epochs.entries() == [(0, 0), (1, 40), (2, 80)]

@@ -180,8 +180,8 @@ def test_silent_producers_expire_unless_they_have_a_transaction_open() -> None:
     log = rig.open()
     append(log, producer_batch(5, 0, 0))
     append(log, producer_batch(6, 0, 0, transactional=True))
-    assert log.remove_expired_producers(NOW_MS + DAY_MS - 1) == 0
-    assert log.remove_expired_producers(NOW_MS + DAY_MS) == 1
+    assert log.producers.remove_expired(NOW_MS + DAY_MS - 1) == 0
+    assert log.producers.remove_expired(NOW_MS + DAY_MS) == 1
     log.close()
     rig.kill()
     rig.now_ms += 2 * DAY_MS

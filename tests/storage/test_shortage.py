@@ -78,7 +78,7 @@ def test_background_work_without_a_descriptor_is_postponed(code: int) -> None:
     log = made(directories)
     assert log is not None
     append(log, leader_epoch=1)
-    work = log.flush_work()
+    work = log.flushes.work()
     assert work is not None
     fault = DiskFault(frozenset({"open"}), "/logs/a/", code)
     rig.store.faults.append(fault)

@@ -37,13 +37,14 @@ _MAX_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Acks:
-    """What producers were told."""
+    """Counts of acknowledged records by what was found of them."""
 
     told: int = 0
+    """All acknowledged records."""
     expired: int = 0
-    """Below the beginning of the log by now: nobody can say."""
+    """Below the log start offset, so that they cannot be checked."""
     compacted: int = 0
-    """Where compaction may have taken them."""
+    """At offsets from which compaction may have removed them."""
     found: int = 0
     lost: int = 0
     changed: int = 0
@@ -51,7 +52,6 @@ class Acks:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What came out."""
 
     accounts: tuple[Account, ...]
     acks: Acks | None
@@ -84,7 +84,7 @@ class Audit:
 
 
 def audit(session: Any, options: SegmentOptions, acks: str | None = None) -> Audit:
-    """Of all partitions in the directories. PipelineError."""
+    """Audit all partitions in the directories. PipelineError."""
     options = replace(options, batches=True, skip_gone=True)
     facts = facts_of(plan_of(options))
     for _ in range(_MAX_ATTEMPTS):
@@ -95,10 +95,10 @@ def audit(session: Any, options: SegmentOptions, acks: str | None = None) -> Aud
         now = facts_of(plan_of(options))
         if all(now[key].start_offset == each.start_offset for key, each in facts.items() if key in now):
             break
-        # Retention has taken what was still to be read: that is no loss.
+        # Retention has deleted segments before they were read: that is no loss.
         facts = now
     else:
-        raise PipelineError("segments are deleted faster than they are read; audit a cluster that is stopped")
+        raise PipelineError("segments are deleted faster than they can be read; stop the cluster before the audit")
     judged = {(row.topic, row.partition): _account(json.loads(row.account)) for row in rows}
     accounts = tuple(
         judged.get(key) or judge(facts[key], columns_of(pa.Table.from_batches([], SCHEMA))) for key in sorted(facts)
@@ -112,13 +112,12 @@ def audit(session: Any, options: SegmentOptions, acks: str | None = None) -> Aud
 
 
 def facts_of(plan: SegmentPlan) -> dict[tuple[str, int], PartitionFacts]:
-    """By partition."""
     replicas: dict[tuple[str, int], list[ReplicaFacts]] = {}
     for replica in plan.replicas:
         key = (replica.topic, replica.partition)
         end = min(log_end_offset(Path(replica.directory)), plan.ranges[key].high_watermark)
         if any(other.node_id == replica.node_id for other in replicas.get(key, ())):
-            raise PipelineError(f"two directories have {replica.name}: name only one of them")
+            raise PipelineError(f"two directories have {replica.name}; give only one of them")
         replicas.setdefault(key, []).append(
             ReplicaFacts(replica.node_id, replica.log_start_offset, end, replica.cleaned_offset)
         )
@@ -134,17 +133,17 @@ def _judge_with(facts: Mapping[tuple[str, int], PartitionFacts]) -> Any:
     return judged
 
 
-def _account(told: dict[str, Any]) -> Account:
-    told["findings"] = [Finding(**finding) for finding in told["findings"]]
-    told["behind"] = {int(node): end for node, end in told["behind"].items()}
-    return Account(**told)
+def _account(fields: dict[str, Any]) -> Account:
+    fields["findings"] = [Finding(**finding) for finding in fields["findings"]]
+    fields["behind"] = {int(node): end for node, end in fields["behind"].items()}
+    return Account(**fields)
 
 
 # Acks
 
 
 def read_acks(session: Any, path: str) -> Any:
-    """A frame of topic, partition, offset, value (text or null). PipelineError if it is none of the forms."""
+    """A frame of topic, partition, offset, value (text or null). PipelineError if the columns are missing."""
     from pyspark.sql import functions as F
 
     place = Path(path)
@@ -152,7 +151,7 @@ def read_acks(session: Any, path: str) -> Any:
         return _acks_of_run(session, place)
     frame = session.read.json(path) if path.endswith((".json", ".jsonl")) else session.read.parquet(path)
     if missing := {"topic", "partition", "offset"} - set(frame.columns):
-        raise PipelineError(f"{path} has no column {', '.join(sorted(missing))}: acks are topic, partition, offset")
+        raise PipelineError(f"{path} needs the columns topic, partition, offset; got no {', '.join(sorted(missing))}")
     value = F.col("value").cast("string") if "value" in frame.columns else F.lit(None).cast("string")
     return frame.select(
         F.col("topic"),
@@ -192,19 +191,19 @@ def acks_in_line(text: str, prefix: str) -> Iterator[tuple[str, int, int, str]]:
 
 
 def _prefix_of(place: Path) -> str:
-    """What the names of a run's topics begin with, as they do in a cluster that others use, too."""
+    """The prefix of the run's topic names, which it has on a shared cluster."""
     path = place / "run.json"
     try:
         of_run = json.loads(path.read_text())
         return str(of_run["options"]["more"].get("prefix", ""))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise PipelineError(f"{path} is not what a run leaves: give the directory of a run") from None
+        raise PipelineError(f"{path} was not written by a run; give the directory of a fault injection run") from None
 
 
 def check_acks(
     session: Any, options: SegmentOptions, facts: Mapping[tuple[str, int], PartitionFacts], acks: Any
 ) -> tuple[Acks, list[Finding]]:
-    """Whether each acknowledged record is among those that a reader is given, with its value."""
+    """Check that consumers get each acknowledged record, with its value."""
     from pyspark.sql import functions as F
 
     known = session.createDataFrame(
@@ -235,24 +234,24 @@ def check_acks(
         )
     finally:
         judged.unpersist()
-    told = Acks(
+    counted = Acks(
         sum(counts.values()),
         *(counts.get(name, 0) for name in ("expired", "compacted", "found", LOST, CHANGED)),
     )
-    return told, [_finding(row) for row in bad]
+    return counted, [_finding(row) for row in bad]
 
 
 def _finding(row: Any) -> Finding:
     what = "the record" if row.value is None else f"the record {row.value[:50]!r}"
     if row.verdict == CHANGED:
-        why = f"{what} was acknowledged there, and it holds {(row.there or '')[:50]!r}"
+        why = f"{what} was acknowledged at this offset, which holds {(row.there or '')[:50]!r}"
     else:
-        why = f"{what} was acknowledged there, and no reader is given it"
+        why = f"{what} was acknowledged at this offset, but consumers do not get it"
     return Finding(row.verdict, row.topic, row.partition, row.offset, why)
 
 
 def table(accounts: Sequence[Account]) -> list[tuple[Any, ...]]:
-    """Rows for people."""
+    """Rows of the text output."""
     return [
         (
             account.topic,

@@ -1,9 +1,8 @@
-"""Topic to Parquet, for whoever reads the lake without us.
+"""Export of a topic to Parquet.
 
-A batch writes what is committed now: each file has the records of one day in one range of offsets, and the range in its
-name, so that the same offsets are there once, however often the job was tried again; the next batch into the same
-folder goes on behind them. A stream (`follow`) is Spark's own file sink: exactly once by its checkpoint and by the list
-of files that it keeps in the folder.
+A batch writes the records that are committed now. Each file has the records of one day in one range of offsets, with
+the range in its name, so that retries never duplicate offsets; the next batch into the same directory continues after
+them. A stream (`follow`) is Spark's own file sink: exactly once by its checkpoint and its list of files.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from barnabas.pipeline.jobs.topics import Bounds, TopicIdentity, bounds, find, o
 from barnabas.pipeline.spark_errors import in_one_line
 
 STATE = "_barnabas"
-"""The folder of the lake where progress is kept unless --checkpoint says otherwise. Readers skip such names."""
+"""Directory in the lake for the progress, unless --checkpoint is given. Readers skip names with an underscore."""
 
 SINK_LOG = "_spark_metadata"
-LONGEST_BEGINNING = 150
-"""Characters of a file's name that are the topic's, whose folder has all of it."""
+MAX_NAME_PREFIX = 150
+"""Maximum length of the topic's name in a file name; the directory has the full name."""
 
 FILES_FOR_A_TASK = 4
-"""In a round: so many files for each task that runs at a time."""
+"""Files per round and parallel task."""
 
 
 @dataclass(frozen=True)
 class Export:
-    """One batch."""
+    """A batch export."""
 
     bootstrap: str
     topic: str
@@ -43,14 +42,14 @@ class Export:
     checkpoint: str | None = None
     value_schema: str | None = None
     since_ms: int | None = None
-    """The first run begins at this timestamp; later ones where it ended."""
+    """The first run starts at this timestamp; later ones continue."""
     until_ms: int | None = None
     records_per_file: int = 1_000_000
 
 
 @dataclass(frozen=True)
 class Follow:
-    """A stream."""
+    """A streaming export."""
 
     bootstrap: str
     topic: str
@@ -58,23 +57,23 @@ class Follow:
     checkpoint: str | None = None
     value_schema: str | None = None
     group: str | None = None
-    """Offsets are committed to it after each batch, so that lag can be seen from outside."""
+    """Consumer group to which offsets are committed after each batch."""
     trigger: str | None = None
-    """How often a batch begins, as in `10 seconds`; None: when the one before is done."""
+    """Interval of batches, e.g. `10 seconds`; None: each starts when the previous one is completed."""
     max_offsets: int | None = None
-    """In a batch."""
+    """Maximum per batch."""
     to_the_end: bool = False
-    """Ends when all is read that is there now."""
+    """Stop at the current end of the topic."""
     skip_lost: bool = False
-    """Offsets that are gone are no failure."""
+    """Continue if requested offsets were deleted."""
 
 
 def export(session: Any, job: Export) -> Mapping[str, Any]:
-    """Does a batch; says what it came to. PipelineError."""
+    """Run a batch export; returns its account. PipelineError."""
     lake_rows.check_schema(session, job.value_schema)
     files, to = files_for(session, job.to)
     if files.exists(f"{to}/{SINK_LOG}"):
-        raise PipelineError(f"{job.to} is written by a stream (--follow); a batch goes to a folder of its own")
+        raise PipelineError(f"{job.to} is the output of a stream (--follow); give another directory")
     folder = state_folder(session, job.checkpoint, to)
     with BlockingCluster(job.bootstrap) as cluster, files.only_one(folder):
         identity = find(cluster, job.topic)
@@ -104,12 +103,12 @@ def export(session: Any, job: Export) -> Mapping[str, Any]:
 
 
 def follow(session: Any, job: Follow) -> Mapping[str, Any]:
-    """Streams until it is interrupted, or `to_the_end`. PipelineError."""
+    """Stream until interrupted, or `to_the_end`. PipelineError."""
     lake_rows.check_schema(session, job.value_schema)
     files, to = files_for(session, job.to)
     state = f"{to}/{STATE}"
     if files.exists(f"{state}/plan.json"):
-        raise PipelineError(f"{job.to} is written by batches; a stream (--follow) goes to a folder of its own")
+        raise PipelineError(f"{job.to} is the output of batches; give a stream (--follow) another directory")
     folder = state_folder(session, job.checkpoint, to, "/stream")
     with BlockingCluster(job.bootstrap) as cluster:
         identity = find(cluster, job.topic)
@@ -138,12 +137,12 @@ def follow(session: Any, job: Follow) -> Mapping[str, Any]:
 
 
 def state_folder(session: Any, checkpoint: str | None, to: str, under: str = "") -> str:
-    """Where a job into the folder `to` keeps how far it is."""
+    """The directory of the progress of a job that writes to `to`."""
     return f"{to}/{STATE}{under}" if checkpoint is None else files_for(session, checkpoint)[1]
 
 
 def _with_new_offsets(cluster: BlockingCluster, session: Any, job: Export, identity: TopicIdentity, plan: Plan) -> Plan:
-    """Rounds for what came since, or for all there is."""
+    """The plan with rounds for the offsets after the last run, or for all offsets."""
     known = bounds(cluster, identity)
     starts = offsets_at(cluster, identity, job.since_ms, known) if job.since_ms is not None else {}
     ends = offsets_at(cluster, identity, job.until_ms, known) if job.until_ms is not None else {}
@@ -174,7 +173,7 @@ def _begin(identity: TopicIdentity, partition: int, plan: Plan, now: Bounds, fir
 
 
 def write_round(job: Any, frame: Any, pieces: Round, aside: tuple[Files, str]) -> Written:
-    """The files of a round, aside: of `frame`, the records of its ranges."""
+    """Write the records of `frame`, which has the ranges of a round, to temporary files."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -200,7 +199,7 @@ def _named(written: list[str], ends: Mapping[tuple[int, int], int]) -> Iterator[
     for name in written:
         *folders, last, file = ("", *name.split("/"))[-5:]
         if not file.endswith(".parquet") or file.startswith((".", "_")) or len(folders) != len(lake_rows.FOLDERS):
-            # Of no rows Spark makes an empty file without a folder.
+            # Without rows Spark writes an empty file outside of these directories.
             continue
         of = dict(folder.split("=", 1) for folder in (*folders, last))
         partition, start = int(of["partition"]), int(of["_start"])
@@ -210,5 +209,5 @@ def _named(written: list[str], ends: Mapping[tuple[int, int], int]) -> Iterator[
 
 
 def _seen(topic: str) -> str:
-    """How a file's name begins: readers pass over what begins with `_` or `.`, and file systems refuse long names."""
-    return topic.lstrip("._")[:LONGEST_BEGINNING] or "topic"
+    """The prefix of a file name: readers skip names that begin with `_` or `.`, and file systems limit the length."""
+    return topic.lstrip("._")[:MAX_NAME_PREFIX] or "topic"

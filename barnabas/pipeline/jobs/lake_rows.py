@@ -1,7 +1,7 @@
-"""What rows of a topic look like in a lake, and the other way: expressions of Spark, no data.
+"""Spark expressions for the rows of a lake.
 
-A lake has `topic`, `partition` and `date` (UTC, of the record's timestamp) as folders, and in its files key, value,
-headers, offset, timestamp and its type. Nothing here needs the session's own time zone.
+A lake is partitioned by `topic`, `partition` and `date` (UTC date of the record's timestamp); its files have key,
+value, headers, offset, timestamp and timestamp type. Nothing depends on the session's time zone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from barnabas.pipeline.errors import WrongUse
 from barnabas.pipeline.jobs.topics import TopicIdentity
 
 FOLDERS = ("topic", "partition", "date")
-BAD = "_does_not_fit"
+BAD = "_does_not_match"
 JSON_OPTIONS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX", "timeZone": "UTC"}
 
 DAY_MS = 86_400_000
@@ -22,7 +22,7 @@ DAY_MS = 86_400_000
 def read_ranges(
     session: Any, bootstrap: str, identity: TopicIdentity, spans: Mapping[int, tuple[int, int]], size: int | None = None
 ) -> Any:
-    """Committed records of one topic: of each partition one range. At most `size` offsets for a task."""
+    """Committed records of one topic, one range of each partition, at most `size` offsets per task."""
     from json import dumps
 
     reader = _reader(session.read, bootstrap).option("assign", dumps({identity.topic: sorted(spans)}))
@@ -35,7 +35,7 @@ def read_ranges(
 
 
 def in_time(since_ms: int | None, until_ms: int | None) -> Any:
-    """The condition that a record is not older than the one and older than the other."""
+    """The condition since_ms <= timestamp < until_ms."""
     from pyspark.sql import functions as F
 
     holds = F.lit(True)
@@ -47,7 +47,7 @@ def in_time(since_ms: int | None, until_ms: int | None) -> Any:
 
 
 def read_stream(session: Any, bootstrap: str, topic: str, options: Mapping[str, str]) -> Any:
-    """Committed records of a topic, from its beginning."""
+    """A stream of the committed records of a topic, from its beginning."""
     reader = _reader(session.readStream, bootstrap).option("subscribe", topic).option("startingOffsets", "earliest")
     for name, value in options.items():
         reader = reader.option(name, value)
@@ -55,7 +55,7 @@ def read_stream(session: Any, bootstrap: str, topic: str, options: Mapping[str, 
 
 
 def for_lake(frame: Any, value_schema: str | None = None) -> Any:
-    """Rows of a topic as they stand in a lake; with a schema (`year INT, origin STRING`) values are read as JSON."""
+    """Rows of a topic as rows of a lake; with a schema (`year INT, origin STRING`), values are parsed as JSON."""
     from pyspark.sql import functions as F
 
     day = F.floor(F.unix_millis("timestamp") / DAY_MS).cast("int")
@@ -74,7 +74,7 @@ def for_lake(frame: Any, value_schema: str | None = None) -> Any:
 
 
 def check_schema(session: Any, value_schema: str | None) -> None:
-    """WrongUse if it is no schema."""
+    """WrongUse for an invalid schema."""
     if value_schema is None:
         return
     from py4j.protocol import Py4JJavaError
@@ -84,22 +84,22 @@ def check_schema(session: Any, value_schema: str | None) -> None:
         found = session._jvm.org.apache.spark.sql.types.StructType.fromDDL(value_schema)
         names = list(found.fieldNames())
     except (PySparkException, Py4JJavaError):
-        raise WrongUse(f"--value-schema {value_schema!r}: not as in 'year INT, origin STRING'") from None
+        raise WrongUse(f"--value-schema must be like 'year INT, origin STRING'; got {value_schema!r}") from None
     if not names or BAD in names:
-        raise WrongUse(f"--value-schema {value_schema!r}: not as in 'year INT, origin STRING'")
+        raise WrongUse(f"--value-schema must be like 'year INT, origin STRING'; got {value_schema!r}")
 
 
 def _decoded(schema: str) -> Any:
-    """The fields of a JSON value. A value that does not fit ends the job, and says where it stands."""
+    """The fields of a JSON value. A value that does not match the schema fails the job, with its offset."""
     from pyspark.sql import functions as F
 
     text = F.col("value").cast("string")
     options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": BAD}
     parsed = F.from_json(text, f"{schema}, {BAD} STRING", options)
     where = F.concat(F.col("topic"), F.lit("-"), F.col("partition"), F.lit("@"), F.col("offset"))
-    told = F.concat(F.lit("the value of "), where, F.lit(" does not fit --value-schema: "), F.substring(text, 1, 80))
+    line = F.concat(F.lit("the value of "), where, F.lit(" does not match --value-schema: "), F.substring(text, 1, 80))
     fits = F.col("value").isNull() | parsed.getField(BAD).isNull()
-    return F.when(fits, parsed.dropFields(BAD)).otherwise(F.raise_error(told))
+    return F.when(fits, parsed.dropFields(BAD)).otherwise(F.raise_error(line))
 
 
 def _reader(reader: Any, bootstrap: str) -> Any:

@@ -1,9 +1,9 @@
-"""Records of the past once more: ranges of offsets or of time, into another topic, or as Parquet.
+"""Replay of ranges of offsets or time, into another topic or as Parquet.
 
-What is to be replayed is decided once, and kept as offsets in the checkpoint: a restart reads exactly the same records,
-and does only what is left. A range of time is the offsets from the first record that is not older up to the end of the
-log, and of those the records of that time: in a topic they need not lie in the order of their times. Into a topic each
-round is a transaction that says in itself which round it was.
+The selection is resolved once and kept as offsets in the checkpoint: a restart reads exactly the same records, and does
+only the remaining rounds. A range of time is read from the first record at or after its start to the log end, and
+filtered by timestamp, because records need not be in the order of their timestamps. Into a topic, each round is a
+transaction with the number of the round.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from barnabas.pipeline.jobs.export import FILES_FOR_A_TASK, SINK_LOG, state_fold
 from barnabas.pipeline.jobs.load import sink_for
 from barnabas.pipeline.jobs.plan import Plan, Range, Round, cut, spans
 from barnabas.pipeline.jobs.rounds import Rounds, Written, new_claim
-from barnabas.pipeline.jobs.topics import TopicIdentity, bounds, find, find_or_make, offsets_at, require_same
+from barnabas.pipeline.jobs.topics import TopicIdentity, bounds, find, find_or_create, offsets_at, require_same
 
 
 class Wanted(BaseModel):
-    """One range as people write it: by offsets or by time, of one partition or of all."""
+    """A requested range: by offsets or by time, of one partition or of all."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,7 +44,7 @@ class Wanted(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What is to be replayed, as a document."""
+    """The selection of a replay as a JSON document."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,19 +58,19 @@ class Replay:
     topic: str
     ranges: tuple[Wanted, ...] = (Wanted(),)
     into: str | None = None
-    """A topic, or"""
+    """Topic to write; excludes `to`."""
     to: str | None = None
-    """a folder for Parquet."""
+    """Directory for Parquet; excludes `into`."""
     checkpoint: str | None = None
     value_schema: str | None = None
     by_key: bool = False
-    """The key chooses the partition; otherwise each record keeps its own."""
+    """Choose partitions by key; otherwise records keep their partitions."""
     records_per_file: int = 1_000_000
     compression: str = "none"
 
 
 def replay(session: Any, job: Replay) -> Mapping[str, Any]:
-    """Does what is left of it. PipelineError; WrongUse before anything is done."""
+    """Run the remaining rounds. PipelineError; WrongUse before anything is done."""
     _check(job)
     lake_rows.check_schema(session, job.value_schema)
     if job.to is not None:
@@ -83,16 +83,17 @@ def replay(session: Any, job: Replay) -> Mapping[str, Any]:
     with BlockingCluster(job.bootstrap) as cluster, files.only_one(folder):
         identity = find(cluster, job.topic)
         rounds = Rounds(files, folder, data)
-        settings = {"--value-schema": job.value_schema, "--by-key": "yes" if job.by_key else None, "ranges": _told(job)}
+        by_key = "yes" if job.by_key else None
+        settings = {"--value-schema": job.value_schema, "--by-key": by_key, "ranges": _requested(job)}
         plan = rounds.open(new_claim("replay", identity, job.into or data, settings))
         before = plan
         if not plan.rounds:
             if job.to is not None and files.exists(f"{data}/{SINK_LOG}"):
-                raise PipelineError(f"{job.to} is written by a stream; a replay goes to a folder of its own")
+                raise PipelineError(f"{job.to} is the output of a stream; give another directory")
             plan = _planned(cluster, session, job, identity, plan)
             rounds.save(plan)
         if job.into is not None:
-            into, _ = find_or_make(cluster, job.into, None, otherwise=len(identity.partitions), keep=True)
+            into, _ = find_or_create(cluster, job.into, None, otherwise=len(identity.partitions), keep=True)
             if not job.by_key and len(into.partitions) < len(identity.partitions):
                 raise PipelineError(
                     f"{job.into} has {len(into.partitions)} partitions, {job.topic} has {len(identity.partitions)};"
@@ -122,7 +123,7 @@ def replay(session: Any, job: Replay) -> Mapping[str, Any]:
 
 
 def chosen(session: Any, job: Replay, identity: TopicIdentity, pieces: Round) -> Any:
-    """The records of a round that were asked for."""
+    """The requested records of a round."""
     frame = lake_rows.read_ranges(session, job.bootstrap, identity, spans(pieces), job.records_per_file)
     if not any(each.is_of_time for each in job.ranges):
         return frame
@@ -130,7 +131,7 @@ def chosen(session: Any, job: Replay, identity: TopicIdentity, pieces: Round) ->
 
 
 def _condition(wanted: Wanted) -> Any:
-    """That a record is of one range."""
+    """The condition that a record is in a range."""
     from pyspark.sql import functions as F
 
     holds = lake_rows.in_time(wanted.since_ms, wanted.until_ms)
@@ -144,7 +145,7 @@ def _condition(wanted: Wanted) -> Any:
 
 
 def parse_ranges(text: str) -> tuple[Wanted, ...]:
-    """`0:100-200,1:50-` as ranges; a border that is left out is where the log begins or ends. WrongUse."""
+    """Parse `0:100-200,1:50-`; a missing start or end is that of the log. WrongUse."""
     return tuple(_parse(part.strip(), text) for part in text.split(",") if part.strip())
 
 
@@ -153,19 +154,19 @@ def _parse(part: str, text: str) -> Wanted:
     start, dash, end = borders.partition("-")
     numbers = [partition, *(each for each in (start, end) if each)]
     if not colon or not dash or not all(each.isascii() and each.isdigit() for each in numbers):
-        raise WrongUse(f"--ranges {text}: {part} is not PARTITION:START-END, as in 0:100-200")
+        raise WrongUse(f"--ranges must be PARTITION:START-END,…, e.g. 0:100-200; got {part} in {text}")
     return Wanted(partition=int(partition), start=int(start) if start else None, end=int(end) if end else None)
 
 
 def resolve(wanted: Iterable[Wanted], cluster: BlockingCluster, identity: TopicIdentity) -> list[Range]:
-    """The offsets that are meant, as they are now. PipelineError for partitions or offsets that are not there."""
+    """The current offsets of the ranges. PipelineError for partitions or offsets that do not exist."""
     known = bounds(cluster, identity)
     times = {one.since_ms for one in wanted if one.since_ms is not None}
     found = {time: offsets_at(cluster, identity, time, known) for time in sorted(times)}
     result = []
     for one in wanted:
         if one.start is not None and one.end is not None and one.end < one.start:
-            raise PipelineError(f"the range from {one.start} to {one.end} ends before it begins")
+            raise PipelineError(f"the end of a range must not be below its start; got {one.start} to {one.end}")
         if one.partition is not None and one.partition not in known:
             raise PipelineError(f"{identity.topic} has no partition {one.partition}; it has 0 to {max(known)}")
         for partition in known if one.partition is None else [one.partition]:
@@ -174,8 +175,8 @@ def resolve(wanted: Iterable[Wanted], cluster: BlockingCluster, identity: TopicI
             asked = Range(partition, start if one.start is None else one.start, log.end if one.end is None else one.end)
             if asked.start < log.start or asked.end > log.end:
                 raise PipelineError(
-                    f"{identity.topic}-{partition} has the offsets {log.start} to {log.end}, and"
-                    f" {asked.start} to {asked.end} are asked for"
+                    f"{identity.topic}-{partition} has offsets {log.start} to {log.end}, but"
+                    f" {asked.start} to {asked.end} were requested"
                 )
             result.append(asked)
     return result
@@ -183,13 +184,13 @@ def resolve(wanted: Iterable[Wanted], cluster: BlockingCluster, identity: TopicI
 
 def _check(job: Replay) -> None:
     if (job.into is None) == (job.to is None):
-        raise WrongUse("say where to: --into TOPIC, or --to DIR")
+        raise WrongUse("exactly one of --into TOPIC and --to DIR must be given")
     if job.into is not None and job.checkpoint is None:
-        raise WrongUse("--into needs a --checkpoint: there is kept what is done, so that nothing is replayed twice")
+        raise WrongUse("--into needs --checkpoint, which keeps the completed rounds so that nothing is replayed twice")
     if job.into == job.topic:
-        raise WrongUse(f"--into {job.into}: a topic is not replayed into itself")
+        raise WrongUse(f"--into must be another topic; got {job.into}")
     if job.to is not None and job.by_key:
-        raise WrongUse("--by-key is for --into")
+        raise WrongUse("--by-key needs --into")
 
 
 def _planned(cluster: BlockingCluster, session: Any, job: Replay, identity: TopicIdentity, plan: Plan) -> Plan:
@@ -199,6 +200,6 @@ def _planned(cluster: BlockingCluster, session: Any, job: Replay, identity: Topi
     return plan.with_more(rounds, {})
 
 
-def _told(job: Replay) -> str:
-    """The ranges as they were asked for: another question needs another checkpoint."""
+def _requested(job: Replay) -> str:
+    """The ranges as requested: another selection needs another checkpoint."""
     return " ".join(each.model_dump_json(exclude_none=True) for each in job.ranges)

@@ -1,7 +1,7 @@
-"""The latest value of each key, as Parquet: the table that a topic of changes describes; removed keys are not in it.
+"""Snapshot of a topic: the latest value of each key as Parquet, without keys whose latest record is a tombstone.
 
-Within a partition offsets say what is latest. A key that is in several partitions (the topic was given more of them)
-has its latest by timestamp among these.
+Within a partition the highest offset is the latest. For a key in several partitions (as after partitions were added),
+the latest of these by timestamp counts.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Snapshot:
 
 
 def snapshot(session: Any, job: Snapshot) -> Mapping[str, Any]:
-    """Writes the table, which is visible when it is whole. PipelineError."""
+    """Write the snapshot; it becomes visible when it is complete. PipelineError."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     lake_rows.check_schema(session, job.value_schema)
     files, to = files_for(session, job.to)
     if files.names(to) and not job.overwrite:
-        raise PipelineError(f"{job.to} is there already; --overwrite replaces it")
+        raise PipelineError(f"{job.to} already exists; --overwrite replaces it")
     with BlockingCluster(job.bootstrap) as cluster:
         identity = find(cluster, job.topic)
         known = bounds(cluster, identity)
@@ -71,7 +71,7 @@ def snapshot(session: Any, job: Snapshot) -> Mapping[str, Any]:
 
 
 def latest(frame: Any) -> Any:
-    """Rows as of `for_lake`, one for each key that has a value at the end."""
+    """The latest row of each key of a `for_lake` frame, without tombstones."""
     from pyspark.sql import functions as F
 
     carried = F.struct("value", "partition", "offset", "timestamp", "headers")
@@ -82,7 +82,7 @@ def latest(frame: Any) -> Any:
 
 
 def _swap(files: Files, aside: str, to: str) -> None:
-    """Two renames: for a moment nothing is there, and never a part."""
+    """Two renames: for a moment the directory does not exist, but it is never incomplete."""
     before = BEFORE.format(to=to)
     files.remove(before)
     if files.exists(to):

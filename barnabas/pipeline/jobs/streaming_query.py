@@ -1,4 +1,4 @@
-"""A streaming query from its start to its end, for a person at a terminal: interrupted, it stops in good order."""
+"""Runs a streaming query in the foreground; on SIGINT and SIGTERM the query is stopped in an orderly way."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 from barnabas.pipeline.spark_errors import refusal
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass
 class Streamed:
-    """What a query did while we looked on."""
+    """Counts of a query."""
 
     records: int = 0
     batches: int = 0
@@ -25,14 +25,14 @@ class Streamed:
 
 
 def finish(start: Callable[[], Any]) -> Streamed:
-    """Runs a query to its end. PipelineError if it fails; whatever interrupts us stops it first."""
+    """Run a query to its end, or stop it if a signal arrives, which is then raised. PipelineError if it fails."""
     from pyspark.errors import PySparkException
 
     streamed = Streamed()
     query = start()
-    with _heard() as signals:
+    with _deferred_signals() as signals:
         try:
-            while not signals and not query.awaitTermination(LOOK_SECONDS):
+            while not signals and not query.awaitTermination(POLL_SECONDS):
                 _count(query, streamed)
         except PySparkException as error:
             raise refusal(error) from None
@@ -41,30 +41,30 @@ def finish(start: Callable[[], Any]) -> Streamed:
                 query.stop()
             _count(query, streamed)
     for number in signals:
-        # To who was asked first, and now it can be raised.
+        # The previous handlers are in place again.
         signal.raise_signal(number)
     return streamed
 
 
 @contextmanager
-def _heard() -> Iterator[list[int]]:
-    """Signals that came within the block, and interrupted nothing: a call to Spark that is broken off takes the answer
-    of the next one for its own.
+def _deferred_signals() -> Iterator[list[int]]:
+    """Collects signals within the block instead of raising them: after an interrupted call to Spark, the next call
+    would read its answer.
     """
-    came: list[int] = []
+    received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield came
+        yield received
         return
-    before = {number: signal.signal(number, lambda *told: came.append(told[0])) for number in SIGNALS}
+    before = {number: signal.signal(number, lambda number, frame: received.append(number)) for number in SIGNALS}
     try:
-        yield came
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def _count(query: Any, streamed: Streamed) -> None:
-    """Batches that ended since the last look; Spark remembers a hundred of them."""
+    """Add the batches completed since the last call; Spark keeps the last hundred."""
     for progress in query.recentProgress:
         number, records = progress["batchId"], progress["numInputRows"]
         if number > streamed.last_batch and records:

@@ -1,4 +1,4 @@
-"""Whatever one request asks for, each of its steps is short, and others are served between them."""
+"""Each step of a request is short, whatever the request names, and others are served between the steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from broker.admission import STEPS_AT_ONCE
-from broker.apis import looks
+from broker.apis import coordinator_reads
 from broker.groups.limits import (
     MOST_ASSIGNMENTS,
     MOST_ELEMENTS_READ,
@@ -412,7 +412,7 @@ async def test_a_transaction_writes_to_very_many_partitions(rig: Rig, version: i
     batch = batch_of("v", base_sequence=2, **stamp)
     twice = await asked_in_steps(rig, "Produce", produced([5] * 700, batch, tx="x"), version)
     assert produce_codes(twice) == [ErrorCode.NONE] + [ErrorCode.INVALID_REQUEST] * 699
-    assert not rig.partition(1, "t", 5).producer_lines
+    assert not rig.partition(1, "t", 5).producer_queues
 
 
 @pytest.mark.feature("RP-02")
@@ -482,7 +482,7 @@ async def test_a_member_that_says_very_much(rig: Rig) -> None:
 
 @pytest.mark.feature("RP-02")
 @on_cluster(counts_work=True, **SETTINGS)
-async def test_a_heartbeat_that_says_very_much(rig: Rig) -> None:
+async def test_a_heartbeat_with_very_many_elements(rig: Rig) -> None:
     await coordinated(rig)
 
     async def beat(epoch: int, topics: int, owned: Sequence[TopicPartitions]) -> Any:
@@ -526,8 +526,8 @@ async def test_an_answer_that_grows_too_large_ends_with_errors(rig: Rig, monkeyp
         DescribeConfigsResource(resource_type=32, resource_name=f"g{number}", configuration_keys=None)
         for number in range(30)
     ]
-    told = await rig.ask(1, DescribeConfigsRequest(resources=configs), 4)
-    assert [it.error_code for it in told.results] == [0] * 2 + [ErrorCode.POLICY_VIOLATION] * 28
+    described = await rig.ask(1, DescribeConfigsRequest(resources=configs), 4)
+    assert [it.error_code for it in described.results] == [0] * 2 + [ErrorCode.POLICY_VIOLATION] * 28
 
 
 @on_cluster(counts_work=True, **SETTINGS)
@@ -554,8 +554,8 @@ async def test_others_have_turns_while_a_long_request_is_under_way(rig: Rig) -> 
 
 @on_cluster(brokers=3, offsets__topic__num__partitions="3")
 async def test_groups_of_a_coordinator_that_is_lost_are_refused(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read is not told if nobody can know whether it is replicated."""
-    monkeypatch.setattr(looks, "AT_ONCE", 0)
+    """State that was read is not answered if it is unknown whether it was replicated."""
+    monkeypatch.setattr(coordinator_reads, "AT_ONCE", 0)
     await rig.create("t", 1, [1, 2, 3])
     await rig.ask(1, FindCoordinatorRequest(key_type=0, coordinator_keys=["a"]), 4)
     await rig.until(lambda: any(rig.broker(node).groups.shards for node in (1, 2, 3)))

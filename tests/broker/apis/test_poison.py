@@ -183,7 +183,7 @@ async def test_a_leader_that_is_one_no_longer_appends_nothing_that_took_long(rig
 @pytest.mark.feature("RP-03", "AD-02")
 @on_cluster()
 async def test_a_topic_that_trusts_its_producers_is_served_as_it_was_written(rig: Rig) -> None:
-    """As Kafka serves what is in a log: the bytes as they are. Readers find out, and no look-up costs more for it."""
+    """Bytes in a log are served as they are, like in Kafka. Readers detect the poison, and no lookup costs more."""
     await rig.create("t", barnabas_validate_records="head")
     end = 0
     for name, poison in {**poisons(NOW_MS), "bomb": zeros(40 * MIB, 4, NOW_MS)}.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.groups import classic_groups
 from broker.groups.classic_rebalance import PENDING_JOIN_WAIT_MS
 from protocol.errors import ErrorCode
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
@@ -501,9 +502,11 @@ def test_leaving_answers_what_the_leaver_still_waits_for() -> None:
     assert waiting.error is UNKNOWN
 
 
-@pytest.mark.feature("CG-06")
-def test_a_group_has_a_maximum_size() -> None:
-    shell = Shell(group_max_size=2)
+@pytest.mark.feature("CG-06", "RP-02")
+@pytest.mark.parametrize(("setting", "limit"), [(2, 3_000), (1 << 31, 2)])
+def test_a_group_has_a_maximum_size(setting: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classic_groups, "MOST_MEMBERS", limit)
+    shell = Shell(group_max_size=setting)
     anna, ben, cleo = Person(shell), Person(shell), Person(shell)
     shell.stable(anna, ben)
     refused = cleo.join_once()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinator.outcome import ProducerStamp
-from broker.groups import offsets
+from broker.coordinator.outcome import Operation, Outcome, ProducerStamp
+from broker.groups import offset_cleanup
 from broker.groups.group import GroupType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
@@ -154,7 +154,7 @@ def test_a_failed_write_is_retried_at_the_next_check() -> None:
 
 @pytest.mark.feature("CG-05")
 def test_many_offsets_expire_in_batches_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offsets, "RECORDS_IN_ONE_GO", 4)
+    monkeypatch.setattr(offset_cleanup, "RECORDS_IN_ONE_STEP", 4)
     bench = loaded()
     for index in range(10):
         commit(bench, "t", index, group=f"g{index // 3}", partition=index % 3)
@@ -170,6 +170,52 @@ def test_many_offsets_expire_in_batches_that_fit(monkeypatch: pytest.MonkeyPatch
     bench.advance(RETENTION_MS + CHECK_MS)
     assert list(bench.machine.offsets.all_groups()) == []
     assert max(sizes) == 4 and sum(sizes) == 10
+
+
+@pytest.mark.feature("CG-05")
+def test_offsets_are_examined_in_steps_and_a_commit_between_two_of_them_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_cleanup, "OFFSETS_IN_ONE_STEP", 4)
+    bench = loaded()
+    for partition in range(20):
+        commit(bench, "t", partition, partition=partition)
+    steps: list[int] = []
+    run = bench.run
+
+    def watched(operation: Operation) -> Outcome:
+        outcome = run(operation)
+        if outcome.records:
+            steps.append(len(outcome.records))
+            bench.run = run  # type: ignore[method-assign]
+            commit(bench, "t", 99, partition=19)
+            bench.run = watched  # type: ignore[method-assign]
+        return outcome
+
+    bench.run = watched  # type: ignore[method-assign]
+    bench.advance(RETENTION_MS + CHECK_MS)
+    assert steps == [4, 4, 4, 4, 3]
+    assert everything(bench) == {("t", 19): 99}
+
+
+@pytest.mark.feature("CG-05")
+def test_a_clean_up_whose_write_fails_halfway_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_cleanup, "OFFSETS_IN_ONE_STEP", 2)
+    bench = loaded()
+    for partition in range(6):
+        commit(bench, "t", partition, partition=partition)
+    run = bench.run
+
+    def fails_later(operation: Operation) -> Outcome:
+        outcome = run(operation)
+        if outcome.records:
+            bench.broken = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return outcome
+
+    bench.run = fails_later  # type: ignore[method-assign]
+    bench.advance(RETENTION_MS + 10)
+    assert len(everything(bench)) == 4
+    bench.run, bench.broken = run, None  # type: ignore[method-assign]
+    bench.advance(offset_cleanup.RETRY_MS + 10)
+    assert everything(bench) == {}
 
 
 @pytest.mark.feature("CG-05")

@@ -136,6 +136,16 @@ def test_without_elr_the_last_of_those_whose_sessions_end_together_stays_in_the_
     assert (partition.leader, partition.isr) == (-1, (3,))
 
 
+@pytest.mark.feature("MB-12")
+def test_a_heartbeat_that_waits_for_a_long_decision_keeps_its_session(cluster: Any) -> None:
+    cluster.now_ms += 8_000
+    cluster.controller.sessions.contact(1, cluster.epochs[1], cluster.now_ms)
+    cluster.controller.sessions.contact(2, cluster.epochs[2] + 1, cluster.now_ms)
+    cluster.now_ms += 5_000
+    cluster.work()
+    assert {broker.id for broker in cluster.image.cluster.brokers.values() if broker.fenced} == {2, 3}
+
+
 @pytest.mark.feature("MB-12", "OB-07")
 def test_a_process_that_is_known_to_be_gone_is_fenced_at_once(cluster: Any) -> None:
     for index in range(5):
