@@ -12,6 +12,7 @@
 #   make docker-test             docker-compose.yml for real; needs a docker daemon
 #   make lock                    docker/requirements.lock, by which the image is built, with the newest of everything
 #   make diagrams                docs/state-machines.md, drawn from the tables in the code
+#   make settings                docs/settings.md, from the models in settings/ and the sentences in docs/settings.tsv
 #   make compiled                the loops over records as C, where there is a compiler
 #   make simulate SEEDS=1-200    whole clusters under faults, one universe for each seed
 #   make suite                   fault injection with checked histories; SUITE=regression or nightly
@@ -37,10 +38,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite attack mutants help features diagrams bench compiled
+.PHONY: settings demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite attack mutants help features diagrams map bench compiled
 
 help:
-	@sed -n '3,20s/^# \{0,1\}//p' Makefile
+	@sed -n '3,21s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -139,6 +140,12 @@ docker-test: .venv/installed-compat
 features: .venv/installed-dev
 	@$(BIN)/python docs/make_features.py
 
+map:
+	@python3 docs/print_map.py $(ROOMS)
+
+settings: .venv/installed-dev
+	@$(BIN)/python docs/make_settings.py
+
 diagrams: .venv/installed-dev
 	@$(BIN)/python docs/draw_state_machines.py
 
@@ -158,5 +165,5 @@ mutants: .venv/installed-dev
 	@$(BIN)/python -m tests.mutants $(if $(ROOMS),--rooms $(ROOMS)) $(if $(MINUTES),--minutes $(MINUTES)) \
 		$(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-simulate: .venv/installed
-	@$(BIN)/python -m barnabas.cluster.simulate --seeds $(SEEDS) --also tests/simulation/seeds.txt $(ARGS)
+simulate: .venv/installed-dev
+	@$(BIN)/python jepsen-style seeds $(SEEDS) --also tests/simulation/seeds.txt $(ARGS)

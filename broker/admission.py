@@ -8,13 +8,11 @@ that the producer sent, unless the topic's compression.type differs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import trio
 
-from broker.keyed_queues import KeyedQueues
 from broker.traffic import Conversions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, read_header
@@ -23,7 +21,7 @@ from protocol.records.compression import Compression, UnfoldsTooFar
 from protocol.records.record import decode_records
 from protocol.records.record_check import BYTES_IN_STEP, ProduceLimits, RecordCheck
 from protocol.records.validation import validate_produce
-from runtime.world import RunBlocking
+from runtime.worker import Worker
 from settings.topic import TopicConfig
 
 STEPS_AT_ONCE: Final = 10_000
@@ -73,17 +71,6 @@ class Allowance:
             self.left = 0  # later batches of the request must not overtake this one
             raise NeedsTime
         self.left -= steps
-
-
-@dataclass(slots=True)
-class SlowAdmissions:
-    """Order and concurrency of requests with batches that need time."""
-
-    queues: KeyedQueues[int] = field(default_factory=KeyedQueues)
-    """Produce requests by connection id: they are appended in the order in which they were sent."""
-    one_at_a_time: trio.Lock = field(default_factory=trio.Lock)
-    """Held for one batch, so that at most one is decompressed in memory, and all connections share one slice of each
-    pass of the event loop."""
 
 
 class _Log(Protocol):
@@ -172,21 +159,25 @@ class Admission:
             allowance.left = 0
             raise NeedsTime from None
 
-    async def in_steps(self, run_blocking: RunBlocking, slow: SlowAdmissions) -> ProducedBatch:
-        """`at_once` in steps between which the event loop runs. Raises KafkaError."""
-        async with slow.one_at_a_time:
+    async def in_steps(self, worker: Worker) -> ProducedBatch:
+        """`at_once` in steps between which the event loop runs. Raises KafkaError.
+
+        The worker is reserved for the whole batch, so that at most one is decompressed in memory, and all connections
+        share one slice of each pass of the event loop.
+        """
+        async with worker.reserved() as run:
             check, self._check = self._check, None
             if check is not None:
                 unfold = partial(check.unfold, self._limits.unfolded_limit_bytes)
                 if check.is_compressed:
-                    await run_blocking(unfold)
+                    await run(unfold)
                 else:
                     unfold()
                 while not check.go_on(STEPS_IN_SLICE):
                     await trio.lowlevel.checkpoint()
             wanted = self._wanted
             if wanted is not None:
-                await run_blocking(partial(self._recompress, wanted))
+                await run(partial(self._recompress, wanted))
         return ProducedBatch(self._buffer, self._batches)
 
     def _recompress(self, codec: Compression) -> None:

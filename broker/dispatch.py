@@ -50,7 +50,8 @@ from broker.telemetry import ClientTelemetry
 from protocol.api_keys import ApiKey
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.produce import ProduceRequest
-from runtime.dispatch import Aside, Call, Dispatcher, Handler, Stopwatch
+from runtime.call import Call, Execution, Stopwatch
+from runtime.dispatch import Dispatcher, Handler
 from runtime.server import Steps
 from runtime.world import Clock
 
@@ -181,14 +182,14 @@ def telemetry_handlers(telemetry: ClientTelemetry | None, monotonic: Clock) -> H
 
 
 def make_dispatcher(
-    handlers: Mapping[ApiKey, Handler], versions: ApiVersionsPorts, stopwatch: Stopwatch, aside: Aside
+    handlers: Mapping[ApiKey, Handler], versions: ApiVersionsPorts, stopwatch: Stopwatch, execution: Execution
 ) -> Dispatcher:
     """The dispatcher of these handlers, and of ApiVersions, which advertises them and itself."""
 
     def answer_versions(call: Call) -> None:
         api_versions(versions, advertised, call)
 
-    dispatcher = Dispatcher({**handlers, ApiKey.API_VERSIONS: answer_versions}, stopwatch, aside)
+    dispatcher = Dispatcher({**handlers, ApiKey.API_VERSIONS: answer_versions}, stopwatch, execution)
     advertised = dispatcher.advertised()
     return dispatcher
 

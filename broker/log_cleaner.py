@@ -18,7 +18,7 @@ from broker.traffic import CleanerWork
 from protocol.errors import KafkaError
 from runtime.world import World
 from storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, filthiest
+from storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, dirtiest
 from storage.cleaning import Event, Extent, Phase, Throttle
 from storage.indexes import CorruptIndex
 from storage.log import PartitionLog
@@ -61,7 +61,7 @@ class LogCleaner:
         """The log to clean next, already marked as being cleaned."""
         if self._store.is_closing:
             return None
-        found = filthiest(self._store.directories.logs.values(), self._world.wall_clock.now_ms())
+        found = dirtiest(self._store.directories.logs.values(), self._world.wall_clock.now_ms())
         if found is not None:
             found[0].cleaning.move(Event.BEGIN)
         return found

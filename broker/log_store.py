@@ -21,8 +21,8 @@ from settings.broker import BrokerSettings
 from settings.topic import TopicConfig
 from storage.directories import ConfigOf, LogDirectories
 from storage.log import PartitionLog
+from storage.log_dir_work import DirectoryFailure, NewLog, OpenLog
 from storage.log_directory import LogDirectoryError
-from storage.opening import DirectoryFailure, NewLog, OpenLog
 from storage.shortage import is_shortage
 
 log = logging.getLogger(__name__)

@@ -73,7 +73,9 @@ class MetadataFollower:
     def handle_commit(self, batch: CommittedBatch) -> None:
         deltas: list[MetadataDelta] = []
         if batch.records:
-            deltas = self._loader.handle_commit(batch.base_offset, batch.epoch, batch.append_time_ms, batch.records)
+            deltas = self._loader.handle_commit(
+                batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
+            )
         self._loader.last_offset = batch.last_offset
         self._apply(deltas)
 

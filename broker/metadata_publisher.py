@@ -14,7 +14,7 @@ import trio
 
 from kraft.metadata.delta import MetadataDelta
 from kraft.metadata.image import MetadataImage, TopicImage
-from storage.opening import NewLog
+from storage.log_dir_work import NewLog
 
 
 class MetadataPublisher:

@@ -107,7 +107,7 @@ class PeriodicWork:
     async def _check_lost_contact(self) -> None:
         """While the controllers are silent, other brokers may lead: neither readers nor group members wait here."""
         for coordinator in self._ports.coordinators:
-            coordinator.look_at_forgotten()
+            coordinator.check_forgotten()
         if self._ports.may_be_fenced():
             self._ports.partitions.wake_forgotten()
 
@@ -153,16 +153,16 @@ async def flush_logs(world: World, store: LogStore, partitions: Iterable[Flushed
     has_gaps = False
     for partition in partitions:
         partition_log = partition.log
-        due = partition_log.flush_is_due(world.wall_clock.now_ms())
-        if not due and not partition_log.wants_flush:
+        due = partition_log.flushes.are_due(world.wall_clock.now_ms())
+        if not due and not partition_log.flushes.are_wanted:
             continue
         work: FlushWork | None = None
         try:
-            work = partition_log.flush_work(rolled_only=not due)
+            work = partition_log.flushes.work(rolled_only=not due)
             if work is not None:
-                has_gaps |= partition_log.has_unflushed_gaps
+                has_gaps |= partition_log.flushes.has_unflushed_gaps
                 await world.run_blocking(work)
-                partition_log.flushed(work.offset)
+                partition_log.flushes.done(work.offset)
         except KafkaError:
             # The disk failed while the work was prepared; the log has reported it to its directory.
             continue

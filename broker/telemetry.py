@@ -18,8 +18,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from broker.otlp import MalformedTelemetry, Point, read_metrics
-from broker.pattern_parser import PatternError
-from broker.patterns import Pattern
+from broker.patterns import Pattern, PatternError
 from kraft.metadata.image import CLIENT_METRICS_RESOURCE, ConfigResource
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse

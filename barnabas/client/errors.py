@@ -1,8 +1,7 @@
-"""The exceptions of the client: one class for each error of the protocol, named and related as in Kafka's Java client.
+"""Core: the exceptions of the client: one class for each error of the protocol, named and related as in Java.
 
-Whatever raises a `KafkaError` with a code raises the class of that code once this module is imported, so that
-`except UnknownTopicOrPartitionException` works wherever the error was noticed. `retriable` tells whether the same call
-may succeed later.
+A `KafkaError` raised with a code is an instance of the class of that code once this module is imported, so `except
+UnknownTopicOrPartitionException` works wherever the error was raised. `retriable`: the same call may succeed later.
 """
 
 from __future__ import annotations
@@ -22,31 +21,31 @@ class RetriableException(KafkaError):
 
 
 class RefreshRetriableException(RetriableException):
-    """The same call may succeed once the client has looked for the right broker again."""
+    """The same call may succeed once the client has looked up the right broker again."""
 
 
 class InvalidMetadataException(RefreshRetriableException):
-    """Somebody else has to be asked: what is known of leaders is old."""
+    """The client's metadata is stale: another broker has to be called."""
 
 
 class ApplicationRecoverableException(KafkaError):
-    """This client cannot go on, a new one may."""
+    """This client cannot go on; a new one may."""
 
 
 class InvalidConfigurationException(KafkaError, code=ErrorCode.INVALID_CONFIG):
-    """INVALID_CONFIG (40): something is set to what cannot be."""
+    """INVALID_CONFIG (40): a setting has an invalid value."""
 
 
 class AuthorizationException(KafkaError):
-    """This principal may not do that."""
+    """This principal is not allowed to do that."""
 
 
 class AuthenticationException(KafkaError):
-    """The broker does not believe who this is."""
+    """The broker rejected the client's identity."""
 
 
 class InvalidOffsetException(KafkaError):
-    """There is nothing to read at that offset, and nobody said where to go on instead."""
+    """There is nothing to read at that offset, and no reset policy is set."""
 
 
 class OutOfOrderSequenceException(KafkaError, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
@@ -587,18 +586,18 @@ class ShareSessionLimitReachedException(RetriableException, code=ErrorCode.SHARE
     """SHARE_SESSION_LIMIT_REACHED (133)."""
 
 
-# What brokers never say
+# Raised by the client alone
 
 
 class ConfigException(InvalidConfigurationException):
-    """A client was given a setting that is unknown or has a value that cannot be."""
+    """A client got an unknown setting, or an invalid value."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_CONFIG, message)
 
 
 class IllegalStateException(KafkaError):
-    """A call at a time when it has no meaning: the client is closed or not open yet, or no transaction is open."""
+    """A call at the wrong time: the client is closed or not open yet, or no transaction is open."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
@@ -608,15 +607,15 @@ class IllegalStateException(KafkaError):
 
 
 class SerializationException(KafkaError):
-    """A key or value is not what the serializer takes, or bytes are not what the deserializer takes."""
+    """The serializer does not accept a key or value, or the deserializer does not accept the bytes."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
 
 
 class RecordDeserializationException(SerializationException):
-    """A key or value that was read is not what the deserializer takes. The position stays before the record: who wants
-    to go on seeks to `offset` + 1.
+    """The deserializer does not accept a key or value. The position stays before the record; seek to `offset` + 1 to
+    skip it.
     """
 
     def __init__(self, message: str, topic: str, partition: int, offset: int) -> None:
@@ -627,9 +626,8 @@ class RecordDeserializationException(SerializationException):
 
 
 class UnreadableBatchException(KafkaError):
-    """A batch that came as it lies in the log holds no records that can be read: its producer wrote something else, or
-    it unfolds to more than is allowed. The position stays before it: who wants to go on seeks to `next_offset`, or sets
-    on_unreadable_batch="skip".
+    """The records of a batch in the log cannot be read: its producer wrote something else, or it decompresses to more
+    than is allowed. The position stays before it; seek to `next_offset` to skip it, or set on_unreadable_batch="skip".
     """
 
     def __init__(self, message: str, topic: str, partition: int, offset: int, next_offset: int) -> None:
@@ -637,20 +635,20 @@ class UnreadableBatchException(KafkaError):
         self.topic = topic
         self.partition = partition
         self.offset = offset
-        """Of the first record that the batch claims."""
+        """First offset that the batch claims."""
         self.next_offset = next_offset
 
 
 class BufferExhaustedException(TimeoutException):
-    """buffer.memory was full for all of max.block.ms: records are sent faster than the brokers take them."""
+    """buffer.memory was full for all of max.block.ms: records are sent faster than the brokers accept them."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
 
 
 class NotAllSentException(KafkaError):
-    """Of records that were sent together not all were acknowledged. `outcomes` says of each, in order, whether it was
-    (`Acked`), certainly is not in the log (`Failed`), or may be (`Unknown`).
+    """Not all records that were sent together were acknowledged. `outcomes` gives for each, in order, whether it is in
+    the log (`Acked`), certainly is not (`Failed`), or may be (`Unknown`).
     """
 
     def __init__(self, outcomes: Sequence[Outcome], not_acked: int, first: Exception) -> None:
@@ -667,8 +665,8 @@ class NoOffsetForPartitionException(InvalidOffsetException):
 
 
 class LogTruncationException(OffsetOutOfRangeException):
-    """The log was cut below the position, and auto.offset.reset is `none` (KIP-320). Records that were read are no
-    more: who accepts that seeks to `divergent`.
+    """The log was truncated below the position, and auto.offset.reset is `none` (KIP-320). Records that were read no
+    longer exist; seek to `divergent` to accept that.
     """
 
     def __init__(self, message: str, topic: str, partition: int, divergent: OffsetAndMetadata | None) -> None:
@@ -676,8 +674,8 @@ class LogTruncationException(OffsetOutOfRangeException):
         self.topic = topic
         self.partition = partition
         self.divergent = divergent
-        """Where the log parts from the one that was read; None if nobody knows."""
+        """Where the log diverges from the one that was read; None if it is unknown."""
 
 
 class CommitFailedException(KafkaError):
-    """The group went on without this member: what it read since its last commit is read again by others."""
+    """The group has rebalanced without this member: others read again what it read since its last commit."""

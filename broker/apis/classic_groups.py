@@ -10,7 +10,7 @@ from broker.apis.group_calls import GroupShards, client_of, run_on_group
 from broker.apis.request_pieces import copy_with
 from broker.apis.response_parts import ResponseParts
 from broker.coordinator.outcome import Now, Outcome, Reply
-from broker.groups.classic import ClassicGroups
+from broker.groups.classic_groups import ClassicGroups
 from broker.groups.group import Client
 from broker.groups.limits import MOST_ASSIGNMENTS, MOST_PROTOCOLS
 from protocol.errors import ErrorCode

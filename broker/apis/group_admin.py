@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from broker.apis.coordinator_reads import CoordinatorReads
 from broker.apis.group_calls import GROUP_OPERATIONS, GroupShards
 from broker.coordinator.coordinator import work_of_key
 from broker.coordinator.outcome import NOBODY
 from broker.coordinator.shard import ShardState
+from broker.groups.description import Description
+from broker.groups.machine import ClassicDescription, ConsumerDescription
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import consumer_group_describe as consumer
 from protocol.messages import describe_groups as classic
@@ -22,6 +24,7 @@ from runtime.meter import ANSWER_TOO_LARGE, STEP_ITEMS, Meter
 from runtime.server import Steps
 
 Group = TypeVar("Group", classic.DescribedGroup, consumer.DescribedGroup)
+Member = TypeVar("Member", classic.DescribedGroupMember, consumer.Member)
 
 
 def list_groups(groups: GroupShards, call: Call) -> Steps:
@@ -66,9 +69,10 @@ def _listed(parts: Sequence[list[ListedGroup] | ErrorCode]) -> ListGroupsRespons
 def describe_groups(groups: GroupShards, call: Call) -> Steps:
     request: classic.DescribeGroupsRequest = call.message
 
-    def read(group_id: str, reads: CoordinatorReads[classic.DescribedGroup]) -> None:
+    def read(group_id: str, reads: CoordinatorReads[classic.DescribedGroup]) -> ClassicDescription:
         shard = groups.shard(group_id)
-        reads.read(shard, partial(shard.machine.describe_classic, group_id, call.version, NOBODY))
+        reads.depends_on(shard)
+        return shard.machine.describe_classic(group_id, call.version)
 
     def error(group_id: str, code: ErrorCode) -> classic.DescribedGroup:
         return classic.DescribedGroup(group_id=group_id, error_code=code)
@@ -79,10 +83,8 @@ def describe_groups(groups: GroupShards, call: Call) -> Steps:
     yield from _describe_all(call, _Describing(request.groups, read, error, _size_of_classic, finish))
 
 
-def _size_of_classic(group: classic.DescribedGroup) -> tuple[int, int]:
-    return 1 + len(group.members), sum(
-        len(it.member_metadata) + len(it.member_assignment) + len(it.member_id) for it in group.members
-    )
+def _size_of_classic(member: classic.DescribedGroupMember) -> tuple[int, int]:
+    return 1, len(member.member_metadata) + len(member.member_assignment) + len(member.member_id)
 
 
 def consumer_group_describe(groups: GroupShards, is_enabled: Callable[[], bool], call: Call) -> Steps:
@@ -90,13 +92,14 @@ def consumer_group_describe(groups: GroupShards, is_enabled: Callable[[], bool],
     request: consumer.ConsumerGroupDescribeRequest = call.message
     enabled = is_enabled()
 
-    def read(group_id: str, reads: CoordinatorReads[consumer.DescribedGroup]) -> None:
+    def read(group_id: str, reads: CoordinatorReads[consumer.DescribedGroup]) -> ConsumerDescription:
         if not enabled:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         shard = groups.shard(group_id)
-        reads.read(shard, partial(shard.machine.describe_consumer, group_id, NOBODY))
+        reads.depends_on(shard)
+        return shard.machine.describe_consumer(group_id)
 
     def error(group_id: str, code: ErrorCode) -> consumer.DescribedGroup:
         return consumer.DescribedGroup(group_id=group_id, error_code=code)
@@ -107,50 +110,56 @@ def consumer_group_describe(groups: GroupShards, is_enabled: Callable[[], bool],
     yield from _describe_all(call, _Describing(request.group_ids, read, error, _size_of_consumer, finish))
 
 
-def _size_of_consumer(group: consumer.DescribedGroup) -> tuple[int, int]:
-    elements, size_bytes = 1, 0
-    for member in group.members:
-        partitions = [*member.assignment.topic_partitions, *member.target_assignment.topic_partitions]
-        elements += 1 + len(partitions) + len(member.subscribed_topic_names)
-        size_bytes += sum(4 * len(it.partitions) for it in partitions)
-        size_bytes += sum(map(len, member.subscribed_topic_names)) + len(member.subscribed_topic_regex or "")
-    return elements, size_bytes
+def _size_of_consumer(member: consumer.Member) -> tuple[int, int]:
+    partitions = [*member.assignment.topic_partitions, *member.target_assignment.topic_partitions]
+    size_bytes = sum(4 * len(it.partitions) for it in partitions)
+    size_bytes += sum(map(len, member.subscribed_topic_names)) + len(member.subscribed_topic_regex or "")
+    return 1 + len(partitions) + len(member.subscribed_topic_names), size_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class _Describing(Generic[Group]):
+class _Describing(Generic[Group, Member]):
     """A request that describes groups by id."""
 
     group_ids: Sequence[str]
-    read: Callable[[str, CoordinatorReads[Group]], None]
-    """Adds one group. Raises KafkaError if its coordinator is not here."""
+    read: Callable[[str, CoordinatorReads[Group]], Description[Group, Member]]
+    """Describes one group. Raises KafkaError if its coordinator is not here."""
     error: Callable[[str, ErrorCode], Group]
-    size: Callable[[Group], tuple[int, int]]
-    """Elements of a group, and bytes of its strings."""
+    size: Callable[[Member], tuple[int, int]]
+    """Elements of a member, and bytes of its strings."""
     finish: Callable[[Sequence[Group]], None]
 
 
-def _describe_all(call: Call, asked: _Describing[Group]) -> Steps:
-    """One group at a time. A group named twice is described once: the response is much longer than the request."""
+def _describe_all(call: Call, asked: _Describing[Group, Member]) -> Steps:
+    """Describes one group and one member at a time. A group named twice is described once: the response is much longer
+    than the request."""
     group_ids = list(dict.fromkeys(asked.group_ids))
     authorizes = call.message.include_authorized_operations
     meter = Meter(call)
     reads: CoordinatorReads[Group] = CoordinatorReads(call, lambda place, code: asked.error(group_ids[place], code))
     for group_id in group_ids:
-        if meter.is_full:
-            reads.refuse(ANSWER_TOO_LARGE)
-        else:
-            try:
-                asked.read(group_id, reads)
-            except KafkaError as error:
-                reads.refuse(error.code)
-        group = reads.parts[-1]
+        meter.answer_grows(1, len(group_id))
+        if meter.step_ends(2 + work_of_key(group_id)):
+            yield None
+        try:
+            group, members = asked.read(group_id, reads)
+        except KafkaError as error:
+            reads.refuse(error.code)
+            continue
+        reads.put(group)
         if authorizes and group.error_code == ErrorCode.NONE:
             group.authorized_operations = GROUP_OPERATIONS
-        elements, size_bytes = asked.size(group)
-        meter.answer_grows(elements, size_bytes + len(group_id))
-        if meter.step_ends(1 + elements + work_of_key(group_id)):
-            yield None
+        described: list[Any] = group.members
+        for member in members:
+            described.append(member)
+            elements, size_bytes = asked.size(member)
+            meter.answer_grows(elements, size_bytes)
+            if meter.step_ends(1 + elements):
+                yield None
+            if meter.is_full:
+                break
+        if meter.is_full:
+            reads.parts[-1] = asked.error(group_id, ANSWER_TOO_LARGE)
     reads.settle(asked.finish)
 
 

@@ -20,5 +20,5 @@ def produce(ports: ProducePorts, call: Call) -> None:
         return
     kind = ProduceOperation if call.message.transactional_id is None else TransactionalProduce
     operation = kind(ports, call)
-    ports.slow_admissions.queues.enter(call.request.connection_id, operation.take_turn)
+    ports.slow_admissions.enter(call.request.connection_id, operation.take_turn)
     operation.has_waited = True

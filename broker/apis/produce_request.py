@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from broker.admission import Admission, Allowance, NeedsTime, ProducedBatch, SlowAdmissions
+from broker.admission import Admission, Allowance, NeedsTime, ProducedBatch
 from broker.apis.partition_lookup import PartitionLookup
 from broker.apis.produce_response import NO_RESPONSE, ProduceAnswers
 from broker.current_settings import CurrentSettings
+from broker.keyed_queues import KeyedQueues
 from broker.metadata_cache import INTERNAL_TOPICS
 from broker.purgatory import WaitingAck
 from broker.replication.partition import Partition
@@ -26,7 +27,8 @@ from protocol.messages.produce import PartitionProduceData, PartitionProduceResp
 from protocol.records.record_check import RecordsRefused
 from runtime.dispatch import Call
 from runtime.server import Steps
-from runtime.world import Clock, RunBlocking
+from runtime.worker import Worker
+from runtime.world import Clock
 
 MAX_AT_ONCE = 128
 """A request that names more partitions is served in portions."""
@@ -58,12 +60,13 @@ class Verifier(Protocol):
 @dataclass(frozen=True, slots=True)
 class ProducePorts:
     lookup: PartitionLookup
-    slow_admissions: SlowAdmissions
+    slow_admissions: KeyedQueues[int]
+    """Requests with batches that need time, by connection id: appended in the order in which they were sent."""
+    worker: Worker
     conversions: Conversions
     wheel: TimingWheel
     monotonic: Clock
     wall_clock: Clock
-    run_blocking: RunBlocking
     verifier: Verifier
     settings: CurrentSettings
 
@@ -170,7 +173,7 @@ class ProduceOperation:
                     return
             await call.take_steps(self._try_rest())
         finally:
-            self._ports.slow_admissions.queues.done(call.request.connection_id)
+            self._ports.slow_admissions.done(call.request.connection_id)
 
     def _cancel_acks(self) -> None:
         """The connection was closed: nothing has to be acknowledged."""
@@ -186,7 +189,6 @@ class ProduceOperation:
         yield None
 
     async def _admit_left(self, left: list[_Item]) -> None:
-        ports = self._ports
         for item in left:
             if self._call.slot.connection_closed:
                 return
@@ -194,7 +196,7 @@ class ProduceOperation:
             assert admission is not None
             admitted: Admitted
             try:
-                admitted = await admission.in_steps(ports.run_blocking, ports.slow_admissions)
+                admitted = await admission.in_steps(self._ports.worker)
             except KafkaError as refusal:
                 admitted = refusal
             # Another broker may lead by now; `_append` checks again.

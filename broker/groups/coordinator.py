@@ -1,4 +1,4 @@
-"""Shell: the group coordinator of a broker, made of the general one and the machine of groups."""
+"""Shell: the group coordinator of a broker: the generic coordinator with the state machine of groups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GroupCoordinatorPorts:
 
 
 def group_coordinator(ports: GroupCoordinatorPorts) -> Coordinator[GroupMachine]:
-    """The coordinator of the groups whose partition of `__consumer_offsets` this broker leads."""
+    """Coordinator of the groups whose partition of `__consumer_offsets` this broker leads."""
 
     def make_machine(_partition: Partition, timers: ShardTimers) -> GroupMachine:
         return GroupMachine(

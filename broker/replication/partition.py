@@ -55,11 +55,11 @@ from protocol.records.batch import BatchHeader, CorruptBatch
 from protocol.records.record_check import ProduceLimits
 from runtime.decisions import Notepad, Notes
 from runtime.world import Clock, no_fault
-from storage.aborted import AbortedTransaction
 from storage.fetched_batches import EpochsMissing
 from storage.log import AppendResult, OffsetOutOfRange, PartitionLog
 from storage.producers import NO_WARRANT, Verification, Warrant
 from storage.segment_list import LogSlice
+from storage.transaction_index import AbortedTransaction
 
 log = logging.getLogger(__name__)
 

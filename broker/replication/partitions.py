@@ -22,7 +22,7 @@ from protocol.errors import ErrorCode, KafkaError
 from runtime.decisions import DecisionKind
 from settings.topic import TopicConfig
 from storage.log import PartitionLog
-from storage.opening import NewLog
+from storage.log_dir_work import NewLog
 
 log = logging.getLogger(__name__)
 

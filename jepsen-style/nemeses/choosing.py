@@ -34,7 +34,7 @@ def shuffled(chance: Chance, items: Sequence[T]) -> list[T]:
 
 
 def some_of(chance: Chance, items: Sequence[T], count: int) -> list[T]:
-    """So many of them, in their own order; all if there are not so many."""
+    """`count` of them, in their own order; all if there are fewer."""
     chosen = shuffled(chance, range(len(items)))[:count]
     return [items[index] for index in sorted(chosen)]
 

@@ -20,10 +20,10 @@ from kraft.quorum_state import QuorumStateFile
 from plants import coordinating, producing, quorum, replication, serving
 from plants.plant import Patch, Plant, Trial
 from runtime.background import Background
-from runtime.exchange import ServerConnection
-from storage.aborted import AbortedIndex
+from runtime.server_connection import ServerConnection
 from storage.log import PartitionLog
 from storage.producers import ProducerStates
+from storage.transaction_index import AbortedIndex
 
 _SOON = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
 """Who is cut off is deposed long before the cut is mended."""

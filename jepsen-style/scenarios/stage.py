@@ -18,7 +18,6 @@ from barnabas import Admin, Consumer, Producer, TopicPartition
 from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.producer.settings import ProducerOptions
 from barnabas.cluster.simulated import SimulatedCluster, SimulatedNode
-from barnabas.cluster.simulation.watch import NodeLog
 from barnabas.testing.simulated import TEST_HOST, SimulatedClusterForTests
 from broker.node import BrokerNode
 from broker.replication.partition import Partition
@@ -41,6 +40,7 @@ from runtime.simulated import Universe, make_world
 from runtime.simulated.links import Link
 from runtime.world import World
 from scenarios.mail import Mail
+from simulation.watch import NodeLog
 from storage.log import PartitionLog
 from storage.names import METADATA_TOPIC
 

@@ -22,10 +22,11 @@ import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
+from loss_budget import Membership, NodeState
 from operations import Place
 from runtime.real import real_world
 from runtime.world import World
-from worlds.cluster import Damage, LinkFault, Membership, MessageRule, NodeState, ReplicaView
+from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView
 from worlds.guardian import Guardian
 from worlds.looking import Onlooker, onlooker
 from worlds.opening import NEVER, NO_INSIDE, NO_MESSAGES, WorldOptions

@@ -15,7 +15,7 @@ from runtime.simulated import make_world, run_simulation
 from settings.topic import TopicConfig
 from storage.checkpoints import RECOVERY_POINT_CHECKPOINT, read_offsets
 from storage.directories import LogDirectories
-from storage.opening import NewLog
+from storage.log_dir_work import NewLog
 from tests.storage.rig import numbered
 
 

@@ -25,16 +25,16 @@ from broker.transactions.transaction import EndStep, Transaction
 from kraft.controller.partition_change import PartitionChange
 from kraft.quorum_state import QuorumStateFile
 from kraft.raft import raft
-from kraft.raft.raft import Raft
+from kraft.raft.elections import Elections
 from protocol.errors import ErrorCode, KafkaError
 from scenarios.catalogue import SCENARIOS, Act
 from scenarios.stage import Violation, leaves_of
-from storage.aborted import AbortedIndex
 from storage.compaction import Transactions
 from storage.log import PartitionLog
 from storage.producer_tracker import ProducerTracker
 from storage.producers import ProducerStates
 from storage.recovery import LogLoader
+from storage.transaction_index import AbortedIndex
 
 pytestmark = pytest.mark.feature("FI-11")
 
@@ -154,9 +154,9 @@ def overlook_tombstones(self: Shard[Any], record: Any, producer: Any) -> None:
         _replay_record(self, record, producer)
 
 
-def campaign_at_once(self: Raft, _cause: str) -> None:
+def campaign_at_once(self: Elections, _cause: str) -> None:
     """Without asking for pre-votes."""
-    self._become_candidate(())
+    self.become_candidate(())
 
 
 Patch = tuple[object, str, object]
@@ -182,7 +182,7 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "controllers_are_gone": ((Replica, "is_forgotten", lambda self, _, may_be_fenced: may_be_fenced),),
     "cut_off_coordinator": ((Shard, "may_be_deposed", property(never)),),
     "cut_off_transactions": ((Shard, "may_be_deposed", property(never)),),
-    "member_of_a_cut_off_coordinator": ((Coordinator, "look_at_forgotten", nothing),),
+    "member_of_a_cut_off_coordinator": ((Coordinator, "check_forgotten", nothing),),
     "groups_without_controllers": ((Replica, "is_forgotten", lambda self, _, may_be_fenced: may_be_fenced),),
     "producer_ids_past_a_pause": ((Shard, "load", load_once_only),),
     "no_offset_in_errors": ((ProduceAnswers, "fail", an_offset_in_an_error),),
@@ -214,7 +214,7 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "compacted_transactions": ((Transactions, "is_aborted", never),),
     "half_of_an_aborted_transaction": ((AbortedIndex, "collect", lambda *_: ([], True)),),
     "vote_before_a_power_cut": ((QuorumStateFile, "write", nothing),),
-    "returning_controller": ((Raft, "_become_prospective", campaign_at_once),),
+    "returning_controller": ((Elections, "become_prospective", campaign_at_once),),
     "ring_and_bridge": ((raft, "objection", grant_every_pre_vote),),
     "crash_at_every_write": ((LogLoader, "_recover_from", nothing),),
     "power_cut_at_every_write": ((LogLoader, "_recover_from", nothing),),

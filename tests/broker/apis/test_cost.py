@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.cluster.simulation.invariants.work import MOST_CALLS
 from broker.admission import STEPS_AT_ONCE
 from broker.apis import coordinator_reads
 from broker.groups.limits import (
@@ -55,7 +54,8 @@ from protocol.messages.offset_fetch import (
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from runtime import meter
-from runtime.exchange import STEPS_IN_A_TURN
+from runtime.step_driver import STEPS_IN_A_TURN
+from simulation.invariants.work import MOST_CALLS
 from tests.broker.apis.rig import Rig, batch_of, frame_of, on_cluster, values_in
 
 MANY = 6_000
@@ -371,16 +371,16 @@ async def test_what_is_sent_after_a_large_produce_is_written_after_it(rig: Rig) 
 @on_cluster()
 async def test_a_large_produce_of_a_connection_that_is_closed(rig: Rig) -> None:
     await rig.create("t", 200)
-    slow = rig.broker(1).slow_admissions
+    broker = rig.broker(1)
     request = produced(range(200), batch_of("v"))
     request.topic_data[0].partition_data[60].records = batch_of(*["v"] * (2 * STEPS_AT_ONCE))
     connection = await rig.raw(1)
-    async with slow.one_at_a_time:
+    async with broker.worker.reserved():
         await connection.send_frame(frame_of(request, 9))
         await rig.until(lambda: rig.partition(1, "t", 59).log.log_end_offset)
         connection.close()
         assert (await rig.produce("t", index=0)).base_offset == 1
-    await rig.until(lambda: not slow.queues)
+    await rig.until(lambda: not broker.slow_admissions)
     ends = [rig.partition(1, "t", index).log.log_end_offset for index in range(200)]
     assert ends == [2] + [1] * 59 + [0] * 140, "the rest is dropped"
 
@@ -496,7 +496,7 @@ async def test_a_heartbeat_with_very_many_elements(rig: Rig) -> None:
     refused = await beat(0, MOST_TOPICS + 1, [])
     assert (refused.error_code, refused.error_message) == (
         ErrorCode.INVALID_REQUEST,
-        "SubscribedTopicNames has 5001 topics, more than 5000.",
+        "SubscribedTopicNames must have at most 5000 topics; got 5001.",
     )
     member = await beat(0, MOST_TOPICS, [])
     assert member.error_code == ErrorCode.NONE

@@ -1,4 +1,6 @@
-"""The coordinators' ground: a machine that only counts, over a topic of its own, on a cluster that loses nodes."""
+"""The generic coordinator, tested with a state machine that only counts, on a topic of its own and a cluster that loses
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ TOPIC = "counts"
 
 
 class Counter:
-    """How often each name was counted; a transaction's counts come with its marker."""
+    """Counts each name; counts of a transaction take effect with its marker."""
 
     def __init__(self, timers: ShardTimers) -> None:
         self.timers = timers
@@ -85,7 +87,7 @@ class Counter:
 
 
 class Answers:
-    """What came back, by a name for each request."""
+    """Responses by a name for each request."""
 
     def __init__(self) -> None:
         self.got: dict[str, Any] = {}
@@ -131,7 +133,7 @@ def test_keys_hash_as_in_java(text: str, value: int, partition: int) -> None:
 
 @pytest.mark.feature("CG-12")
 @on_cluster(brokers=3)
-async def test_what_was_answered_is_known_to_the_next_coordinator(rig: Rig) -> None:
+async def test_answered_commands_are_known_to_the_next_coordinator(rig: Rig) -> None:
     coordinators = {node: coordinate(rig, node) for node in (1, 2, 3)}
     await rig.create(TOPIC, partitions=1, replicas=3)
     await rig.until(lambda: rig.leader(TOPIC) > 0)
@@ -157,7 +159,7 @@ async def test_what_was_answered_is_known_to_the_next_coordinator(rig: Rig) -> N
         "count 0": 1, "count 1": 2, "count 2": 3, "refused": ErrorCode.UNKNOWN_MEMBER_ID, "later": 4
     }  # fmt: skip
 
-    # A transaction stays open over the change of the coordinator, and ends at the next one.
+    # The transaction stays open over the change of the coordinator, and ends at the new one.
     stamp = ProducerStamp(7, 0)
     reply = answers.reply("in a transaction")
     verification = shard.begin_verification(stamp, supports_epoch_bump=False)
@@ -182,7 +184,7 @@ async def test_what_was_answered_is_known_to_the_next_coordinator(rig: Rig) -> N
 
 @pytest.mark.feature("CG-12")
 @on_cluster(brokers=3)
-async def test_who_waits_is_told_when_the_partition_moves(rig: Rig) -> None:
+async def test_waiting_requests_are_refused_when_the_partition_moves(rig: Rig) -> None:
     coordinators = {node: coordinate(rig, node) for node in (1, 2, 3)}
     await rig.create(TOPIC, partitions=1, replicas=3)
     await rig.until(lambda: rig.leader(TOPIC) > 0 and coordinators[rig.leader(TOPIC)].shards)
@@ -203,7 +205,7 @@ async def test_who_waits_is_told_when_the_partition_moves(rig: Rig) -> None:
 
 @pytest.mark.feature("CG-03")
 @on_cluster(brokers=3, min__insync__replicas="2")
-async def test_an_answer_waits_for_the_replicas_and_not_for_ever(rig: Rig) -> None:
+async def test_an_answer_waits_for_the_replicas_for_a_limited_time(rig: Rig) -> None:
     coordinators = {node: coordinate(rig, node, commit_timeout_ms=700) for node in (1, 2, 3)}
     await rig.create(TOPIC, partitions=1, replicas=3)
     await rig.until(lambda: rig.leader(TOPIC) > 0 and coordinators[rig.leader(TOPIC)].shards)
@@ -218,6 +220,6 @@ async def test_an_answer_waits_for_the_replicas_and_not_for_ever(rig: Rig) -> No
     read = answers.reply("read")
     shard.run(partial(shard.machine.look, "a", read), read)
     await rig.until(lambda: len(answers.got) == 2)
-    # What was not replicated is told to nobody, not even to a reader.
+    # State that is not replicated is visible to no client, not even in reads.
     assert answers.got == {"written": 15, "read": 15}
     assert answers.got["read"] == ErrorCode.COORDINATOR_NOT_AVAILABLE

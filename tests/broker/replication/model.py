@@ -34,7 +34,7 @@ from broker.replication.replica import (
 )
 from kraft.metadata.image import NO_LEADER, BrokerImage, PartitionImage
 from protocol.errors import ErrorCode
-from storage.epochs import LeaderEpochs
+from storage.leader_epochs import LeaderEpochs
 
 NODES = (1, 2, 3)
 LAG_MS = 1_000

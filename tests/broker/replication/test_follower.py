@@ -16,7 +16,7 @@ from broker.replication.follower import (
     TruncateTo,
 )
 from protocol.errors import ErrorCode
-from storage.epochs import LeaderEpochs
+from storage.leader_epochs import LeaderEpochs
 
 AGREED = FetchAnswer(0, -1, -1)
 

@@ -376,7 +376,7 @@ async def test_a_failed_disk_takes_its_partitions_offline(
         cluster.learn()
         partition = leader.partitions.find(TOPIC_ID, 1)
         assert partition is not None
-        partition.log.on_failure = lambda log, error: (
+        partition.log.health.on_failure = lambda error: (
             leader.partitions.directory_failed(str(tmp_path / "1")) and None
         )
         _, waiting = leader.produce("fine", index=1)
