@@ -327,8 +327,7 @@ class BrokerNode:
             Execution(self.background, self.worker, world.count_work),
         )
         self._dispatcher.decisions = self.decisions
-        limits = ServerLimits.of(self._static, world.memory_bytes)
-        self._server = Server(world, self._dispatcher, limits, self.worker)
+        self._server = Server(world, self._dispatcher, self._limits, self.worker)
         self._server.on_long_turn = self._dispatcher.overran
         if self.telemetry is not None:
             self._server.on_connection_closed = self.telemetry.disconnected
