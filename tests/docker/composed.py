@@ -166,7 +166,7 @@ class ComposedCluster:
         return ask(port, DescribeClusterRequest(), DescribeClusterResponse)
 
     def wait_for(self, what: str, is_so: Callable[[], bool], timeout_seconds: float) -> float:
-        """Polls until `holds`; returns the seconds."""
+        """Polls until `is_so`; returns the seconds."""
         began = time.monotonic()
         ends_at = min(began + timeout_seconds, self._ends_at)
         while not is_so():
